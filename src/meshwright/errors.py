@@ -1,0 +1,39 @@
+"""User mistakes: one family of exceptions, each a sentence with the field, the reason and the nearest valid values.
+
+    MeshwrightError
+    ├── BadInput        the description is wrong (exit code 2)
+    └── NoLayout        the description is right, but nothing fits (exit code 1)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MeshwrightError(Exception):
+    """Base of every error a user can cause; its text is one sentence."""
+
+    exit_code = 2
+
+
+class BadInput(MeshwrightError):
+    """A field of the description is missing, malformed or contradicts another one."""
+
+
+class NoLayout(MeshwrightError):
+    """No layout of the chosen space is legal and fits in memory."""
+
+    exit_code = 1
+
+
+def unknown(what: str, name: object, known: Iterable[str]) -> BadInput:
+    """The sentence for a name that is not among the known ones, with the nearest of them.
+
+    what: the field, as the user knows it;  name: what was given;  known: the valid values.
+    """
+    known = sorted(known)
+    text = str(name)[:80]
+    near = difflib.get_close_matches(text.lower(), known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}"
+    return BadInput(f"{what} {text!r} is not known; {hint}")

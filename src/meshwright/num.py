@@ -1,0 +1,108 @@
+"""The only place that knows a float from an array.
+
+Every formula of the library is written once and called with Python numbers (one layout) or with NumPy arrays (a table of
+a million layouts). Formulas use `+ - * /`, comparisons and the functions below; never `if a > b`, `max()` or `//` on a
+quantity. Counts are float64: exact up to 9e15, where int64 totals of FLOPs would overflow silently.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Num: TypeAlias = float | NDArray[np.float64]
+else:
+    Num = Any
+
+SCALARS = (int, float)  # bool is an int, np.float64 is a float
+
+
+def is_scalar(*values: Any) -> bool:
+    """True if no value is an array."""
+    return all(isinstance(v, SCALARS) for v in values)
+
+
+def maximum(a: Num, b: Num) -> Num:
+    """The larger of a and b, element by element."""
+    if isinstance(a, SCALARS) and isinstance(b, SCALARS):
+        return a if a >= b else b
+    import numpy as np
+
+    return np.maximum(a, b)
+
+
+def minimum(a: Num, b: Num) -> Num:
+    """The smaller of a and b, element by element."""
+    if isinstance(a, SCALARS) and isinstance(b, SCALARS):
+        return a if a <= b else b
+    import numpy as np
+
+    return np.minimum(a, b)
+
+
+def where(condition: Any, a: Num, b: Num) -> Num:
+    """a where the condition holds, else b. Both are evaluated: neither may divide by zero."""
+    if isinstance(condition, SCALARS):
+        return a if condition else b
+    import numpy as np
+
+    if isinstance(condition, np.bool_):
+        return a if condition else b
+    return np.where(condition, a, b)
+
+
+def ceil(x: Num) -> Num:
+    """The smallest whole number not below x, forgiving 1e-9 of rounding."""
+    if isinstance(x, SCALARS):
+        return float(math.ceil(x - 1e-9))
+    import numpy as np
+
+    return np.ceil(x - 1e-9)
+
+
+def floor(x: Num) -> Num:
+    """The largest whole number not above x, forgiving 1e-9 of rounding."""
+    if isinstance(x, SCALARS):
+        return float(math.floor(x + 1e-9))
+    import numpy as np
+
+    return np.floor(x + 1e-9)
+
+
+def ceil_div(a: Num, b: Num) -> Num:
+    """a / b rounded up to a whole number."""
+    return ceil(a / b)
+
+
+def log2(x: Num) -> Num:
+    """Binary logarithm of x > 0."""
+    if isinstance(x, SCALARS):
+        return math.log2(x)
+    import numpy as np
+
+    return np.log2(x)
+
+
+def sqrt(x: Num) -> Num:
+    """Square root of x >= 0."""
+    if isinstance(x, SCALARS):
+        return math.sqrt(x)
+    import numpy as np
+
+    return np.sqrt(x)
+
+
+def product(values: Any) -> Num:
+    """Product of a sequence of numbers or arrays (1 if it is empty)."""
+    return reduce(lambda a, b: a * b, values, 1)
+
+
+def divisors(n: int) -> list[int]:
+    """All divisors of n >= 1, ascending."""
+    low = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return low + [n // d for d in reversed(low) if d * d != n]

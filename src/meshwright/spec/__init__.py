@@ -1,0 +1,1 @@
+"""What the user describes: frozen dataclasses in SI units, no computation."""

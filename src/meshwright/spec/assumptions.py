@@ -1,0 +1,153 @@
+"""Assumption sets: what a paper (or we) chose at each joint of the model of a step.
+
+A set is data: it names options, and the code at each joint looks at the option, never at the name of the set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+from ..errors import unknown
+from .fields import Unit
+
+
+@dataclass(frozen=True)
+class Counting:
+    """S1, what counts as work."""
+
+    dot_product: str = "2k"
+    """FLOPs of a dot product of length k: "2k", or "2k-1" (LBL)."""
+    causal: str = "half"
+    """Attention scores above the diagonal: "full" computes them all (most papers, torch's counter), "half" skips them as flash kernels do."""
+    vocabulary: bool = True
+    """Embedding, output head and loss."""
+    residual: bool = True
+    """Residual additions."""
+    optimizer_step: bool = True
+    """The optimizer's own pass over its state."""
+    dropout: str = "blocks"
+    """Where a model with dropout has it: "blocks" (after attention and feed-forward), or "lbl" (also after the activation, and inside attention)."""
+    output_bias: str = "sharded"
+    """The bias after a reduce-scatter acts on the shard ("sharded") or on the whole sequence ("replicated", LBL 1D)."""
+    gathered_inputs: str = "regathered"
+    """Inputs of column-parallel matrices are kept as shards and gathered again in backward ("regathered", Megatron-LM) or "kept" whole."""
+    attention_output: str = "once"
+    """The attention result is kept "once" (as input of the projection) or "twice" (LBL)."""
+    summa_norm: str = "hidden"
+    """Width of a SUMMA layer norm shard: "hidden" / n1, or "sequence" / n1 (a defect of the LBL code)."""
+
+
+@dataclass(frozen=True)
+class ChipTime:
+    """S2, from work to seconds on one chip."""
+
+    model: str = "roofline"
+    """peak (compute only), roofline (the slower of compute and memory), or hierarchy (Epoch's memory levels)."""
+    matrix_efficiency: float | None = None
+    """Sustained share of the matrix peak; None = the chip's measured `sustained`, else `sustained`."""
+    sustained: float = 0.75
+    """Share assumed for chips without a measurement."""
+    vector_efficiency: float = 0.8
+    memory_efficiency: float = 0.9
+    """Share of the peak memory bandwidth that streams reach."""
+    launch_s: Annotated[float, Unit("s")] = 4.5e-6
+    """Paid once by every operation in each direction."""
+
+
+@dataclass(frozen=True)
+class NetworkTime:
+    """S2, from messages to seconds."""
+
+    collective: str = "ring"
+    """ring: one ring through all ranks (NCCL); best: the faster of ring and tree, with in-network reduction where a switch has it."""
+    all_reduce_factor: str = "always"
+    """An all-reduce moves twice the bytes "always", or only "across domains" (a defect of the LBL code)."""
+    hop: str = "slowest"
+    """A pipeline hop costs the "slowest" link between stages or the "mean" over the links."""
+    slow_hops: str = "charged"
+    """Hops that leave the fast domain are "charged" or "free" (a defect of the LBL code, if some hops stay inside)."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What hides behind what."""
+
+    dp: str = "first and last microbatch"
+    """Gradient and weight collectives hide behind the backward pass of the last and the forward pass of the first microbatch, layer by layer; or "none"."""
+    tp: float = 0.0
+    """Share of tensor-parallel communication hidden by the product it belongs to."""
+    cp: str = "none"
+    """Exchange of keys and values: "none", or "ring" (hidden behind the attention of the blocks already there)."""
+    ep: float = 0.0
+    """Share of the expert all-to-all hidden behind other work."""
+    pp: str = "interleaved"
+    """Pipeline sends hide behind compute in the steady state: "none", "interleaved" (schedules with chunks only, Megatron-LM) or "all"."""
+
+
+@dataclass(frozen=True)
+class MemoryCount:
+    """What lives on a device beside the model itself."""
+
+    framework_bytes: Annotated[float, Unit("B")] = 2e9
+    """Context, kernels, communicators and allocator slack."""
+    capacity_share: float = 0.96
+    """Share of the chip's memory that can be allocated."""
+    working_set: bool = True
+    """Count the largest temporary: the layer being recomputed, gathered weights, logits in fp32."""
+    shard_gradients_with_optimizer: bool = False
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """One choice at each joint."""
+
+    name: str
+    source: str
+    count: Counting = field(default_factory=Counting)
+    chip: ChipTime = field(default_factory=ChipTime)
+    network: NetworkTime = field(default_factory=NetworkTime)
+    overlap: Overlap = field(default_factory=Overlap)
+    memory: MemoryCount = field(default_factory=MemoryCount)
+
+
+REALISTIC = Assumptions(
+    "realistic",
+    "This project's default: full transformer, sustained clocks, ring and tree collectives; nothing fitted to measured runs.",
+    network=NetworkTime(collective="best"),
+)
+
+LBL = Assumptions(
+    "lbl-2024",
+    "Subramanian et al. 2024, arXiv 2410.00273, with the defects of its public code repaired.",
+    count=Counting("2k-1", "full", False, False, False, "lbl", "replicated", "kept", "twice"),
+    chip=ChipTime(matrix_efficiency=0.8, vector_efficiency=0.8, memory_efficiency=1.0, launch_s=20e-6),
+    network=NetworkTime(hop="mean"),
+    overlap=Overlap(pp="none"),
+    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
+)
+
+LBL_CODE = replace(
+    LBL,
+    name="lbl-2024-code",
+    source="Subramanian et al. 2024 as its public code computes it, defects included; only to account for published numbers.",
+    count=replace(LBL.count, summa_norm="sequence"),
+    network=NetworkTime("ring", "across domains", "mean", "free"),
+)
+
+MEGATRON = Assumptions(
+    "megatron-2021",
+    "Narayanan et al. 2021, arXiv 2104.04473: closed forms of the analysis; compute at an achieved share of peak, communication free.",
+    count=Counting(causal="full"),
+    chip=ChipTime("peak", matrix_efficiency=0.45, launch_s=0.0),
+    network=NetworkTime("free"),
+)
+
+SETS = {s.name: s for s in (REALISTIC, LBL, LBL_CODE, MEGATRON)}
+
+
+def assumptions(name: str) -> Assumptions:
+    """The assumption set of that name; BadInput names the nearest ones."""
+    if name not in SETS:
+        raise unknown("assumption set", name, SETS)
+    return SETS[name]

@@ -1,0 +1,70 @@
+"""One accelerator: what it computes, what it holds, what it costs. Peaks are dense and per chip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from ..errors import BadInput
+from .fields import Unit
+
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """The memories between HBM and the tensor cores, for the chip model of Epoch (spec of issue: cost/chip)."""
+
+    sms: int
+    """Streaming multiprocessors."""
+    boost_hz: Annotated[float, Unit("Hz")]
+    """Boost clock the peak is quoted at."""
+    flop_per_clock: float
+    """FP16 FLOP per clock and thread, 128 threads a multiprocessor."""
+    l2_bytes: Annotated[float, Unit("B")]
+    l2_bandwidth: Annotated[float, Unit("B/s")]
+    smem_bytes_per_clock: float = 128.0
+    """Shared-memory bytes per clock and multiprocessor."""
+    register_bytes: Annotated[float, Unit("B")] = 65536.0
+    """Register file of one processing block; 4 blocks a multiprocessor."""
+    dsmem: bool = False
+    """Multiprocessors can read each other's shared memory."""
+    usable: float = 0.75
+    """Share of L2 and registers that tiles can fill."""
+
+
+@dataclass(frozen=True)
+class Chip:
+    """An accelerator as the planner sees it."""
+
+    name: str
+    matrix_flops: Mapping[str, Annotated[float, Unit("FLOP/s")]]
+    """Peak of the matrix units by precision, dense (no sparsity), per chip."""
+    vector_flops: Annotated[float, Unit("FLOP/s")]
+    """Peak of the vector units in the training precision (fp16 or bf16 where the chip has it, else fp32)."""
+    hbm_bytes: Annotated[float, Unit("B")]
+    """Capacity of the memory on the package."""
+    hbm_bandwidth: Annotated[float, Unit("B/s")]
+    """Peak, reads and writes together."""
+    network: str = ""
+    """Catalogue name of the network this chip is usually sold with."""
+    vendor: str = ""
+    sustained: float | None = None
+    """Matrix throughput the chip holds under load (clocks throttle) over its quoted peak; None = not measured."""
+    power_w: Annotated[float, Unit("W")] = 0.0
+    """Board power limit; 0 = unknown."""
+    usd_per_hour: Annotated[float, Unit("USD/h")] = 0.0
+    """A rental price; 0 = unknown."""
+    hierarchy: Hierarchy | None = None
+    aliases: tuple[str, ...] = ()
+    """Names other tools use, such as the CUDA device name."""
+    sources: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+    """field -> where its number comes from (source, date, note)."""
+
+    def peak(self, precision: str) -> float:
+        """Matrix FLOP/s in that precision; BadInput names the precisions the chip has."""
+        if precision not in self.matrix_flops:
+            raise BadInput(f"precision {precision!r} is not in the data of chip {self.name}; it has {', '.join(self.matrix_flops)}")
+        return self.matrix_flops[precision]

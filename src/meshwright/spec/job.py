@@ -1,0 +1,91 @@
+"""A training job: what is trained, on what, how much at a time, in which numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from .assumptions import REALISTIC, Assumptions
+from .cluster import Cluster
+from .fields import Unit
+from .layout import Layout
+from .model import Model
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Which numbers are computed, kept and sent."""
+
+    compute: str = "bf16"
+    """Precision of the matrix products: a key of `Chip.matrix_flops`."""
+    weight_bytes: float = 2.0
+    """Bytes a weight takes in the forward pass."""
+    gradient_bytes: float = 4.0
+    """Bytes a gradient takes while it is accumulated and reduced."""
+    activation_bytes: float = 2.0
+    gather_bytes: float = 2.0
+    """Bytes a weight takes on the wire when shards are gathered."""
+
+
+PRECISIONS = {
+    "bf16": Precision(),
+    "fp16": Precision("fp16"),
+    "bf16-pure": Precision("bf16", gradient_bytes=2.0),
+    "fp16-pure": Precision("fp16", gradient_bytes=2.0),
+    "fp8": Precision("fp8", gather_bytes=1.0),
+    "fp4": Precision("fp4", gather_bytes=1.0),
+    "tf32": Precision("tf32", 4.0, 4.0, 4.0, 4.0),
+    "fp32": Precision("fp32", 4.0, 4.0, 4.0, 4.0),
+}
+"""bf16/fp16: mixed precision with fp32 gradients and master weights (Megatron-LM); -pure: gradients in 2 bytes."""
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """What the optimizer keeps for each parameter."""
+
+    name: str = "adamw"
+    state_bytes: float = 12.0
+    """fp32 master weight + first moment + second moment."""
+    flops: float = 14.0
+    """Floating-point operations of one update of one parameter."""
+
+
+OPTIMIZERS = {
+    "adamw": Optimizer(),
+    "adam": Optimizer("adam"),
+    "adamw-no-master": Optimizer("adamw-no-master", 8.0),
+    "sgd": Optimizer("sgd", 8.0, 4.0),
+    "muon": Optimizer("muon", 8.0, 14.0),
+    "adafactor": Optimizer("adafactor", 4.0, 14.0),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything a prediction needs."""
+
+    model: Model
+    cluster: Cluster
+    batch: int
+    """Global batch in sequences."""
+    layout: Layout = field(default_factory=Layout)
+    seq: int = 0
+    """Sequence length in tokens; 0 = the model's."""
+    precision: Precision = PRECISIONS["bf16"]
+    optimizer: Optimizer = OPTIMIZERS["adamw"]
+    tokens: Annotated[float, Unit("token")] = 0.0
+    """Length of the whole run, for days, cost and energy; 0 = not asked."""
+    attention_kernel: str = "flash"
+    """flash (no T x T matrix in memory) or unfused."""
+    assumptions: Assumptions = REALISTIC
+
+    @property
+    def T(self) -> int:
+        """Sequence length in tokens."""
+        return self.seq or self.model.seq
+
+    @property
+    def batch_tokens(self) -> float:
+        """Tokens of one optimizer step."""
+        return float(self.batch) * self.T

@@ -1,0 +1,111 @@
+"""How a model is spread over chips.
+
+Degrees: tp x cp x pp x dp = chips. `ep` and `etp` borrow ranks: experts are spread over ep ranks taken from tp x cp x dp,
+each expert cut etp ways. `dp` counts replicas of the batch; weights are also synchronised over cp.
+
+Fields may hold NumPy arrays when a whole table of layouts is evaluated; categorical fields never do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ..num import Num, maximum, minimum, product
+
+AXES = ("tp", "cp", "dp", "pp")
+"""Mesh axes in canonical order, the one that communicates most first (nearest)."""
+SCHEMES = ("megatron", "summa")
+RECOMPUTE = ("none", "selective", "full")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Degrees of parallelism, and the choices that go with them."""
+
+    tp: Num = 1
+    """Tensor parallel: cuts heads and feed-forward (LBL: n1)."""
+    cp: Num = 1
+    """Context parallel: cuts the sequence; keys and values are gathered (LBL: n2). With scheme summa it cuts weights too."""
+    pp: Num = 1
+    """Pipeline stages."""
+    dp: Num = 1
+    """Data-parallel replicas."""
+    ep: Num = 1
+    """Expert parallel: ranks that share out the experts of a layer."""
+    etp: Num = 1
+    """Tensor parallel degree inside an expert."""
+    microbatch: Num = 1
+    """Sequences of one microbatch of one replica."""
+    interleave: Num = 1
+    """Model chunks a device holds (virtual pipeline stages, v)."""
+    schedule: str = "1f1b"
+    """Order of the microbatches: a name of `meshwright.schedule`."""
+    zero: int = 0
+    """ZeRO stage: 1 shards optimizer state over dp x cp, 2 gradients too, 3 weights too (FSDP)."""
+    recompute: str = "none"
+    """Activations computed again in the backward pass: none, selective (the core of attention), full (whole layers)."""
+    sequence_parallel: bool = True
+    """Norms, dropout and residuals are cut along the sequence over tp (Megatron-LM's --sequence-parallel)."""
+    scheme: str = "megatron"
+    """How tp (and cp) cut a layer: megatron (1D; with cp: 2D) or summa (2D matrix products)."""
+    panels: Num = 1
+    """Panels of a SUMMA product."""
+    placement: Mapping[str, tuple[Num, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """axis -> how many of its ranks lie in each network dimension, fastest first. Empty: `placed` fills it in order AXES."""
+
+    @property
+    def chips(self) -> Num:
+        """tp x cp x pp x dp."""
+        return self.tp * self.cp * self.pp * self.dp
+
+    def group(self, axis: str) -> tuple[Num, ...]:
+        """Ranks of a communication group in each network dimension, fastest first.
+
+        axis: tp, cp, dp, pp; dp_cp (weights are synchronised over it); ep and edp (experts, and replicas of an expert).
+        """
+        if axis == "dp_cp":
+            return tuple(d * c for d, c in zip(self.placement["dp"], self.placement["cp"], strict=True))
+        if axis in ("ep", "edp"):
+            return self._expert_group(axis)
+        return self.placement[axis]
+
+    def _expert_group(self, axis: str) -> tuple[Num, ...]:
+        """The ep ranks lie next to each other among the tp x cp x dp ranks, after the etp ranks of each expert."""
+        room = [t * c * d for t, c, d in zip(*(self.placement[a] for a in ("tp", "cp", "dp")), strict=True)]
+        inner, left, ep_shares, edp_shares = self.etp, self.ep, [], []
+        for i, size in enumerate(room):
+            last = i == len(room) - 1
+            etp_here = inner if last else minimum(inner, size)
+            inner = maximum(inner / etp_here, 1)
+            ep_here = left if last else minimum(left, maximum(size / etp_here, 1))
+            left = left / ep_here
+            ep_shares.append(ep_here)
+            edp_shares.append(maximum(size / etp_here / ep_here, 1))
+        # what rounding moved between dimensions comes out of the last one, so that the product is the group's size
+        edp = self.tp * self.cp * self.dp / (self.ep * self.etp)
+        edp_shares[-1] = maximum(edp / product(edp_shares[:-1]), 1)
+        return tuple(ep_shares if axis == "ep" else edp_shares)
+
+
+def placed(layout: Layout, sizes: tuple[int, ...]) -> Layout:
+    """The layout with its placement filled in: axes in order AXES take the fast dimensions first, as launchers number ranks.
+
+    layout: scalar degrees;  sizes: members of each network dimension (`Cluster.sizes`). A placement given stays as it is.
+    """
+    from dataclasses import replace
+
+    if layout.placement:
+        return layout
+    left = list(sizes)
+    placement = {}
+    for axis in AXES:
+        need, shares = int(getattr(layout, axis)), []
+        for i, room in enumerate(left):
+            take = need if i == len(left) - 1 else next(d for d in range(min(room, need), 0, -1) if need % d == 0 and room % d == 0)
+            shares.append(take)
+            need //= take
+            left[i] = max(room // take, 1)
+        placement[axis] = tuple(shares)
+    return replace(layout, placement=MappingProxyType(placement))

@@ -1,0 +1,121 @@
+"""A transformer as its training sees it: shapes only, no weights.
+
+Letters: L layers, D hidden, H heads, K kv heads, h head_dim, F ffn, V vocab, T seq; E experts, k top_k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MLA:
+    """Multi-head latent attention (DeepSeek-V2): keys and values are rebuilt from one compressed vector a token."""
+
+    kv_lora_rank: int
+    """Width of the compressed key/value vector."""
+    qk_nope_head_dim: int
+    """Part of a query/key head without rotary position."""
+    qk_rope_head_dim: int
+    """Part of a query/key head with rotary position; its key is shared by all heads."""
+    v_head_dim: int
+    """Width of a value head."""
+    q_lora_rank: int | None = None
+    """Width of the compressed query; None projects queries from the hidden state directly."""
+
+
+@dataclass(frozen=True)
+class MoE:
+    """Mixture of experts in place of the feed-forward of most layers."""
+
+    experts: int
+    """E, routed experts in a layer."""
+    top_k: int
+    """k, experts a token is sent to."""
+    expert_ffn: int
+    """Feed-forward width of one routed expert."""
+    shared_ffn: int = 0
+    """Total width of the experts every token passes through; 0 = none."""
+    dense_layers: int = 0
+    """Leading layers that keep a dense feed-forward of width `Model.ffn`."""
+    router_bias: bool = False
+    """The router has a bias (one parameter an expert)."""
+    shared_gate: bool = False
+    """The shared experts are scaled by a learned gate of D parameters (Qwen2-MoE)."""
+    expert_bias: bool = False
+    """Expert matrices have biases (gpt-oss)."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A decoder (or encoder) stack of equal layers, its embedding and its output head."""
+
+    name: str
+    layers: int
+    """L, transformer blocks."""
+    hidden: int
+    """D, width of the residual stream."""
+    heads: int
+    """H, query heads."""
+    ffn: int
+    """F, feed-forward width of a dense layer."""
+    vocab: int
+    """V, rows of the embedding (before padding); 0 = no embedding and no output head."""
+    seq: int
+    """T, sequence length in tokens that training uses."""
+    kv_heads: int | None = None
+    """K, key/value heads; None = H (multi-head attention)."""
+    head_dim: int | None = None
+    """h, width of a head; None = D / H."""
+    gated: bool = True
+    """The feed-forward has a gate matrix (SwiGLU, GeGLU): 3 matrices, not 2."""
+    attention: str = "causal"
+    """causal: a token sees the ones before it; full: it sees all (encoders, vision)."""
+    window: int | None = None
+    """Sliding attention window in tokens; None = unlimited."""
+    full_every: int = 1
+    """With a window: one layer in `full_every` still attends to everything (0 = none does)."""
+    norm: str = "rmsnorm"
+    """rmsnorm (D parameters) or layernorm (2D)."""
+    norms_per_layer: int = 2
+    """Norms over the hidden state in a block: 2, or 4 with post-norms (Gemma 2), 1 for parallel blocks (Falcon)."""
+    qk_norm: bool = False
+    """Queries and keys are normalised per head (Qwen3, Gemma 3): 2h parameters."""
+    positions: str = "rope"
+    """rope, learned (T x D parameters), alibi or none."""
+    qkv_bias: bool = False
+    """The query, key and value projections have biases."""
+    bias: bool = False
+    """The output projection and the feed-forward have biases."""
+    attention_sinks: bool = False
+    """One learned logit a head (gpt-oss)."""
+    tied_embeddings: bool = False
+    """The output head reuses the embedding matrix."""
+    dropout: bool = False
+    """Dropout is active in training."""
+    vocab_multiple: int = 1
+    """The vocabulary is padded up to a multiple of this (128 in Megatron-LM), times tp at run time."""
+    mla: MLA | None = None
+    moe: MoE | None = None
+    mtp_layers: int = 0
+    """Extra multi-token-prediction blocks after the last layer (DeepSeek-V3)."""
+
+    @property
+    def K(self) -> int:
+        """Key/value heads."""
+        return self.kv_heads or self.heads
+
+    @property
+    def h(self) -> int:
+        """Width of a head."""
+        return self.head_dim or self.hidden // self.heads
+
+    @property
+    def padded_vocab(self) -> int:
+        """Vocabulary rounded up to `vocab_multiple`."""
+        return -(-self.vocab // self.vocab_multiple) * self.vocab_multiple
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers with experts."""
+        return self.layers - self.moe.dense_layers if self.moe else 0

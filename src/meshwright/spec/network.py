@@ -1,0 +1,61 @@
+"""A network as a list of dimensions, fastest first.
+
+A dimension joins `size` members, each member being all chips of the dimensions before it. An 8-GPU node on InfiniBand is
+[switch 8, switch unlimited]; a TPU v5p slice is [ring 16, ring 20, ring 28] and, above it, the data-centre network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from .fields import Unit
+
+KINDS = ("switch", "ring", "line", "mesh")
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One level or axis of the network."""
+
+    name: str
+    bandwidth: Annotated[float, Unit("B/s")]
+    """What one chip can send into this dimension, ONE WAY, all its links of the dimension together. A ring axis counts both
+    directions (the scaling book's W = 2 x link)."""
+    latency: Annotated[float, Unit("s")]
+    """One hop, software included."""
+    size: int | None = None
+    """Members; None = as many as the cluster has (last dimension only)."""
+    kind: str = "switch"
+    """switch (any to any), ring (wraps around), line (does not), mesh (a link between each pair)."""
+    efficiency: float = 1.0
+    """Share of `bandwidth` that large messages reach."""
+    reduces: bool = False
+    """The switch adds up values itself (NVLink SHARP, InfiniBand SHARP)."""
+    shared_by: int = 1
+    """Chips behind one such interface: `bandwidth` is divided among them when all send."""
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second one chip reaches with large messages while its neighbours send too."""
+        return self.bandwidth * self.efficiency / self.shared_by
+
+
+@dataclass(frozen=True)
+class Network:
+    """Dimensions, fastest (nearest) first."""
+
+    name: str
+    dims: tuple[Dim, ...]
+    chip: str = ""
+    """Catalogue name of the chip this network is usually built with."""
+    aliases: tuple[str, ...] = ()
+    sources: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+    """field -> where its number comes from (source, date, note)."""
+
+    @property
+    def domain(self) -> int | None:
+        """Chips that the first (fast) dimension joins; None = all."""
+        return self.dims[0].size

@@ -1,0 +1,125 @@
+"""The only door for units: text comes in and goes out here, everything inside is a float in SI units.
+
+    parse("400 Gbit/s", "B/s") -> 5e10          show(3.35e12, "B/s") -> "3.35 TB/s"
+    parse("80 GiB", "B")       -> 85899345920   show(2e-5, "s")      -> "20 us"
+
+Grammar: a number, an optional SI (k M G T P E, and m u n p) or IEC (Ki Mi Gi Ti Pi) prefix, a unit, an optional "/s".
+Units: B, bit (b), FLOP (also FLOPs, FLOPS = FLOP/s), s, min, h, day, W, Wh, J, Hz, USD, token. GB = 1e9 B, GiB = 2^30 B, 8 bit = 1 B.
+"Gbps" is Gbit/s and "GBps" is GB/s. The field says which dimension it wants, so "80 GiB" is refused as a bandwidth.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from .errors import BadInput
+
+SI = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9, "p": 1e-12}
+IEC = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
+KIB, MIB, GIB = 2.0**10, 2.0**20, 2.0**30
+GB = 1e9
+DAY_S = 86400.0
+
+# name -> (size in the base unit, base unit)
+UNITS = {
+    "B": (1.0, "B"), "byte": (1.0, "B"), "bytes": (1.0, "B"), "bit": (0.125, "B"), "bits": (0.125, "B"), "b": (0.125, "B"),
+    "FLOP": (1.0, "FLOP"), "FLOPs": (1.0, "FLOP"), "flop": (1.0, "FLOP"), "flops": (1.0, "FLOP"),
+    "s": (1.0, "s"), "sec": (1.0, "s"), "min": (60.0, "s"), "h": (3600.0, "s"), "hour": (3600.0, "s"), "hours": (3600.0, "s"),
+    "d": (DAY_S, "s"), "day": (DAY_S, "s"), "days": (DAY_S, "s"), "month": (30.4375 * DAY_S, "s"), "months": (30.4375 * DAY_S, "s"),
+    "W": (1.0, "W"), "J": (1.0, "J"), "Wh": (3600.0, "J"), "Hz": (1.0, "Hz"), "USD": (1.0, "USD"),
+    "token": (1.0, "token"), "tokens": (1.0, "token"), "tok": (1.0, "token"),
+}  # fmt: skip
+PER_SECOND = {"FLOPS": (1.0, "FLOP"), "bps": (0.125, "B"), "Bps": (1.0, "B")}
+NUMBER = re.compile(r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*$")
+
+
+def parse(text: str | float | int, unit: str, field: str = "value") -> float:
+    """The number that `text` means, in SI `unit` ("B", "B/s", "FLOP/s", "s", "W", "Hz", "USD/h", "token", or "" for a pure number).
+
+    text: "400 Gbit/s", or a bare number, taken to be in `unit` already;  field: named in the error.
+    Raises BadInput if the text has no number, an unknown unit, or another dimension than asked for.
+    """
+    if isinstance(text, bool):
+        raise BadInput(f"{field} must be a number with a unit such as {example(unit)}, not {text}")
+    if isinstance(text, (int, float)):
+        return finite(text, field)
+    match = NUMBER.match(str(text)[:100])
+    if not match:
+        raise BadInput(f"{field} {str(text)[:60]!r} has no number in it; write it like {example(unit)}")
+    number, rest = finite(match[1].replace(",", "").replace("_", ""), field), match[2]
+    if not rest:
+        return number
+    factor, found = _unit(rest, unit, field, str(text))
+    if found != unit:
+        raise BadInput(f"{field} {str(text)[:60]!r} is in {found or 'no unit'}, but {unit or 'a pure number'} is needed, such as {example(unit)}")
+    return finite(number * factor, field)
+
+
+def finite(number: str | float | int, field: str) -> float:
+    """The number as a float; BadInput if it is not a finite one."""
+    try:
+        value = float(number)
+    except (ValueError, OverflowError):
+        value = math.inf
+    if not math.isfinite(value):
+        raise BadInput(f"{field} must be a finite number, not {str(number)[:40]}")
+    return value
+
+
+def _unit(text: str, wanted: str, field: str, whole: str) -> tuple[float, str]:
+    """Factor and base unit of `text`; a lone prefix ("4M") takes the wanted unit."""
+    numerator, _, denominator = text.replace(" per ", "/").replace(" ", "").partition("/")
+    for table, rate in ((PER_SECOND, "/s"), (UNITS, "")):
+        for name, (size, base) in table.items():
+            if numerator.endswith(name) and (scale := _prefix(numerator[: -len(name)])) is not None:
+                if denominator == "" or (denominator in ("s", "sec") and not rate):
+                    return scale * size, base + ("/s" if denominator else rate)
+                if denominator in ("h", "hour") and not rate:
+                    return scale * size, base + "/h"
+    if not denominator and (scale := _prefix(numerator)) is not None:
+        return scale, wanted
+    raise BadInput(f"{field} {whole[:60]!r} has an unknown unit {text[:20]!r}; write it like {example(wanted)}")
+
+
+def _prefix(text: str) -> float | None:
+    return SI.get(text, IEC.get(text))
+
+
+def example(unit: str) -> str:
+    """A well-formed text in that unit, for error messages."""
+    examples = {"B": "'80 GB'", "B/s": "'400 Gbit/s'", "FLOP/s": "'989 TFLOP/s'", "FLOP": "'1e25 FLOP'", "s": "'5 us'", "W": "'700 W'"}
+    return examples.get(unit, {"token": "'4M'", "USD/h": "'2.5 USD/h'", "Hz": "'1.8 GHz'"}.get(unit, "'0.8'"))
+
+
+def show(value: float, unit: str, digits: int = 3) -> str:
+    """Text with a fitting prefix and `digits` significant digits; memory ("GiB") and time have their own habits.
+
+    show(5e10, "B/s") -> "50 GB/s";  show(2**31, "GiB") -> "2 GiB";  show(90, "s") -> "1.5 min";  show(0.41, "") -> "0.41".
+    """
+    if not math.isfinite(value):
+        return f"{value} {unit}".strip()
+    if unit == "GiB":
+        return f"{_round(value / GIB, digits)} GiB"
+    if unit == "s" and abs(value) >= 60:
+        size, name = next((s, n) for s, n in ((DAY_S, "days"), (3600.0, "h"), (60.0, "min")) if abs(value) >= s)
+        return f"{_round(value / size, digits)} {name}"
+    if unit in ("", "%", "chips"):
+        return f"{_round(value, digits)} {unit}".strip()
+    if unit == "USD":
+        return f"{value:,.0f} USD"
+    for prefix in ("E", "P", "T", "G", "M", "k", "", "m", "u", "n"):
+        if abs(value) >= SI[prefix] * (1 - 10.0**-digits / 2) and (unit[:1] in "sWHJ" or SI[prefix] >= 1):
+            return f"{_round(value / SI[prefix], digits)} {prefix}{unit}"
+    return f"{_round(value, digits)} {unit}"
+
+
+def _round(value: float, digits: int) -> str:
+    """`digits` significant digits without an exponent for everyday sizes."""
+    if value == 0:
+        return "0"
+    if 1e-3 <= abs(value) < 1e7:
+        decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+        text = f"{value:,.{decimals}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return f"{value:.{digits - 1}e}"
