@@ -1,0 +1,33 @@
+"""Pipeline schedules: who computes what in which order, and what that costs in idle time and in memory.
+
+One schedule per file; each is a `Schedule` with its order of actions, its bubble and its activations in flight, the
+last two in closed form for numbers and arrays. `timeline` replays any order exactly, so that the closed forms can be
+checked.
+"""
+
+from __future__ import annotations
+
+from ..errors import unknown
+from .dualpipev import DUALPIPEV
+from .gpipe import GPIPE
+from .interleaved import INTERLEAVED
+from .interleaved_zero_bubble import INTERLEAVED_ZERO_BUBBLE
+from .one_f_one_b import ONE_F_ONE_B
+from .types import Action, Order, Schedule
+from .zbv import ZBV
+from .zero_bubble import ZB_H1, ZB_H2
+
+SCHEDULES = {
+    s.name: s for s in (GPIPE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_H2, INTERLEAVED_ZERO_BUBBLE, ZBV, DUALPIPEV)
+}
+"""name -> schedule, simplest first."""
+
+
+def get(name: str) -> Schedule:
+    """The schedule of that name; BadInput with the nearest ones if there is none."""
+    if name not in SCHEDULES:
+        raise unknown("schedule", name, SCHEDULES)
+    return SCHEDULES[name]
+
+
+__all__ = ["SCHEDULES", "Action", "Order", "Schedule", "get"]

@@ -1,0 +1,126 @@
+"""The words of a pipeline schedule: an action, a rule, a schedule.
+
+A pipeline cuts the model into stages. A device (a *rank* of the pp axis) holds one or more of them, its *chunks*, and
+works through the microbatches in a fixed order. Letters: `p` ranks, `m` microbatches, `v` chunks of a device; `f`,
+`i`, `w` the seconds that one microbatch takes on one device, all its chunks together: the forward pass, the gradient
+of the input and the gradient of the weights. The last two make the backward pass, f + i + w is the useful time of a
+microbatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, NamedTuple, TypeAlias
+
+from ..num import Num
+
+
+class Action(NamedTuple):
+    """One pass of one microbatch through one chunk of a rank."""
+
+    kind: str
+    """F forward, B whole backward, I gradient of the input, W gradient of the weights (B = I then W, at once)."""
+    chunk: int
+    """Which of the rank's chunks: 0 .. chunks - 1. `Schedule.stage_of` tells the stage."""
+    microbatch: int
+
+
+Order: TypeAlias = list[list[Action]]
+"""For each rank, its actions one after the other."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition on p, m, v, and the sentence for those who break it."""
+
+    holds: Callable[[Any, Any, Any], Any]
+    """(p, m, v), numbers or arrays -> True where the rule is kept."""
+    sentence: Callable[[int, int, int], str]
+    """(p, m, v) -> what is wrong, with the nearest valid values."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One way to order the microbatches, with what follows from it in closed form.
+
+    Every formula takes numbers or arrays; `order`, `stage_of` and `rules` take one layout.
+    """
+
+    name: str
+    """What a layout calls it."""
+    title: str
+    source: str
+    """The paper that introduced it."""
+    torch_name: str | None
+    """The class of torch.distributed.pipelining that runs the same order, if there is one."""
+    split_backward: bool
+    """True if weight gradients may run later than input gradients."""
+    chunks: Callable[[Num], Num]
+    """v -> chunks that a device holds."""
+    stage_of: Callable[[int, int, int, int], int]
+    """(rank, chunk, p, v) -> stage, 0 the first of the model."""
+    order: Callable[[int, int, int], Order]
+    """(p, m, v) -> the actions of each rank."""
+    bubble: Callable[[Num, Num, Num, Num, Num, Num], Num]
+    """(p, m, v, f, i, w) -> idle seconds of a device per step: makespan - m (f + i + w). Equal stages, free sends."""
+    in_flight: Callable[[Num, Num, Num], Num]
+    """(p, m, v) -> the most microbatches whose activations a device holds at once; 1 = one through all its chunks."""
+    needs: tuple[Rule, ...]
+    """What p, m and v must satisfy."""
+
+    def legal(self, p: Any, m: Any, v: Any) -> Any:
+        """True where the schedule can run with these numbers."""
+        return reduce(lambda a, b: a & b, (rule.holds(p, m, v) for rule in self.needs))
+
+    def rules(self, p: int, m: int, v: int) -> list[str]:
+        """Why the schedule cannot run with these numbers, a sentence each; empty if it can."""
+        return [rule.sentence(p, m, v) for rule in self.needs if not rule.holds(p, m, v)]
+
+
+def looped_stage(rank: int, chunk: int, p: int, v: int) -> int:
+    """Stages dealt out in rounds: chunk c of rank r is stage r + p c."""
+    return rank + p * chunk
+
+
+def folded_stage(rank: int, chunk: int, p: int, v: int) -> int:
+    """Stages laid out as a V: down the ranks and up again, so that rank 0 holds the first and the last."""
+    return rank if chunk == 0 else 2 * p - 1 - rank
+
+
+def one_chunk(name: str) -> Rule:
+    """The schedule does not cut a device's layers further."""
+    return Rule(
+        lambda p, m, v: v == 1,
+        lambda p, m, v: (
+            f"{name} keeps one chunk of the model on a device, not {v}: interleave must be 1 (interleaved takes more)"
+        ),
+    )
+
+
+def two_chunks(name: str) -> Rule:
+    """The schedule always folds the model in two; an interleave left at 1 is not an objection."""
+    return Rule(
+        lambda p, m, v: (v == 1) | (v == 2),
+        lambda p, m, v: f"{name} always keeps 2 chunks of the model on a device, not {v}: interleave must be 2",
+    )
+
+
+def many_chunks(name: str, plain: str) -> Rule:
+    """The schedule cuts a device's layers into several chunks."""
+    return Rule(
+        lambda p, m, v: v >= 2,
+        lambda p, m, v: f"{name} needs at least 2 chunks of the model on a device, not {v}: with one, take {plain}",
+    )
+
+
+def whole_rounds(name: str) -> Rule:
+    """Microbatches go round the chunks in groups of p."""
+
+    def sentence(p: int, m: int, v: int) -> str:
+        below, above = m // p * p, (m // p + 1) * p
+        near = f"{below} or {above}" if below else f"{above}"
+        return f"{name} needs the microbatches ({m}) to be a multiple of pp ({p}): {near}"
+
+    return Rule(lambda p, m, v: m % p == 0, sentence)
