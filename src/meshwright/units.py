@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 
 from .errors import BadInput
 
@@ -53,7 +54,7 @@ def parse(text: str | float | int, unit: str, field: str = "value") -> float:
     factor, found = _unit(rest, unit, field, str(text))
     if found != unit:
         raise BadInput(f"{field} {str(text)[:60]!r} is in {found or 'no unit'}, but {unit or 'a pure number'} is needed, such as {example(unit)}")
-    return finite(number * factor, field)
+    return finite(float(Decimal(repr(number)) * Decimal(repr(factor))), field)  # decimal: 2.5 us is 2.5e-6 exactly
 
 
 def finite(number: str | float | int, field: str) -> float:

@@ -5,7 +5,10 @@ Letters: L layers, D hidden, H heads, K kv heads, h head_dim, F ffn, V vocab, T 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,8 @@ class Model:
     moe: MoE | None = None
     mtp_layers: int = 0
     """Extra multi-token-prediction blocks after the last layer (DeepSeek-V3)."""
+    sources: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+    """field -> where its number comes from (source, date, note); "*" for the whole description."""
 
     @property
     def K(self) -> int:

@@ -1,0 +1,130 @@
+"""Which values a field of the description may have: ranges, choices, and what two fields must agree on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import BadInput
+from .chip import PRECISIONS, Chip
+from .layout import AXES, RECOMPUTE, SCHEMES, Layout
+from .model import Model, MoE
+from .network import KINDS, Network
+
+WHOLE = (1.0, 1e9)
+"""Least and most of a whole number unless RANGES says otherwise; so large that no product of a few overflows."""
+REAL = (1e-30, 1e30)
+"""Least and most of a quantity in SI units unless RANGES says otherwise."""
+NONE_OR_MORE = (0.0, 1e30)
+SHARE = (1e-6, 1.0)
+ANY_SHARE = (0.0, 1.0)
+
+RANGES: dict[str, tuple[float, float]] = {
+    "Model.layers": (1, 1e5),
+    "Model.vocab": (0, 1e9),
+    "Model.full_every": (0, 1e5),
+    "Model.mtp_layers": (0, 1e3),
+    "MoE.shared_ffn": (0, 1e9),
+    "MoE.dense_layers": (0, 1e5),
+    "Chip.sustained": SHARE,
+    "Chip.power_w": NONE_OR_MORE,
+    "Chip.usd_per_hour": NONE_OR_MORE,
+    "Hierarchy.usable": SHARE,
+    "Dim.latency": NONE_OR_MORE,
+    "Dim.efficiency": SHARE,
+    "Cluster.chips": (1, 1e8),
+    "Layout.zero": (0, 3),
+    "Job.seq": (0, 1e9),
+    "Job.tokens": NONE_OR_MORE,
+    "Optimizer.state_bytes": NONE_OR_MORE,
+    "Optimizer.flops": NONE_OR_MORE,
+    "ChipTime.matrix_efficiency": SHARE,
+    "ChipTime.sustained": SHARE,
+    "ChipTime.vector_efficiency": SHARE,
+    "ChipTime.memory_efficiency": SHARE,
+    "ChipTime.launch_s": NONE_OR_MORE,
+    "Overlap.tp": ANY_SHARE,
+    "Overlap.ep": ANY_SHARE,
+    "MemoryCount.framework_bytes": NONE_OR_MORE,
+    "MemoryCount.capacity_share": SHARE,
+}
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "Model.attention": ("causal", "full"),
+    "Model.norm": ("rmsnorm", "layernorm", "nonparametric"),
+    "Model.positions": ("rope", "learned", "alibi", "none"),
+    "Dim.kind": KINDS,
+    "Layout.recompute": RECOMPUTE,
+    "Layout.scheme": SCHEMES,
+    "Layout.placement": AXES,
+    "Chip.matrix_flops": PRECISIONS,
+    "Precision.compute": PRECISIONS,
+    "Job.attention_kernel": ("flash", "unfused"),
+    "Counting.dot_product": ("2k", "2k-1"),
+    "Counting.causal": ("full", "half"),
+    "Counting.dropout": ("blocks", "lbl"),
+    "Counting.output_bias": ("sharded", "replicated"),
+    "Counting.gathered_inputs": ("regathered", "kept"),
+    "Counting.attention_output": ("once", "twice"),
+    "Counting.summa_norm": ("hidden", "sequence"),
+    "ChipTime.model": ("peak", "roofline", "hierarchy"),
+    "NetworkTime.collective": ("ring", "best", "free"),
+    "NetworkTime.all_reduce_factor": ("always", "across domains"),
+    "NetworkTime.hop": ("slowest", "mean"),
+    "NetworkTime.slow_hops": ("charged", "free"),
+    "Overlap.dp": ("none", "first and last microbatch"),
+    "Overlap.cp": ("none", "ring"),
+    "Overlap.pp": ("none", "interleaved", "all"),
+}
+
+
+def check(instance: Any, where: str) -> None:
+    """Raise BadInput if fields of a description contradict each other; `where` names it in the sentence."""
+    checks: dict[type, Callable[[Any], str]] = {Model: _model, MoE: _moe, Chip: _chip, Network: _network, Layout: _layout}
+    rule = checks.get(type(instance))
+    if rule and (reason := rule(instance)):
+        raise BadInput(f"{where}: {reason}")
+
+
+def _model(m: Model) -> str:
+    if m.head_dim is None and m.mla is None and m.hidden % m.heads:
+        return f"hidden {m.hidden} cannot be split into {m.heads} heads; change heads, or give head_dim"
+    if m.heads % m.K:
+        return f"kv_heads {m.K} must divide heads {m.heads}"
+    if m.moe and m.moe.dense_layers > m.layers:
+        return f"moe.dense_layers {m.moe.dense_layers} are more than the {m.layers} layers"
+    return ""
+
+
+def _moe(m: MoE) -> str:
+    return f"top_k {m.top_k} is more than the {m.experts} experts" if m.top_k > m.experts else ""
+
+
+def _chip(c: Chip) -> str:
+    return "" if c.matrix_flops else "matrix_flops must name at least one precision, such as { bf16 = '989 TFLOP/s' }"
+
+
+def _network(n: Network) -> str:
+    if not n.dims:
+        return "dims must have at least one dimension"
+    if any(d.size is None for d in n.dims[:-1]):
+        return "only the last dimension may be without a size"
+    names = [d.name for d in n.dims]
+    return f"dimension names must differ, not {', '.join(names)}" if len(set(names)) < len(names) else ""
+
+
+def _layout(layout: Layout) -> str:
+    lengths = {len(v) for v in layout.placement.values()}
+    if layout.placement and (set(layout.placement) != set(AXES) or len(lengths) > 1):
+        return f"placement must give each of {', '.join(AXES)} as many numbers as the network has dimensions"
+    return ""
+
+
+def required(cls: type) -> list[str]:
+    """Fields of a dataclass without a default."""
+    return [
+        f.name
+        for f in dataclasses.fields(cls)
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    ]

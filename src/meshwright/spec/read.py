@@ -1,0 +1,274 @@
+"""From plain data (a TOML table, a JSON object, the texts of a URL) to the dataclasses of `spec`, and back.
+
+    read(Chip, {"name": "x", "hbm_bandwidth": "3.35 TB/s", ...}) -> Chip        to_dict(chip) -> {"name": "x", ...}
+
+A number is bare, a text with a unit, or a table { value, source, date, note } whose rest goes to the `sources` of the
+nearest dataclass that has them. Every mistake is one BadInput sentence that starts with the path of the field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Annotated, Any, TypeVar
+
+from ..errors import BadInput, unknown
+from ..units import parse
+from .fields import Unit
+from .ranges import CHOICES, RANGES, REAL, WHOLE, check, required
+
+T = TypeVar("T")
+Known = Callable[[type, str], Any]
+"""(class, name) -> the instance of that name; BadInput if there is none."""
+
+ORIGIN = ("source", "date", "note")
+"""What may stand beside a number, or beside a whole table, to say where it comes from."""
+LONGEST_TEXT = 500
+
+
+@dataclass(frozen=True)
+class At:
+    """Where the reader is: for error messages, ranges and sources."""
+
+    where: str
+    """Path as the user knows it, such as cluster.network.dims[0].bandwidth."""
+    field: str = ""
+    """Class and field, such as Dim.bandwidth."""
+    path: str = ""
+    """Path from the dataclass that keeps the sources."""
+    sources: dict[str, Any] | None = None
+    known: Known | None = None
+
+    def into(self, step: str, field: str = "") -> At:
+        """One step down: a field, a key or an [index]."""
+        dot = "" if step.startswith("[") else "."
+        path = self.path + dot + step if self.path else step
+        return dataclasses.replace(self, where=self.where + dot + step, path=path, field=field or self.field)
+
+
+def read(cls: type[T], data: object, where: str = "", known: Known | None = None) -> T:
+    """The dataclass `cls` from a mapping; unknown, missing, malformed or impossible fields raise BadInput.
+
+    where: name of the data in error messages;  known: finds things by name, so that a text may stand for a table, and a
+    table with a `name` and without all required fields for the thing of that name with some fields replaced.
+    """
+    return _instance(cls, data, At(where or cls.__name__.lower(), known=known))
+
+
+def _instance(cls: type[T], data: object, at: At) -> T:
+    if isinstance(data, cls):
+        return data
+    if isinstance(data, str) and at.known:
+        return typing.cast(T, at.known(cls, _text(data, at)))
+    if not isinstance(data, Mapping):
+        raise BadInput(f"{at.where} must be a table of fields, not {brief(data)}")
+    hints: dict[str, Any] = _hints(cls)
+    sources: dict[str, Any] | None = None
+    data = _overlaid(cls, dict(data), at)
+    if "sources" in hints:
+        sources = _origins(data, at)
+        at = dataclasses.replace(at, sources=sources, path="")
+    for key in data:
+        if key not in hints:
+            raise unknown(f"{at.where}: field", key if isinstance(key, str) else brief(key), hints)
+    if missing := [name for name in required(cls) if name not in data]:
+        raise BadInput(f"{at.where} needs {', '.join(missing)}")
+    values = {k: _value(hints[k], v, at.into(k, f"{cls.__name__}.{k}")) for k, v in data.items()}
+    if sources is not None:
+        values["sources"] = MappingProxyType(sources)
+    instance = cls(**values)
+    check(instance, at.where)
+    return instance
+
+
+def _overlaid(cls: type, data: dict[str, Any], at: At) -> dict[str, Any]:
+    """The data over the named thing it changes, if it does not define a whole one."""
+    complete = required(cls) or [f.name for f in dataclasses.fields(cls)]
+    missing = [name for name in complete if name not in data]
+    if not (at.known and missing and isinstance(data.get("name"), str)):
+        return data
+    try:
+        base = at.known(cls, _text(data["name"], at.into("name")))
+    except BadInput as error:
+        raise BadInput(f"{at.where}: {error}; to define a new one give {', '.join(missing)} too") from None
+    whole = to_dict(base, defaults=True)
+    whole["sources"] = {k: v for k, v in whole.get("sources", {}).items() if re.split(r"[.\[]", k)[0] not in data}
+    return _merged({k: v for k, v in whole.items() if v != {}}, data)
+
+
+def _merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `base`, table by table."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and "value" not in value and isinstance(base.get(key), Mapping)
+        merged[key] = _merged(base[key], value) if both else value
+    return merged
+
+
+def _origins(data: dict[str, Any], at: At) -> dict[str, Any]:
+    """Takes `sources`, and the source, date and note of the whole table ("*"), out of the data."""
+    sources: dict[str, Any] = {}
+    given = data.pop("sources", {})
+    if not isinstance(given, Mapping):
+        raise BadInput(f"{at.where}.sources must be a table, not {brief(given)}")
+    for key, origin in given.items():
+        sources[_text(key, at.into("sources"))] = _origin(origin, at.into("sources").into(brief(key)))
+    if whole := {key: data.pop(key) for key in ORIGIN if key in data}:
+        sources["*"] = _origin(whole, at)
+    return sources
+
+
+def _origin(origin: object, at: At) -> dict[str, str]:
+    if not isinstance(origin, Mapping) or not set(origin) <= set(ORIGIN):
+        raise BadInput(f"{at.where} must be a table of {', '.join(ORIGIN)}, not {brief(origin)}")
+    return {key: _text(text, at.into(key)) for key, text in origin.items()}
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    """field -> type, in the order of definition."""
+    return typing.get_type_hints(cls, include_extras=True)
+
+
+def _value(kind: Any, value: object, at: At) -> Any:
+    """One field of type `kind`."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):  # only "X | None" occurs
+        return None if value is None or value == "none" else _value(args[0], value, at)
+    if dataclasses.is_dataclass(kind):
+        return _instance(typing.cast(type, kind), value, at)
+    if origin is tuple:
+        return _items(args[0], value, at)
+    if origin is not None and origin is not Annotated:  # Mapping[str, X]
+        return _mapping(args[1], value, at)
+    if isinstance(value, Mapping):
+        value = _with_origin(value, at)
+    if kind is str:
+        return _choice(_text(value, at), at)
+    if kind is bool:
+        return _flag(value, at)
+    if kind is float or origin is Annotated:
+        return _within(_number(value, args[1] if args else Unit(""), at), REAL, at)
+    return int(_within(_whole(value, at), WHOLE, at))  # int, and Num (a degree)
+
+
+def _items(kind: Any, value: object, at: At) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise BadInput(f"{at.where} must be a list, not {brief(value)}")
+    if len(value) > 1000:
+        raise BadInput(f"{at.where} must have at most 1000 entries, not {len(value)}")
+    return tuple(_value(kind, v, at.into(f"[{i}]")) for i, v in enumerate(value))
+
+
+def _mapping(kind: Any, value: object, at: At) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise BadInput(f"{at.where} must be a table, not {brief(value)}")
+    keys = [_choice(_text(key, at), at) for key in value]
+    return MappingProxyType({k: _value(kind, v, at.into(k)) for k, v in zip(keys, value.values(), strict=True)})
+
+
+def _with_origin(value: Mapping[Any, Any], at: At) -> object:
+    """The value of { value, source, date, note }; the rest is kept as the source of this field."""
+    if "value" not in value:
+        raise BadInput(f"{at.where} must be one value or a table of value, {', '.join(ORIGIN)}, not {brief(value)}")
+    rest = {key: v for key, v in value.items() if key != "value"}
+    origin = _origin(rest, at)
+    if at.sources is not None and origin:
+        at.sources[at.path] = origin
+    return value["value"]
+
+
+def _text(value: object, at: At) -> str:
+    if not isinstance(value, str):
+        raise BadInput(f"{at.where} must be a text, not {brief(value)}")
+    if len(value) > LONGEST_TEXT or not value.isprintable():
+        raise BadInput(f"{at.where} must be one line of at most {LONGEST_TEXT} printable characters")
+    return value
+
+
+def _choice(text: str, at: At) -> str:
+    if at.field in CHOICES and text not in CHOICES[at.field]:
+        raise unknown(at.where, text, CHOICES[at.field])
+    return text
+
+
+def _flag(value: object, at: At) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise BadInput(f"{at.where} must be true or false, not {brief(value)}")
+    return value
+
+
+def _number(value: object, unit: Unit, at: At) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise BadInput(f"{at.where} must be a number, not {brief(value)}")
+    if isinstance(value, int) and abs(value) > 1e300:
+        raise BadInput(f"{at.where} must be a finite number, not {brief(value)}")
+    return parse(value, unit.unit, at.where)
+
+
+def _whole(value: object, at: At) -> float:
+    number = _number(value, Unit(""), at)
+    if number != int(number):
+        raise BadInput(f"{at.where} must be a whole number, not {brief(value)}")
+    return number
+
+
+def _within(number: float, default: tuple[float, float], at: At) -> float:
+    least, most = RANGES.get(at.field, default)
+    if number < least and default == REAL and least == REAL[0]:
+        raise BadInput(f"{at.where} must be more than 0, not {number:g}")
+    if not least <= number <= most:
+        raise BadInput(f"{at.where} must be between {least:g} and {most:g}, not {number:g}")
+    return number
+
+
+def brief(value: object) -> str:
+    """The value for an error message, never long and never a traceback."""
+    if isinstance(value, str):
+        return repr(value[:40])
+    if value is None:
+        return "nothing"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value) if abs(value) < 10**40 else "a number of more than 40 digits"
+    if isinstance(value, (bool, float)):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "a table"
+    return "a list" if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"
+
+
+def to_dict(instance: Any, defaults: bool = False) -> dict[str, Any]:
+    """The plain data that `read` turns into an equal instance: numbers in SI units, no None.
+
+    defaults: also write fields that have their default value. Raises BadInput for what a file cannot hold (arrays).
+    """
+    fields = dataclasses.fields(instance)
+    if any(f.name == "name" for f in fields) and not required(type(instance)):
+        defaults = True  # else a table with only a name would mean the thing of that name
+    data = {}
+    for f in fields:
+        value = getattr(instance, f.name)
+        default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+        if value is not None and (defaults or value != default):
+            data[f.name] = _plain(value, f.name)
+    return data
+
+
+def _plain(value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_dict(value)
+    if isinstance(value, Mapping):
+        return {k: _plain(v, where) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(v, where) for v in value]
+    if isinstance(value, (str, bool, int, float)):
+        return value
+    raise BadInput(f"{where} holds a {type(value).__name__}, which cannot be written as one value")
