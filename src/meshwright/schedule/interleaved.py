@@ -42,4 +42,5 @@ INTERLEAVED = Schedule(
     bubble=bubble,
     in_flight=in_flight,
     needs=(many_chunks("interleaved", "1f1b"), whole_rounds("interleaved")),
+    in_flight_on_last=lambda p, m, v: minimum(m, p - (p - 1) / v),
 )

@@ -40,4 +40,5 @@ ONE_F_ONE_B = Schedule(
     bubble=bubble,
     in_flight=in_flight,
     needs=(one_chunk("1f1b"),),
+    in_flight_on_last=lambda p, m, v: 1,
 )

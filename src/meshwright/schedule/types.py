@@ -69,6 +69,17 @@ class Schedule:
     """(p, m, v) -> the most microbatches whose activations a device holds at once; 1 = one through all its chunks."""
     needs: tuple[Rule, ...]
     """What p, m and v must satisfy."""
+    in_flight_on_last: Callable[[Num, Num, Num], Num] | None = None
+    """`in_flight` of the device with the last stage, where it holds fewer; None = as many as the fullest."""
+
+    @property
+    def folded(self) -> bool:
+        """The first device holds the last stage too."""
+        return self.stage_of is folded_stage
+
+    def in_flight_last(self, p: Num, m: Num, v: Num) -> Num:
+        """`in_flight` of the device that holds the last stage (and the logits)."""
+        return (self.in_flight_on_last or self.in_flight)(p, m, v)
 
     def legal(self, p: Any, m: Any, v: Any) -> Any:
         """True where the schedule can run with these numbers."""

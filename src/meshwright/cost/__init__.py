@@ -1,0 +1,1 @@
+"""S2, time: work becomes seconds, by a chip, a network and what overlaps."""

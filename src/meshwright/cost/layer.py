@@ -1,0 +1,167 @@
+"""Seconds and bytes of one layer (or of a stage's embedding or head) for one microbatch: its operations, timed and added up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..count.work import Message, Op, Pass
+from ..num import Num
+from ..spec.assumptions import Overlap
+from ..spec.layout import Layout
+from . import overlap
+from .chip import Rates, compute_time, exposed_memory
+from .network import Fabric
+
+CAUSES = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm")
+AXIS_CAUSE = {"tp": 1, "cp": 2, "ep": 3, "etp": 3}
+"""axis of a message -> position among the communication causes, counted from `memory`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Seconds by cause; adds and scales like a number."""
+
+    compute: Num = 0.0
+    memory: Num = 0.0
+    """Memory traffic that outlasts the arithmetic."""
+    tp_comm: Num = 0.0
+    cp_comm: Num = 0.0
+    ep_comm: Num = 0.0
+
+    def __add__(self, other: Seconds) -> Seconds:
+        return Seconds(*(getattr(self, c) + getattr(other, c) for c in CAUSES))
+
+    def __mul__(self, factor: Num) -> Seconds:
+        return Seconds(*(getattr(self, c) * factor for c in CAUSES))
+
+    __rmul__ = __mul__
+
+    @property
+    def total(self) -> Num:
+        """All causes together."""
+        return self.compute + self.memory + self.tp_comm + self.cp_comm + self.ep_comm
+
+
+class LayerCost(NamedTuple):
+    """One layer, one microbatch, one device."""
+
+    forward: Seconds = Seconds()
+    backward: Seconds = Seconds()
+    again: Seconds = Seconds()
+    """Forward seconds of the operations that selective recomputation repeats."""
+    weight_pass: Num = 0.0
+    """The part of `backward` that only makes weight gradients."""
+    saved: Num = 0.0
+    """Bytes kept for backward when nothing is recomputed."""
+    saved_selective: Num = 0.0
+    """Bytes kept with selective recomputation."""
+    weights: Num = 0.0
+    """Parameters replicated over dp x cp."""
+    expert_weights: Num = 0.0
+    """Parameters replicated over edp."""
+
+
+class Clock(NamedTuple):
+    """What turns work into seconds: the chip, the network, what overlaps."""
+
+    rates: Rates
+    fabric: Fabric
+    overlap: Overlap
+
+
+class Timer:
+    """Times operations of one layout; equal messages are timed once."""
+
+    def __init__(self, clock: Clock, layout: Layout) -> None:
+        self.clock, self.layout = clock, layout
+        self._groups: dict[str, tuple[Num, ...]] = {}
+        self._times: dict[tuple[str, str, int], tuple[Num, Num]] = {}
+
+    def message(self, message: Message, pieces: Num = 0.0) -> Num:
+        """Seconds of one collective (of one of its `pieces`, if it is cut into panels)."""
+        fabric, axis = self.clock.fabric, message.axis
+        if axis not in self._groups:
+            self._groups[axis] = self.layout.group(axis)
+        key = (message.kind, axis, id(message.bytes))
+        if key not in self._times:
+            volume = message.bytes / pieces if not (isinstance(pieces, float) and pieces == 0.0) else message.bytes
+            self._times[key] = (fabric.time(message.kind, volume, self._groups[axis]), message.bytes)  # keeps the bytes alive: id() stays theirs
+        return self._times[key][0]
+
+    def half(self, op: Op, work: Pass) -> Seconds:
+        """One pass of one operation: the slower of arithmetic and memory, plus the communication it waits for."""
+        idle = isinstance(work.memory, float) and work.memory == 0.0
+        compute = 0.0 if idle else compute_time(work, self.clock.rates)
+        memory = 0.0 if idle else exposed_memory(work, compute, self.clock.rates)
+        if not (isinstance(op.panels, (int, float)) and op.panels == 0):
+            return self._in_panels(op, work, compute, memory)
+        comm: list[Num] = [0.0, 0.0, 0.0, 0.0]
+        for m in work.comm:
+            comm[AXIS_CAUSE[m.axis]] = comm[AXIS_CAUSE[m.axis]] + self.message(m)
+        how = self.clock.overlap
+        ep = comm[3] if not how.ep else comm[3] * (1 - how.ep)
+        cp = overlap.partly(comm[2], 1.0, compute + memory) if how.cp == "ring" and work.comm else comm[2]
+        return Seconds(compute, memory, overlap.partly(comm[1], how.tp, compute + memory) if work.comm else comm[1], cp, ep)
+
+    def _in_panels(self, op: Op, work: Pass, compute: Num, memory: Num) -> Seconds:
+        panel: Num = 0.0
+        for m in work.comm:
+            panel = panel + self.message(m, op.panels)
+        return Seconds(compute, memory, overlap.summa(panel, compute + memory, op.panels))
+
+    def layer(self, ops: Iterable[Op]) -> LayerCost:
+        """All operations of a layer added up."""
+        forward, backward, again = [], [], []
+        weight_pass: Num = 0.0
+        saved: Num = 0.0
+        selective: Num = 0.0
+        weights: Num = 0.0
+        expert: Num = 0.0
+        for op in ops:
+            ahead, back = self.half(op, op.forward), self.half(op, op.backward)
+            forward.append(ahead)
+            backward.append(back)
+            if op.selective:
+                again.append(ahead)
+            else:
+                selective = selective + op.saved
+            if op.kind == "matmul":  # the two products of its backward pass are alike; only one makes weight gradients
+                weight_pass = weight_pass + 0.5 * (back.compute + back.memory)
+            saved = saved + op.saved
+            if op.expert:
+                expert = expert + op.weights
+            else:
+                weights = weights + op.weights
+        return LayerCost(_sum(forward), _sum(backward), _sum(again), weight_pass, saved, selective, weights, expert)
+
+
+def _sum(parts: list[Seconds]) -> Seconds:
+    """Sum by cause, in order."""
+    totals = []
+    for cause in CAUSES:
+        total: Num = 0.0
+        for part in parts:
+            value = getattr(part, cause)
+            if not (isinstance(value, float) and value == 0.0):
+                total = total + value
+        totals.append(total)
+    return Seconds(*totals)
+
+
+def scaled(c: LayerCost, factor: float) -> LayerCost:
+    """Every field times a factor."""
+    return LayerCost(*(x * factor for x in c))
+
+
+def mean(parts: Mapping[Any, LayerCost], counts: Iterable[tuple[Any, int]], divide: bool = True) -> LayerCost:
+    """The mean of several kinds of layer, each as often as `counts` says (divide = False: their sum); nothing if there are none."""
+    counts = tuple(counts)
+    whole = sum(n for _, n in counts) if divide else 1
+    if len(counts) == 1 and counts[0][1] == whole:
+        return parts[counts[0][0]]
+    result = LayerCost()
+    for kind, n in counts:
+        result = LayerCost(*(a + b for a, b in zip(result, scaled(parts[kind], n / whole), strict=True)))
+    return result

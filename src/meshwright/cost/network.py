@@ -1,0 +1,155 @@
+"""Time of one collective over a group that spans dimensions of a network.
+
+A group has g_i ranks in dimension i (fastest first), n = g_0 g_1 ... in all; V is the full vector in bytes, W_i what one chip
+sends into dimension i and a_i the latency of a hop there. A unit of dimension i holds S_i = g_0 ... g_{i-1} ranks of the group,
+which share the traffic that crosses it, each through its own interface.
+
+Ring (NCCL): every rank passes (n-1)/n V on, so V (n-1)/n / (S_i W_i) in the slowest dimension; n/S_i hops leave units of level i.
+Sources: NCCL tests, PERFORMANCE.md; Subramanian et al. 2024, eq. 2-3 (two dimensions); the scaling book, chapter 12 (levels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..num import Num, ceil, log2, maximum, minimum, product, where
+from ..spec.assumptions import NetworkTime
+from ..spec.network import Network
+
+Group = Sequence[Num]
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """A network under an assumption set: rates [B/s] and latencies [s] per dimension, fastest first."""
+
+    rates: tuple[float, ...]
+    latencies: tuple[float, ...]
+    reduces: tuple[bool, ...]
+    how: NetworkTime
+
+    @classmethod
+    def of(cls, network: Network, how: NetworkTime) -> Fabric:
+        dims = network.dims
+        return cls(tuple(d.rate for d in dims), tuple(d.latency for d in dims), tuple(d.reduces for d in dims), how)
+
+    @property
+    def nearer_is_faster(self) -> bool:
+        """No dimension beats one before it in rate or latency: a larger share of the near dimensions never costs time."""
+        return all(a >= b for a, b in zip(self.rates, self.rates[1:], strict=False)) and all(
+            a <= b for a, b in zip(self.latencies, self.latencies[1:], strict=False)
+        )
+
+    def time(self, kind: str, V: Num, group: Group) -> Num:
+        """Seconds of one collective; 0 if V = 0 or the group has one rank."""
+        if self.how.collective == "free":
+            return 0.0 * V
+        return COLLECTIVES[kind](self, V, group)
+
+
+def bandwidth_time(fabric: Fabric, V: Num, group: Group) -> Num:
+    """V over the slowest dimension the group spans: max_i V / (S_i W_i)."""
+    slowest: Num = 0.0
+    inside: Num = 1.0
+    for g, rate in zip(group, fabric.rates, strict=True):
+        slowest = maximum(slowest, where(g > 1, V / (inside * rate), 0.0))
+        inside = inside * g
+    return slowest
+
+
+def ring_latency(fabric: Fabric, group: Group) -> Num:
+    """Latency of n-1 steps round a ring: of its n hops n/S_i leave a unit of level i; the last one is not needed."""
+    total: Num = 0.0
+    units = product(group)
+    for i, latency in enumerate(fabric.latencies):
+        above = product(group[i + 1 :])
+        total = total + latency * maximum(units - above, 0.0)
+        units = above
+    return total
+
+
+def ring(fabric: Fabric, V: Num, group: Group) -> Num:
+    """All-gather or reduce-scatter round a ring: (n-1)/n V in the slowest dimension, n-1 hops."""
+    n = product(group)
+    seconds = bandwidth_time(fabric, V, group) * (n - 1) / n + ring_latency(fabric, group)
+    return where((V > 0) & (n > 1), seconds, 0.0)
+
+
+def all_reduce(fabric: Fabric, V: Num, group: Group) -> Num:
+    """Reduce-scatter, then all-gather; with `best` the faster of that and a tree, or the switch adds up (in-network)."""
+    if fabric.how.all_reduce_factor == "across domains":  # the LBL code: the factor 2 only if a group has several ranks in several domains
+        n = product(group)
+        both = (group[0] > 1) & (n > group[0])
+        seconds = bandwidth_time(fabric, V, group) * (n - 1) / n * where(both, 2.0, 1.0) + ring_latency(fabric, group)
+        return where((V > 0) & (n > 1), seconds, 0.0)
+    seconds = 2 * ring(fabric, V, group)
+    return minimum(seconds, tree_all_reduce(fabric, V, group)) if fabric.how.collective == "best" else seconds
+
+
+def tree_all_reduce(fabric: Fabric, V: Num, group: Group) -> Num:
+    """Double binary tree (NCCL): a chain inside each unit of the nearest dimension, a binary tree of units beyond it, up and down again.
+
+    2 [ (g_0 - 1) a_0 + sum_i log2(g_i) a_i ] + 2 V in the slowest dimension. Source: NCCL, tuning of the tree algorithm.
+    """
+    steps = fabric.latencies[0] * (group[0] - 1)
+    for g, latency in zip(group[1:], fabric.latencies[1:], strict=True):
+        steps = steps + latency * ceil(log2(g))
+    seconds = 2 * steps + 2 * bandwidth_time(fabric, V, group)
+    return where((V > 0) & (product(group) > 1), seconds, 0.0)
+
+
+def broadcast(fabric: Fabric, V: Num, group: Group) -> Num:
+    """Broadcast or reduce, pipelined along the ring: the whole vector passes every link."""
+    seconds = bandwidth_time(fabric, V, group) + ring_latency(fabric, group)
+    return where((V > 0) & (product(group) > 1), seconds, 0.0)
+
+
+def all_to_all(fabric: Fabric, V: Num, group: Group) -> Num:
+    """Each rank sends V/n to every other one. Of a rank's V, the part for ranks beyond its unit of level i crosses level i:
+
+    sum_i V (1 - ...) : dimension i carries V S_i (g_i - 1)/n for each rank, at W_i. Dimensions are taken one after the other, so more ranks nearby never cost time.
+    """
+    n = product(group)
+    total: Num = 0.0
+    inside: Num = 1.0
+    for g, rate, latency in zip(group, fabric.rates, fabric.latencies, strict=True):
+        total = total + V * inside * (g - 1) / n / rate + latency * where(g > 1, 1.0, 0.0)
+        inside = inside * g
+    return where((V > 0) & (n > 1), total, 0.0)
+
+
+def point_to_point(fabric: Fabric, V: Num, dim: int) -> Num:
+    """One message of V bytes to a neighbour in dimension `dim`: latency + V / W."""
+    return where(V > 0, fabric.latencies[dim] + V / fabric.rates[dim], 0.0)
+
+
+def pipeline_hop(fabric: Fabric, V: Num, group: Group) -> Num:
+    """One hop of V bytes between pipeline stages; `group` is the pp axis.
+
+    Of the p-1 links, p/S_{i+1} - ... cross dimension i: p (1 - 1/g_0) - ... stay near. "slowest": the farthest dimension in use;
+    "mean": weighted by the number of links (LBL). LBL's code times far links as 0 when some stages share a domain ("free").
+    """
+    p = product(group)
+    farthest: Num = 0.0
+    mean: Num = 0.0
+    inside: Num = 1.0
+    for i, g in enumerate(group):
+        here = point_to_point(fabric, V, i)
+        farthest = where(g > 1, here, farthest)
+        links = p / inside - p / (inside * g)  # links between units of level i inside one unit of level i+1
+        far_but_free = (fabric.how.slow_hops == "free") & (inside > 1)
+        mean = mean + where(far_but_free, 0.0, links * here)
+        inside = inside * g
+    hop = mean / maximum(p - 1, 1) if fabric.how.hop == "mean" else farthest
+    return where(p > 1, hop, 0.0)
+
+
+COLLECTIVES = {
+    "all_gather": ring,
+    "reduce_scatter": ring,
+    "all_reduce": all_reduce,
+    "broadcast": broadcast,
+    "reduce": broadcast,
+    "all_to_all": all_to_all,
+}

@@ -1,0 +1,125 @@
+"""Building blocks: FLOPs, memory traffic and saved bytes of one operation, forward and backward.
+
+Shapes are local to a device; T tokens, k inner and n outer width, x elements. `act` and `wgt` are bytes per activation and
+per weight element. Source of the counts: Subramanian et al. 2024 (LBL), Appendix A; `one` = 1 counts a dot product of
+length k as 2k-1 FLOPs as they do, `one` = 0 as 2k.
+"""
+
+from __future__ import annotations
+
+from ..num import Num
+from .work import Message, Op, Pass
+
+
+def matmul(
+    name: str, T: Num, k: Num, n: Num, *, one: float, act: float, wgt: float,
+    kept: Num | None = None, copies: Num = 1.0, expert: bool = False,
+    forward: tuple[Message, ...] = (), backward: tuple[Message, ...] = (),
+) -> Op:  # fmt: skip
+    """Y[T,n] = X[T,k] W[k,n];  dX = dY W^T;  dW = X^T dY.
+
+    FLOPs: forward T n (2k-1); backward T k (2n-1) + k n (2T-1). Memory: forward X, Y, W; backward W, dW, X, dX, dY twice.
+    kept: tokens of X kept for backward (default T);  copies: weight matrices that share the T tokens (experts).
+    """
+    weights = copies * k * n
+    return Op(
+        name, "matmul",
+        Pass(T * n * (2 * k - one), 0.0, (T * k + T * n) * act + weights * wgt, forward),
+        Pass(T * k * (2 * n - one) + k * n * (2 * T - one * copies), 0.0, 2 * (T * k + T * n) * act + 2 * weights * wgt, backward),
+        saved=(T if kept is None else kept) * k * act, weights=weights, expert=expert,
+    )  # fmt: skip
+
+
+def bias(name: str, T: Num, n: Num, *, act: float, wgt: float, expert: bool = False, copies: Num = 1.0) -> Op:
+    """Y = X + b over T tokens of width n: T n FLOPs each way, fused with its neighbours (one read of X, one of b)."""
+    step = Pass(0.0, T * n, T * n * act + copies * n * wgt)
+    return Op(name, "vector", step, step, weights=copies * n, expert=expert)
+
+
+def gelu(name: str, x: Num, *, act: float) -> Op:
+    """GELU of x elements: 8 FLOPs forward, 13 backward; keeps its input."""
+    return Op(name, "vector", Pass(0.0, 8 * x, 2 * x * act), Pass(0.0, 13 * x, 3 * x * act), saved=x * act)
+
+
+def gated_activation(name: str, x: Num, *, act: float) -> Op:
+    """SiLU(gate) * up on x elements: reads both, keeps both."""
+    return Op(name, "vector", Pass(0.0, 9 * x, 3 * x * act), Pass(0.0, 15 * x, 5 * x * act), saved=2 * x * act)
+
+
+def dropout(name: str, x: Num, *, act: float) -> Op:
+    """Dropout of x elements: reads and writes them and a mask of one byte each, which it keeps."""
+    step = Pass(0.0, x, x * (2 * act + 1))
+    return Op(name, "vector", step, step, saved=x)
+
+
+def norm(
+    name: str, T: Num, w: Num, *, parameters: int, act: float, wgt: float, forward: tuple[Message, ...] = (), backward: tuple[Message, ...] = ()
+) -> Op:
+    """Layer norm (parameters = 2) or RMS norm (1) of T tokens of width w; keeps its input.
+
+    FLOPs: forward 9 T w; backward 8 T w + 4 T (w-1). Memory: forward X, Y, two statistics a token; backward five passes.
+    """
+    return Op(
+        name, "vector",
+        Pass(0.0, 9 * T * w, (2 * T * w + 2 * T) * act + parameters * w * wgt, forward),
+        Pass(0.0, 8 * T * w + 4 * T * (w - 1), 5 * T * w * act + parameters * w * wgt, backward),
+        saved=T * w * act, weights=parameters * w,
+    )  # fmt: skip
+
+
+def residual(name: str, x: Num, *, act: float) -> Op:
+    """X + Y over x elements; its backward pass adds two gradients."""
+    step = Pass(0.0, x, 3 * x * act)
+    return Op(name, "vector", step, step)
+
+
+def attention(
+    name: str, b: Num, H: Num, K: Num, lq: Num, l: Num, q: Num, v: Num, *, seen: Num, one: float, act: float,
+    dropout: bool, fused: bool, output_twice: bool, forward: tuple[Message, ...] = (), backward: tuple[Message, ...] = (),
+) -> Op:  # fmt: skip
+    """softmax(Q K^T) V for b sequences: H query and K key/value heads, lq queries and l keys, head widths q (query, key) and v (value).
+
+    seen: share of the l keys a query attends to (1 = all; causal about 1/2);  P = b H lq l seen scores;  R = b H lq rows.
+    FLOPs: forward 2 P q + 2 P v; backward dQ, dK, dA, dV and, when fused (flash), Q K^T again. Softmax: vector units.
+    Unfused kernels write the P scores to memory and keep them (2 bytes; with dropout 5: mask and result too).
+    """
+    R = b * H * lq
+    P = R * l * seen
+    qo, kv, kv_here = b * H * lq * (q + v), b * K * l * (q + v), b * K * lq * (q + v)
+    softmax, drop = 2 * P + R * (l * seen - 1), P if dropout else 0.0
+    again = 1 if fused else 0  # flash attention computes the scores a second time in backward
+    matrix_back = (
+        2 * P * (2 * q + 2 * v + again * q)
+        - one * (b * H * lq * q + b * H * l * q + P + b * H * l * v + again * P)
+    )  # fmt: skip
+    vector_back = 3 * P + R * (l * seen - 1) + drop + again * (softmax + drop)
+    score_bytes = 0.0 if fused else P * act
+    kept = qo + kv_here + 2 * R
+    return Op(
+        name, "attention",
+        Pass(P * (2 * q - one) + 2 * P * v - one * b * H * lq * v, softmax + drop, (qo + kv + R) * act + 5 * score_bytes, forward),
+        Pass(matrix_back, vector_back, (kv + qo + kept) * act + 8 * score_bytes, backward),
+        saved=(kept if output_twice else kept - b * H * lq * v) * act + (0.0 if fused else P * (2 * act + 1 if dropout else act)),
+        selective=not fused,
+    )  # fmt: skip
+
+
+def summa_matmul(
+    name: str, T: Num, k: Num, n: Num, *, n1: Num, n2: Num, panels: Num, one: float, act: float, wgt: float
+) -> Op:
+    """Y[T,n/n1] = X[T,k] W[k,n/n1] on an n1 x n2 grid by SUMMA in `panels` panels; T tokens local, k the whole inner width.
+
+    Each device keeps X[T,k/n1] and W[k/n2,n/n1]. Forward broadcasts X over n1 and W over n2; backward broadcasts W (n2) and X (n1) and reduces
+    dX (n1) and dW (n2). The output is written once a panel. FLOPs: forward 2 T N k; backward T k (2N-1) + k N (2T-1), N = n/n1.
+    """
+    N = n / n1
+    x_bytes, w_bytes = T * k * act, k * N * wgt
+    memory = x_bytes + w_bytes + panels * T * N * act
+    b1, b2 = Message("broadcast", "tp", x_bytes), Message("broadcast", "cp", w_bytes)
+    r1, r2 = Message("reduce", "tp", x_bytes), Message("reduce", "cp", w_bytes)
+    return Op(
+        name, "matmul",
+        Pass(2 * T * N * k, 0.0, memory, (b1, b2)),
+        Pass(T * k * (2 * N - one) + k * N * (2 * T - one), 0.0, 2 * memory, (b2, r1, b1, r2)),
+        saved=T * (k / n1) * act, weights=(k / n2) * N, panels=panels,
+    )  # fmt: skip

@@ -1,0 +1,18 @@
+"""Context parallelism: the sequence is cut cp ways and attention gathers the keys and values of the other ranks.
+
+Forward: all-gather of K and V, b K T (q + v) elements. Backward: the same again, and a reduce-scatter of dK and dV.
+Source: Subramanian et al. 2024, section 3 ("2D TP"); ring attention moves the same volume block by block.
+"""
+
+from __future__ import annotations
+
+from ..num import Num
+from ..spec.layout import Layout
+from .work import Local, Message
+
+
+def exchange(layout: Layout, size: Local, K: Num, q: Num, v: Num, act: float) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """Messages of the attention core (forward, backward); K local kv heads of widths q and v, `act` bytes an element."""
+    volume = size.b * K * size.T * (q + v) * act
+    gather = Message("all_gather", "cp", volume)
+    return (gather,), (gather, Message("reduce_scatter", "cp", volume))

@@ -1,0 +1,90 @@
+"""Totals of a whole model: its kinds of layers, its parameters, the FLOPs of a token."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import lru_cache
+
+from ..spec.assumptions import Counting
+from ..spec.job import Job
+from ..spec.layout import Layout, placed
+from ..spec.model import Model
+from . import megatron, summa, vocabulary
+from .megatron import Kind
+from .work import Op
+
+REFERENCE = Counting(causal="full")
+"""The field's convention for "model FLOPs": 2k a dot product, attention uncut by the causal mask, nothing recomputed."""
+
+
+def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
+    """Operations of one layer under the layout's tensor-parallel scheme."""
+    return (summa if layout.scheme == "summa" else megatron).layer(job, layout, kind)
+
+
+def kinds(model: Model) -> tuple[Kind, ...]:
+    """The kind of each of the L layers, in order."""
+
+    def kind(i: int) -> Kind:
+        whole = model.window is None or (model.full_every > 0 and i % model.full_every == model.full_every - 1)
+        return Kind(None if whole else model.window, model.moe is not None and i >= model.moe.dense_layers)
+
+    return tuple(kind(i) for i in range(model.layers))
+
+
+@lru_cache(maxsize=4096)
+def groups(model: Model) -> tuple[tuple[tuple[Kind, int], ...], tuple[tuple[Kind, int], ...]]:
+    """(leading, body): how many layers of each kind stand among the leading dense ones of a mixture of experts, and in the rest."""
+    lead = model.moe.dense_layers if model.moe else 0
+    every = kinds(model)
+    return tuple(Counter(every[:lead]).items()), tuple(Counter(every[lead:]).items())
+
+
+def _whole(model: Model, seq: int, counting: Counting, kernel: str) -> tuple[Job, Layout]:
+    """A job on one chip, one sequence: its counts are those of the model itself."""
+    from ..spec.assumptions import REALISTIC
+    from ..spec.chip import Chip
+    from ..spec.cluster import Cluster
+    from ..spec.network import Dim, Network
+
+    nowhere = Cluster(Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0), Network("", (Dim("", 1.0, 0.0),)), 1)
+    job = Job(model, nowhere, 1, seq=seq, attention_kernel=kernel, assumptions=replace(REALISTIC, count=counting))
+    return job, placed(Layout(), (1,))
+
+
+def operations(model: Model, seq: int = 0, counting: Counting = REFERENCE, kernel: str = "unfused") -> list[tuple[Op, int]]:
+    """Every operation of the whole model for one sequence of `seq` tokens (0: the model's), with how often it occurs."""
+    job, layout = _whole(model, seq, counting, kernel)
+    lead, body = groups(model)
+    ops = [(op, n) for kind, n in (*lead, *body) for op in layer(job, layout, kind)]
+    ops += [(op, 1) for op in (*vocabulary.embedding(job, layout), *vocabulary.head(job, layout))]
+    if model.mtp_layers:
+        ops += [(op, model.mtp_layers) for op in (*layer(job, layout, body[-1][0]), *vocabulary.head(job, layout))]
+    return ops
+
+
+@lru_cache(maxsize=4096)
+def parameters(model: Model, active: bool = False) -> float:
+    """Parameters of the model; active: only those a token passes through (k of E experts).
+
+    The output head shares the embedding if tied; multi-token-prediction blocks are left out, as model cards do.
+    """
+    total = 0.0
+    for op, n in operations(replace(model, mtp_layers=0)):
+        if op.name == "head/logits" and model.tied_embeddings:
+            continue
+        share = model.moe.top_k / model.moe.experts if active and op.expert and model.moe else 1.0
+        total += float(op.weights) * n * share
+    return total
+
+
+@lru_cache(maxsize=4096)
+def model_flops(model: Model, seq: int = 0) -> float:
+    """Model FLOPs of one token, forward and backward, matrix products only (the numerator of MFU).
+
+    Counted as the field does (Chowdhery et al. 2022, appendix B): 2 FLOPs a multiply-add, backward twice forward,
+    attention without the causal saving, no recomputation.
+    """
+    total = sum(float(op.forward.matrix + op.backward.matrix) * n for op, n in operations(model, seq))
+    return total / (seq or model.seq)

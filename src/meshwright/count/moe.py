@@ -1,0 +1,61 @@
+"""The mixture-of-experts feed-forward under expert parallelism: route, all-to-all, experts, all-to-all back.
+
+Each rank holds E/ep experts, each cut etp ways, and sends every one of its tokens to k of them. Routing is taken as balanced,
+so a rank computes as many token copies as it sends: x = shard k (times etp: the etp ranks of an expert see each other's tokens).
+Source: Lepikhin et al. 2020 (GShard); DeepSeek-AI 2024 for shared experts and leading dense layers.
+"""
+
+from __future__ import annotations
+
+from ..spec.job import Job
+from ..spec.layout import Layout
+from . import blocks, megatron
+from .work import Local, Message, Op, Pass
+
+
+def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
+    """Operations of one mixture-of-experts feed-forward for one microbatch on one device, in forward order."""
+    m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
+    moe = m.moe
+    assert moe is not None
+    one = 1.0 if c.dot_product == "2k-1" else 0.0
+    D, F, here = m.hidden, moe.expert_ffn / layout.etp, moe.experts / layout.ep
+    sent = size.shard * moe.top_k
+    x = sent * layout.etp
+    gates = 2 if m.gated else 1
+
+    def product(name: str, k: float, n: float) -> Op:
+        return blocks.matmul(f"experts/{name}", x, k, n, one=one, act=act, wgt=wgt, copies=here, expert=True)
+
+    # the router works on the device's own tokens; its weights are on every rank
+    router = blocks.matmul("experts/router", size.shard, D, moe.experts, one=one, act=act, wgt=wgt)
+    router = router._replace(weights=router.weights + (moe.experts if moe.router_bias else 0))
+    gather, scatter, _ = megatron.collectives(layout, size.tokens * D * act)
+    # only shared experts need the whole sequence on each tp rank
+    shared_gather = gather if moe.shared_ffn else ()
+    ops = [megatron.norm(job, "ffn/norm", size, shared_gather, scatter), router, dispatch(sent, D, act, "dispatch"), inner(layout, x, D, act)]
+    ops.append(product("up", D, F * gates))
+    if moe.expert_bias:
+        ops.append(blocks.bias("experts/up bias", x, F * gates, act=act, wgt=wgt, expert=True, copies=here)._replace(weights=here * F * gates))
+    ops.append((blocks.gated_activation if m.gated else blocks.gelu)("experts/activation", x * F, act=act))
+    ops.append(product("down", F, D))
+    if moe.expert_bias:
+        ops.append(blocks.bias("experts/down bias", x, D, act=act, wgt=wgt, expert=True, copies=here)._replace(weights=here * D))
+    ops.append(dispatch(sent, D, act, "combine"))
+    if moe.shared_ffn:
+        ops += megatron.dense(job, layout, size, moe.shared_ffn, name="shared", with_norm=False)
+    if moe.shared_gate:
+        ops.append(blocks.matmul("shared/gate", size.shard, D, 1, one=one, act=act, wgt=wgt))
+    return ops + megatron.after(job, layout, size, "ffn")
+
+
+def dispatch(sent: float, D: float, act: float, name: str) -> Op:
+    """Sort `sent` token copies of width D by expert and exchange them over ep; backward sends the gradients the other way."""
+    step = Pass(0.0, 0.0, 4 * sent * D * act, (Message("all_to_all", "ep", sent * D * act),))
+    return Op(f"experts/{name}", "vector", step, step)
+
+
+def inner(layout: Layout, x: float, D: float, act: float) -> Op:
+    """The etp ranks of an expert gather each other's tokens before it and reduce-scatter the results after it (counted here together)."""
+    pair = (Message("all_gather", "etp", x * D * act), Message("reduce_scatter", "etp", x * D * act))
+    return Op("experts/etp", "vector", Pass(comm=pair), Pass(comm=pair))

@@ -1,0 +1,16 @@
+"""The optimizer's pass over the parameters a device updates."""
+
+from __future__ import annotations
+
+from ..num import Num
+from ..spec.job import Job
+from .work import Pass
+
+
+def update(job: Job, parameters: Num) -> Pass:
+    """Read gradient and state, write state and weight; the gradient is read once more for its norm.
+
+    parameters: how many this device updates.
+    """
+    p, o = job.precision, job.optimizer
+    return Pass(0.0, o.flops * parameters, (2 * p.gradient_bytes + 2 * o.state_bytes + p.weight_bytes) * parameters)

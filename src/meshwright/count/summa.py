@@ -1,0 +1,60 @@
+"""One transformer layer with two-dimensional tensor parallelism by SUMMA: weights and activations lie on an n1 x n2 grid (tp x cp).
+
+Every matrix product broadcasts panels of both operands; the layer norm needs an all-reduce of its statistics over n1.
+Source: Subramanian et al. 2024, Appendix A (their Table A2 gives the norm a full-size all-reduce; the statistics suffice).
+"""
+
+from __future__ import annotations
+
+from ..spec.job import Job
+from ..spec.layout import Layout
+from . import blocks
+from .context import exchange
+from .megatron import Kind, seen
+from .work import Message, Op, local
+
+
+def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
+    """Operations of one layer for one microbatch on one device, in forward order. Dense, multi-head attention."""
+    m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
+    one = 1.0 if c.dot_product == "2k-1" else 0.0
+    size = local(layout.microbatch, job.T, layout.tp, layout.cp, True)
+    n1, n2, t, D = layout.tp, layout.cp, size.tokens, m.hidden
+    H, K, q, gates = m.heads / n1, m.K / n1, m.h, 2 if m.gated else 1
+    F = m.ffn / n1
+
+    def product(name: str, k: float, n: float) -> Op:
+        return blocks.summa_matmul(name, t, k, n, n1=n1, n2=n2, panels=layout.panels, one=one, act=act, wgt=wgt)
+
+    def norm(name: str) -> Op:
+        width = (D if c.summa_norm == "hidden" else job.T) / n1
+        statistics = 2 * t * act
+        return blocks.norm(
+            name, t, width, parameters=2 if m.norm == "layernorm" else 1, act=act, wgt=wgt,
+            forward=(Message("all_reduce", "tp", statistics),), backward=(Message("all_reduce", "tp", 2 * D / n1 * act + statistics),),
+        )  # fmt: skip
+
+    def after(name: str) -> list[Op]:
+        x, ops = t * D / n1, []
+        if m.bias:
+            ops.append(blocks.bias(f"{name}/bias", t, D / n1, act=act, wgt=wgt))
+        if m.dropout:
+            ops.append(blocks.dropout(f"{name}/dropout", x, act=act))
+        if c.residual:
+            ops.append(blocks.residual(f"{name}/residual", x, act=act))
+        return ops
+
+    forward, backward = exchange(layout, size, K, q, q, act)
+    core = blocks.attention(
+        "attention/core", size.b, H, K, size.T / n2, size.T, q, q, seen=seen(job, kind.window), one=one, act=act, dropout=m.dropout,
+        fused=job.attention_kernel == "flash", output_twice=c.attention_output == "twice", forward=forward, backward=backward,
+    )  # fmt: skip
+    activation = (blocks.gated_activation if m.gated else blocks.gelu)("ffn/activation", t * F, act=act)
+    extra = [blocks.bias("ffn/up bias", t, F * gates, act=act, wgt=wgt)] if m.bias else []
+    drop = [blocks.dropout("ffn/activation dropout", t * F, act=act)] if m.dropout and c.dropout == "lbl" else []
+    return [
+        norm("attention/norm"), product("attention/qkv", D, (m.heads + 2 * m.K) * q), core,
+        product("attention/out", m.heads * q, D), *after("attention"),
+        norm("ffn/norm"), product("ffn/up", D, m.ffn * gates), *extra, activation, *drop,
+        product("ffn/down", m.ffn, D), *after("ffn"),
+    ]  # fmt: skip

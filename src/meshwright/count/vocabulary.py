@@ -1,0 +1,49 @@
+"""What the first and the last pipeline stage do beside their layers: embedding, final norm, output head, loss.
+
+Vocabulary-parallel over tp (Megatron-LM): each rank holds V/tp rows, looks up its own and the partial results are summed.
+The loss works on fp32 logits; only three numbers a token cross ranks.
+"""
+
+from __future__ import annotations
+
+from ..num import Num, ceil_div
+from ..spec.job import Job
+from ..spec.layout import Layout
+from . import blocks, megatron
+from .work import Message, Op, Pass, local
+
+FP32 = 4.0
+
+
+def rows(job: Job, layout: Layout) -> Num:
+    """Vocabulary rows a tp rank holds: V padded to a multiple of tp and of `vocab_multiple`, over tp."""
+    return ceil_div(job.model.padded_vocab, layout.tp)
+
+
+def embedding(job: Job, layout: Layout) -> list[Op]:
+    """First stage: look up tokens (and learned positions)."""
+    m, act, wgt = job.model, job.precision.activation_bytes, job.precision.weight_bytes
+    if not (m.vocab and job.assumptions.count.vocabulary):
+        return []
+    size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
+    x = size.tokens * m.hidden
+    gather, scatter, both = megatron.collectives(layout, x * act)
+    weights = rows(job, layout) * m.hidden + (m.seq * m.hidden if m.positions == "learned" else 0)
+    step = Pass(0.0, 0.0, 2 * x * act + x * wgt)
+    return [Op("embedding", "lookup", step._replace(comm=megatron.scatter_or_reduce(layout, scatter, both)), step._replace(comm=gather), weights=weights)]
+
+
+def head(job: Job, layout: Layout) -> list[Op]:
+    """Last stage: final norm, logits, loss. The logits are kept in fp32 for the backward pass."""
+    m, act, wgt = job.model, job.precision.activation_bytes, job.precision.weight_bytes
+    if not (m.vocab and job.assumptions.count.vocabulary):
+        return []
+    size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
+    one = 1.0 if job.assumptions.count.dot_product == "2k-1" else 0.0
+    gather, scatter, both = megatron.collectives(layout, size.tokens * m.hidden * act)
+    V = rows(job, layout)
+    logits = blocks.matmul("head/logits", size.tokens, m.hidden, V, one=one, act=act, wgt=wgt, kept=size.shard, backward=both)
+    statistics = Message("all_reduce", "tp", 3 * size.tokens * FP32)
+    scores = size.tokens * V
+    loss = Op("head/loss", "vector", Pass(0.0, 5 * scores, 3 * scores * FP32, (statistics,)), Pass(0.0, 2 * scores, 2 * scores * FP32), saved=scores * FP32)
+    return [megatron.norm(job, "head/norm", size, gather, ()), logits, loss]

@@ -1,0 +1,72 @@
+"""What one operation of a layer does on one device for one microbatch: the unit every count is made of."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..num import Num
+
+
+class Message(NamedTuple):
+    """One collective over the ranks of one axis."""
+
+    kind: str
+    """all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, reduce."""
+    axis: str
+    """tp, cp, ep, etp, dp_cp, edp: a group of `Layout.group`."""
+    bytes: Num
+    """The FULL vector: what each rank ends with (all_gather), starts with (reduce_scatter, all_to_all) or holds (all_reduce, broadcast, reduce)."""
+
+
+class Pass(NamedTuple):
+    """The forward or the backward half of an operation."""
+
+    matrix: Num = 0.0
+    """FLOPs on the matrix units."""
+    vector: Num = 0.0
+    """FLOPs on the vector units."""
+    memory: Num = 0.0
+    """Bytes read and written in HBM."""
+    comm: tuple[Message, ...] = ()
+
+
+class Op(NamedTuple):
+    """One operation: both passes, what it keeps for the backward pass, and its weights."""
+
+    name: str
+    """A path such as attention/qkv."""
+    kind: str
+    """matmul, attention, vector, lookup."""
+    forward: Pass
+    backward: Pass
+    saved: Num = 0.0
+    """Bytes kept from the forward to the backward pass."""
+    weights: Num = 0.0
+    """Parameters on this device."""
+    expert: bool = False
+    """The weights are an expert's: replicated over edp, not over dp_cp."""
+    panels: Num = 0.0
+    """SUMMA panels; 0 = communication is not cut into panels."""
+    selective: bool = False
+    """Selective recomputation runs this operation again instead of keeping `saved`."""
+
+
+class Local(NamedTuple):
+    """Sizes of one microbatch as one device sees them."""
+
+    b: Num
+    """Sequences."""
+    T: Num
+    """Whole sequence length."""
+    tokens: Num
+    """b T / cp: tokens of the device's part of the sequence."""
+    shard: Num
+    """Tokens in norms and residuals: tokens / tp with sequence parallelism, else tokens."""
+    tp: Num
+    cp: Num
+
+
+def local(microbatch: Num, seq: Num, tp: Num, cp: Num, sequence_parallel: bool) -> Local:
+    """Sizes of one microbatch of `microbatch` sequences of `seq` tokens on a tp x cp group."""
+    tokens = microbatch * seq / cp
+    return Local(microbatch, seq, tokens, tokens / tp if sequence_parallel else tokens, tp, cp)

@@ -1,0 +1,254 @@
+"""The time of one training step: layers make stages, stages make a pipeline; synchronisation and the optimizer follow.
+
+Every function takes a job and a layout whose numbers may be arrays, so one layout and a table of a million are the same code. `Body`
+holds what a layer costs; schedule, ZeRO stage and recomputation are applied to it afterwards, which lets the search evaluate every
+such choice without counting a layer again.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from .cost import overlap
+from .cost.chip import compute_time, exposed_memory, rates
+from .cost.layer import Clock, LayerCost, Seconds, Timer, mean, scaled
+from .cost.network import Fabric, pipeline_hop
+from .count import optimizer, vocabulary
+from .count.model import groups, layer
+from .num import Num, ceil_div, maximum, minimum, where
+from .schedule import get as schedule_named
+from .schedule.types import Schedule
+from .spec.job import Job
+from .spec.layout import Layout
+
+Time = Any
+"""Seconds by cause (`Seconds`), or plain seconds where only totals matter."""
+
+
+class Body(NamedTuple):
+    """What one microbatch costs in each part of the model, on one device."""
+
+    typical: LayerCost
+    """The mean layer after the leading ones."""
+    leading: LayerCost
+    """The mean of the leading dense layers of a mixture of experts."""
+    embedding: LayerCost
+    head: LayerCost
+    """Final norm, logits, loss, and multi-token-prediction blocks."""
+    boundary: Num
+    """Bytes of the activation that stages hand on (each tp rank sends its part: Megatron-LM's scatter/gather)."""
+
+
+class Stages(NamedTuple):
+    """One microbatch on the slowest device, and on the mean of the others."""
+
+    forward: Time
+    backward: Time
+    others_forward: Num
+    others_backward: Num
+    others_weight: Num
+    layers: Num
+    """Layers on a device."""
+
+
+class Pipeline(NamedTuple):
+    """Seconds of the microbatches of one step."""
+
+    busy: Time
+    """m microbatches on the slowest device."""
+    sends: Num
+    """Stage boundaries, as far as they are not hidden."""
+    bubble: Num
+
+    @property
+    def total(self) -> Num:
+        return total(self.busy) + self.sends + self.bubble
+
+
+@lru_cache(maxsize=256)
+def clock(job: Job) -> Clock:
+    """The job's chip, network and overlap policy as rates."""
+    a = job.assumptions
+    return Clock(rates(job.cluster.chip, job.precision.compute, a.chip), Fabric.of(job.cluster.network, a.network), a.overlap)
+
+
+def total(time: Time) -> Num:
+    """Plain seconds of a time by cause."""
+    return time.total if isinstance(time, Seconds) else time
+
+
+def microbatches(job: Job, layout: Layout) -> Num:
+    """m = B / (dp b), rounded up: the last one may be partly empty."""
+    return ceil_div(job.batch, layout.dp * layout.microbatch)
+
+
+def body(job: Job, layout: Layout, details: bool = False) -> Body:
+    """Costs of the parts of the model. details: keep seconds by cause, else only totals (faster)."""
+    timer = Timer(clock(job), layout)
+    lead, rest = groups(job.model)
+    parts = {kind: timer.layer(layer(job, layout, kind)) for kind, _ in {*lead, *rest}}
+    typical, leading = mean(parts, rest), mean(parts, lead)
+    head = timer.layer(vocabulary.head(job, layout))
+    if job.model.mtp_layers:
+        head = mean({0: typical, 1: head}, ((0, job.model.mtp_layers), (1, 1 + job.model.mtp_layers)), divide=False)
+    shown = Body(typical, leading, timer.layer(vocabulary.embedding(job, layout)), head, boundary(job, layout))
+    return shown if details else Body(*(_plain(c) if isinstance(c, LayerCost) else c for c in shown))
+
+
+def _plain(c: LayerCost) -> LayerCost:
+    return c._replace(forward=c.forward.total, backward=c.backward.total, again=c.again.total)
+
+
+def boundary(job: Job, layout: Layout) -> Num:
+    """Bytes one device sends to the next stage for one microbatch: its shard of b T/cp tokens of width D."""
+    width = job.model.hidden
+    if layout.scheme == "summa" and job.assumptions.count.summa_norm == "sequence":
+        width = job.T
+    share = layout.tp if layout.sequence_parallel or layout.scheme == "summa" else 1.0
+    return layout.microbatch * job.T / layout.cp * width / share * job.precision.activation_bytes
+
+
+def backward(c: LayerCost, recompute: str) -> Time:
+    """Backward seconds with what recomputation adds: nothing, the core of attention, or the whole forward pass."""
+    return c.backward + {"none": 0.0, "selective": c.again, "full": c.forward}[recompute] if recompute != "none" else c.backward
+
+
+def layers_on(job: Job, layout: Layout, chunks: Num) -> tuple[Num, Num, Num]:
+    """(fullest, first, last): layers of a device; when L does not divide, the last and then the first device hold fewer."""
+    L = job.model.layers
+    n = chunks * ceil_div(L, layout.pp * chunks)
+    spare = layout.pp * n - L
+    return n, n - 1.0 * (spare >= 2), n - 1.0 * (spare >= 1)
+
+
+def stages(job: Job, layout: Layout, parts: Body, recompute: str, schedule: Schedule, v: Num) -> Stages:
+    """The slowest device's microbatch and the mean of the others'.
+
+    First device: embedding and leading layers; last: head; a folded schedule gives the first device both ends.
+    """
+    n, n_first, n_last = layers_on(job, layout, schedule.chunks(v))
+    lead = float(job.model.moe.dense_layers) if job.model.moe else 0.0
+    L, pp = float(job.model.layers), layout.pp
+    early = minimum(n_first, lead)
+    folded = schedule.folded
+    t, d, e, h = parts.typical, parts.leading, parts.embedding, parts.head
+
+    def devices(of: Any) -> tuple[Time, Time, Time, Time]:
+        typical, leading, first, last = of(t), of(d), of(e), of(h)
+        whole = (L - lead) * typical + lead * leading + first + last
+        ends = first + last if folded else first
+        begin = n_first * typical + early * leading + (-1.0 * early) * typical + ends
+        return n * typical, begin, n_last * typical + last if not folded else n * typical, whole
+
+    forward, back = devices(lambda c: c.forward), devices(lambda c: backward(c, recompute))
+    mid, first, last, whole = (total(f) + total(b) for f, b in zip(forward, back, strict=True))
+    alone = pp == 1
+
+    def slowest(x: tuple[Time, Time, Time, Time]) -> Time:
+        ends = _choose(last >= first, x[2], x[1])
+        return _choose(alone, x[3], _choose(maximum(first, last) >= mid, ends, x[0]))
+
+    f, b = slowest(forward), slowest(back)
+    others = maximum(pp - 1.0, 1.0)
+    rest_f, rest_b = (total(forward[3]) - total(f)) / others, (total(back[3]) - total(b)) / others
+    weight = (L - lead) * t.weight_pass + lead * d.weight_pass + e.weight_pass + h.weight_pass
+    return Stages(f, b, rest_f, rest_b, weight / pp, n)
+
+
+def _choose(condition: Any, a: Time, b: Time) -> Time:
+    """`where` for seconds by cause too."""
+    if isinstance(a, Seconds):
+        return Seconds(*(where(condition, getattr(a, c), getattr(b, c)) for c in Seconds.__slots__))
+    return where(condition, a, b)
+
+
+def pipeline(job: Job, layout: Layout, parts: Body, recompute: str, schedule: Schedule, v: Num) -> Pipeline:
+    """m microbatches through pp stages: m times the slowest device, the sends it waits for, and the bubble.
+
+    A send costs a hop forward and a hop backward for each chunk. In the bubble every hop counts; in the steady state the
+    assumption set says whether sends hide behind compute.
+    """
+    s = stages(job, layout, parts, recompute, schedule, v)
+    m, chunks = microbatches(job, layout), schedule.chunks(v)
+    hop = chunks * pipeline_hop(clock(job).fabric, parts.boundary, layout.group("pp"))
+    policy = job.assumptions.overlap.pp
+    hidden = where(chunks > 1, 1.0, 0.0) if policy == "interleaved" else float(policy == "all")
+    bubble = schedule.bubble(layout.pp, m, v, s.others_forward + hop, s.others_backward - s.others_weight + hop, s.others_weight)
+    return Pipeline((s.forward + s.backward) * m, 2 * m * hop * (1 - hidden), bubble)
+
+
+def synchronise(job: Job, layout: Layout, parts: Body, recompute: str, zero: int, n: Num) -> Num:
+    """Exposed seconds of weight and gradient collectives over dp x cp (and, for experts, edp); n layers on a device.
+
+    ZeRO 0 all-reduces gradients once a step; 1 reduce-scatters them and gathers weights; 2 reduce-scatters after every
+    microbatch; 3 also gathers the weights before each pass. Embeddings come last in backward: nothing hides them.
+    """
+    p, fabric, m = job.precision, clock(job).fabric, microbatches(job, layout)
+    t = parts.typical
+    groups_ = (("dp_cp", t.weights), ("edp", t.expert_weights)) if job.model.moe else (("dp_cp", t.weights),)
+
+    def each(kind: str, size: float) -> Num:
+        return sum(fabric.time(kind, w * size, layout.group(axis)) for axis, w in groups_)
+
+    forward, back = total(t.forward), total(backward(t, recompute))
+    hide = job.assumptions.overlap.dp != "none"
+
+    def shown(time: Num, work: Num) -> Num:
+        return overlap.behind_layers(time, work, n) if hide else time * n
+
+    def again(time: Num, work: Num) -> Num:
+        return overlap.prefetched(time, work, n) if hide else time * n
+
+    ends, e = layout.group("dp_cp"), parts.embedding.weights
+    if zero == 0:
+        return shown(each("all_reduce", p.gradient_bytes), back) + fabric.time("all_reduce", e * p.gradient_bytes, ends)
+    gather, scatter = each("all_gather", p.gather_bytes), each("reduce_scatter", p.gradient_bytes)
+    once = fabric.time("all_gather", e * p.gather_bytes, ends) + fabric.time("reduce_scatter", e * p.gradient_bytes, ends)
+    if zero == 1:
+        return shown(gather, forward) + shown(scatter, back) + once
+    if zero == 2:
+        return shown(gather, forward) + shown(scatter, back) + (m - 1) * again(scatter, back) + once
+    first = shown(gather, forward) + (m - 1) * again(gather, forward)
+    return first + m * again(gather + scatter, back) + scatter + once
+
+
+def held(job: Job, layout: Layout, parts: Body, chunks: Num, end: str) -> tuple[Num, Num]:
+    """Parameters (dense, expert) of the first or the last device of the pipeline; a single device holds everything once."""
+    n, n_first, n_last = layers_on(job, layout, chunks)
+    lead = float(job.model.moe.dense_layers) if job.model.moe else 0.0
+    t, d, e, h = parts.typical, parts.leading, parts.embedding.weights, parts.head.weights
+    early = minimum(n_first, lead)
+    tied = minimum(e, h) if job.model.tied_embeddings else 0.0
+    alone = layout.pp == 1
+    L = float(job.model.layers)
+    whole = ((L - lead) * t.weights + lead * d.weights + e + h - tied, (L - lead) * t.expert_weights + parts.head.expert_weights)
+    if end == "first":
+        part = ((n_first - early) * t.weights + early * d.weights + e, (n_first - early) * t.expert_weights)
+    else:
+        part = (n_last * t.weights + h, n_last * t.expert_weights + parts.head.expert_weights)
+    return where(alone, whole[0], part[0]), where(alone, whole[1], part[1])
+
+
+def update(job: Job, layout: Layout, parts: Body, zero: int, chunks: Num) -> Num:
+    """Seconds of the optimizer on the device with the most parameters to update."""
+    if not job.assumptions.count.optimizer_step:
+        return 0.0
+    both = [held(job, layout, parts, chunks, end) for end in ("first", "last")]
+    dense, expert = maximum(both[0][0], both[1][0]), maximum(both[0][1], both[1][1])
+    shard = layout.dp * layout.cp if zero else 1.0
+    experts = layout.tp * layout.cp * layout.dp / (layout.ep * layout.etp) if zero else 1.0
+    work = optimizer.update(job, dense / shard + (expert / experts if job.model.moe else 0.0))
+    r = clock(job).rates
+    compute = compute_time(work, r)
+    return compute + exposed_memory(work, compute, r)
+
+
+def step_time(job: Job, layout: Layout) -> Num:
+    """Seconds of one step; the layout's numbers may be arrays (categorical fields may not)."""
+    schedule, v = schedule_named(layout.schedule), layout.interleave
+    parts = body(job, layout)
+    chunks = schedule.chunks(v)
+    n = layers_on(job, layout, chunks)[0]
+    pipe = pipeline(job, layout, parts, layout.recompute, schedule, v)
+    return pipe.total + (synchronise(job, layout, parts, layout.recompute, layout.zero, n) + update(job, layout, parts, layout.zero, chunks))
