@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .num import Num, maximum, minimum, where
+from .num import Num, minimum, where
 from .schedule.types import Schedule
 from .spec.job import Job
 from .spec.layout import Layout
@@ -40,11 +40,11 @@ class Use(NamedTuple):
         return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
 
 
-def states(job: Job, layout: Layout, parts: Body, zero: int, chunks: Num, end: str) -> States:
+def states(job: Job, layout: Layout, parts: Body, zero: int, schedule: Schedule, v: Num, end: str) -> States:
     """Weights, gradients and optimizer state of the first or last device: ZeRO 1, 2, 3 shards the third, second, first of them over dp x cp."""
-    dense, expert = held(job, layout, parts, chunks, end)
+    dense, expert = held(job, layout, parts, schedule, v, end)
     p, o = job.precision, job.optimizer
-    shard, experts = layout.dp * layout.cp, layout.tp * layout.cp * layout.dp / (layout.ep * layout.etp)
+    shard, experts = layout.replicas, layout.expert_replicas
     split = dense / shard + (expert / experts if job.model.moe else 0.0)
     full = dense + expert if job.model.moe else dense
     kept = [full if zero < stage else split for stage in (3, 2, 1)]
@@ -82,7 +82,7 @@ def use(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Use:
     """Bytes by kind on the fuller of the first and the last device."""
     ends = []
     for end in ("first", "last"):
-        s = states(job, layout, parts, layout.zero, schedule.chunks(layout.interleave), end)
+        s = states(job, layout, parts, layout.zero, schedule, layout.interleave, end)
         ends.append((s, activations(job, layout, parts, layout.recompute, schedule, layout.interleave, end)))
     (a, act_a), (b, act_b) = ends
     last = b.total + act_b > a.total + act_a
@@ -94,7 +94,3 @@ def capacity(job: Job) -> float:
     """Bytes that can be allocated on one chip."""
     return job.cluster.chip.hbm_bytes * job.assumptions.memory.capacity_share
 
-
-def fullest(first: Num, last: Num) -> Num:
-    """The larger of two devices' bytes."""
-    return maximum(first, last)

@@ -7,12 +7,12 @@ such choice without counting a layer again.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from .cost import overlap
 from .cost.chip import compute_time, exposed_memory, rates
-from .cost.layer import Clock, LayerCost, Seconds, Timer, mean, scaled
+from .cost.layer import Clock, LayerCost, Seconds, Timer, mean
 from .cost.network import Fabric, pipeline_hop
 from .count import optimizer, vocabulary
 from .count.model import groups, layer
@@ -40,6 +40,19 @@ class Body(NamedTuple):
     """Bytes of the activation that stages hand on (each tp rank sends its part: Megatron-LM's scatter/gather)."""
 
 
+class Share(NamedTuple):
+    """How often one microbatch on a device passes each part of the model."""
+
+    typical: Num
+    leading: Num
+    embedding: Num
+    head: Num
+
+    def of(self, parts: Body, what: Any) -> Any:
+        """The sum of what(part) over the parts, each times its share."""
+        return sum_of((share, what(part)) for share, part in zip(self, parts, strict=False))
+
+
 class Stages(NamedTuple):
     """One microbatch on the slowest device, and on the mean of the others."""
 
@@ -49,7 +62,7 @@ class Stages(NamedTuple):
     others_backward: Num
     others_weight: Num
     layers: Num
-    """Layers on a device."""
+    """Layers on the fullest device."""
 
 
 class Pipeline(NamedTuple):
@@ -66,7 +79,6 @@ class Pipeline(NamedTuple):
         return total(self.busy) + self.sends + self.bubble
 
 
-@lru_cache(maxsize=256)
 def clock(job: Job) -> Clock:
     """The job's chip, network and overlap policy as rates."""
     a = job.assumptions
@@ -122,38 +134,60 @@ def layers_on(job: Job, layout: Layout, chunks: Num) -> tuple[Num, Num, Num]:
     return n, n - 1.0 * (spare >= 2), n - 1.0 * (spare >= 1)
 
 
-def stages(job: Job, layout: Layout, parts: Body, recompute: str, schedule: Schedule, v: Num) -> Stages:
-    """The slowest device's microbatch and the mean of the others'.
+def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> dict[str, Share]:
+    """What a middle, the first and the last device hold, and a device that is alone.
 
-    First device: embedding and leading layers; last: head; a folded schedule gives the first device both ends.
+    First: embedding and leading layers; last: head. A folded schedule gives the first device both ends.
     """
     n, n_first, n_last = layers_on(job, layout, schedule.chunks(v))
     lead = float(job.model.moe.dense_layers) if job.model.moe else 0.0
-    L, pp = float(job.model.layers), layout.pp
-    early = minimum(n_first, lead)
-    folded = schedule.folded
-    t, d, e, h = parts.typical, parts.leading, parts.embedding, parts.head
+    early = minimum(n_first, lead) if lead else 0.0
+    ends = 1.0 if schedule.folded else 0.0
+    return {
+        "middle": Share(n, 0.0, 0.0, 0.0),
+        "first": Share(n_first - early, early, 1.0, ends),
+        "last": Share(n_last, 0.0, 0.0, 1.0 - ends),
+        "whole": Share(job.model.layers - lead, lead, 1.0, 1.0),
+    }
 
-    def devices(of: Any) -> tuple[Time, Time, Time, Time]:
-        typical, leading, first, last = of(t), of(d), of(e), of(h)
-        whole = (L - lead) * typical + lead * leading + first + last
-        ends = first + last if folded else first
-        begin = n_first * typical + early * leading + (-1.0 * early) * typical + ends
-        return n * typical, begin, n_last * typical + last if not folded else n * typical, whole
 
-    forward, back = devices(lambda c: c.forward), devices(lambda c: backward(c, recompute))
-    mid, first, last, whole = (total(f) + total(b) for f, b in zip(forward, back, strict=True))
-    alone = pp == 1
+def stages(job: Job, layout: Layout, parts: Body, recompute: str, schedule: Schedule, v: Num) -> Stages:
+    """The slowest device's microbatch and the mean of the others'."""
+    held_by = shares(job, layout, schedule, v)
+    forward = {name: share.of(parts, lambda c: c.forward) for name, share in held_by.items()}
+    back = {name: share.of(parts, lambda c: backward(c, recompute)) for name, share in held_by.items()}
+    name = slowest(layout, {k: total(forward[k]) + total(back[k]) for k in held_by})
+    f, b = pick(name, forward), pick(name, back)
+    others = maximum(layout.pp - 1.0, 1.0)
+    rest_f, rest_b = (total(forward["whole"]) - total(f)) / others, (total(back["whole"]) - total(b)) / others
+    weight = held_by["whole"].of(parts, lambda c: c.weight_pass)
+    return Stages(f, b, rest_f, rest_b, weight / layout.pp, layers_on(job, layout, schedule.chunks(v))[0])
 
-    def slowest(x: tuple[Time, Time, Time, Time]) -> Time:
-        ends = _choose(last >= first, x[2], x[1])
-        return _choose(alone, x[3], _choose(maximum(first, last) >= mid, ends, x[0]))
 
-    f, b = slowest(forward), slowest(back)
-    others = maximum(pp - 1.0, 1.0)
-    rest_f, rest_b = (total(forward[3]) - total(f)) / others, (total(back[3]) - total(b)) / others
-    weight = (L - lead) * t.weight_pass + lead * d.weight_pass + e.weight_pass + h.weight_pass
-    return Stages(f, b, rest_f, rest_b, weight / pp, n)
+Choice = tuple[Any, Any, Any]
+"""(the device is alone, an end is slowest, the last end is)."""
+
+
+def slowest(layout: Layout, seconds: dict[str, Num]) -> Choice:
+    """Which device the pipeline waits for."""
+    first, last = seconds["first"], seconds["last"]
+    return layout.pp == 1, maximum(first, last) >= seconds["middle"], last >= first
+
+
+def pick(choice: Choice, values: dict[str, Time]) -> Time:
+    """The value of the device that `slowest` chose."""
+    alone, end, last = choice
+    return _choose(alone, values["whole"], _choose(end, _choose(last, values["last"], values["first"]), values["middle"]))
+
+
+def sum_of(terms: Iterable[tuple[Num, Any]]) -> Any:
+    """Sum of factor x value, leaving out factors that are 0."""
+    result: Any = None
+    for factor, value in terms:
+        if isinstance(factor, float) and factor == 0.0:
+            continue
+        result = value * factor if result is None else result + value * factor
+    return 0.0 if result is None else result
 
 
 def _choose(condition: Any, a: Time, b: Time) -> Time:
@@ -186,7 +220,7 @@ def synchronise(job: Job, layout: Layout, parts: Body, recompute: str, zero: int
     """
     p, fabric, m = job.precision, clock(job).fabric, microbatches(job, layout)
     t = parts.typical
-    groups_ = (("dp_cp", t.weights), ("edp", t.expert_weights)) if job.model.moe else (("dp_cp", t.weights),)
+    groups_ = (("replicas", t.weights), ("edp", t.expert_weights)) if job.model.moe else (("replicas", t.weights),)
 
     def each(kind: str, size: float) -> Num:
         return sum(fabric.time(kind, w * size, layout.group(axis)) for axis, w in groups_)
@@ -200,7 +234,7 @@ def synchronise(job: Job, layout: Layout, parts: Body, recompute: str, zero: int
     def again(time: Num, work: Num) -> Num:
         return overlap.prefetched(time, work, n) if hide else time * n
 
-    ends, e = layout.group("dp_cp"), parts.embedding.weights
+    ends, e = layout.group("replicas"), parts.embedding.weights
     if zero == 0:
         return shown(each("all_reduce", p.gradient_bytes), back) + fabric.time("all_reduce", e * p.gradient_bytes, ends)
     gather, scatter = each("all_gather", p.gather_bytes), each("reduce_scatter", p.gradient_bytes)
@@ -213,31 +247,26 @@ def synchronise(job: Job, layout: Layout, parts: Body, recompute: str, zero: int
     return first + m * again(gather + scatter, back) + scatter + once
 
 
-def held(job: Job, layout: Layout, parts: Body, chunks: Num, end: str) -> tuple[Num, Num]:
-    """Parameters (dense, expert) of the first or the last device of the pipeline; a single device holds everything once."""
-    n, n_first, n_last = layers_on(job, layout, chunks)
-    lead = float(job.model.moe.dense_layers) if job.model.moe else 0.0
-    t, d, e, h = parts.typical, parts.leading, parts.embedding.weights, parts.head.weights
-    early = minimum(n_first, lead)
-    tied = minimum(e, h) if job.model.tied_embeddings else 0.0
+def held(job: Job, layout: Layout, parts: Body, schedule: Schedule, v: Num, end: str) -> tuple[Num, Num]:
+    """Parameters (dense, expert) of the first or the last device; a device that is alone holds a tied embedding once."""
+    by = shares(job, layout, schedule, v)
     alone = layout.pp == 1
-    L = float(job.model.layers)
-    whole = ((L - lead) * t.weights + lead * d.weights + e + h - tied, (L - lead) * t.expert_weights + parts.head.expert_weights)
-    if end == "first":
-        part = ((n_first - early) * t.weights + early * d.weights + e, (n_first - early) * t.expert_weights)
-    else:
-        part = (n_last * t.weights + h, n_last * t.expert_weights + parts.head.expert_weights)
-    return where(alone, whole[0], part[0]), where(alone, whole[1], part[1])
+    dense = where(alone, by["whole"].of(parts, lambda c: c.weights), by[end].of(parts, lambda c: c.weights))
+    if job.model.tied_embeddings:
+        dense = dense - where(alone, minimum(parts.embedding.weights, parts.head.weights), 0.0)
+    if not job.model.moe:
+        return dense, 0.0
+    return dense, where(alone, by["whole"].of(parts, lambda c: c.expert_weights), by[end].of(parts, lambda c: c.expert_weights))
 
 
-def update(job: Job, layout: Layout, parts: Body, zero: int, chunks: Num) -> Num:
+def update(job: Job, layout: Layout, parts: Body, zero: int, schedule: Schedule, v: Num) -> Num:
     """Seconds of the optimizer on the device with the most parameters to update."""
     if not job.assumptions.count.optimizer_step:
         return 0.0
-    both = [held(job, layout, parts, chunks, end) for end in ("first", "last")]
+    both = [held(job, layout, parts, schedule, v, end) for end in ("first", "last")]
     dense, expert = maximum(both[0][0], both[1][0]), maximum(both[0][1], both[1][1])
-    shard = layout.dp * layout.cp if zero else 1.0
-    experts = layout.tp * layout.cp * layout.dp / (layout.ep * layout.etp) if zero else 1.0
+    shard = layout.replicas if zero else 1.0
+    experts = layout.expert_replicas if zero else 1.0
     work = optimizer.update(job, dense / shard + (expert / experts if job.model.moe else 0.0))
     r = clock(job).rates
     compute = compute_time(work, r)
@@ -248,7 +277,7 @@ def step_time(job: Job, layout: Layout) -> Num:
     """Seconds of one step; the layout's numbers may be arrays (categorical fields may not)."""
     schedule, v = schedule_named(layout.schedule), layout.interleave
     parts = body(job, layout)
-    chunks = schedule.chunks(v)
-    n = layers_on(job, layout, chunks)[0]
+    n = layers_on(job, layout, schedule.chunks(v))[0]
     pipe = pipeline(job, layout, parts, layout.recompute, schedule, v)
-    return pipe.total + (synchronise(job, layout, parts, layout.recompute, layout.zero, n) + update(job, layout, parts, layout.zero, chunks))
+    after = synchronise(job, layout, parts, layout.recompute, layout.zero, n)
+    return pipe.total + (after + update(job, layout, parts, layout.zero, schedule, v))

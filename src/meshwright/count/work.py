@@ -13,7 +13,7 @@ class Message(NamedTuple):
     kind: str
     """all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, reduce."""
     axis: str
-    """tp, cp, ep, etp, dp_cp, edp: a group of `Layout.group`."""
+    """tp, cp, ep, etp, replicas, edp: a group of `Layout.group`."""
     bytes: Num
     """The FULL vector: what each rank ends with (all_gather), starts with (reduce_scatter, all_to_all) or holds (all_reduce, broadcast, reduce)."""
 
@@ -44,7 +44,7 @@ class Op(NamedTuple):
     weights: Num = 0.0
     """Parameters on this device."""
     expert: bool = False
-    """The weights are an expert's: replicated over edp, not over dp_cp."""
+    """The weights are an expert's: replicated over edp, not over replicas."""
     panels: Num = 0.0
     """SUMMA panels; 0 = communication is not cut into panels."""
     selective: bool = False

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ..num import Num, maximum, minimum, product
+from ..num import Num, maximum, minimum
 
 AXES = ("tp", "cp", "dp", "pp")
 """Mesh axes in canonical order, the one that communicates most first (nearest)."""
@@ -63,30 +63,44 @@ class Layout:
     def group(self, axis: str) -> tuple[Num, ...]:
         """Ranks of a communication group in each network dimension, fastest first.
 
-        axis: tp, cp, dp, pp; dp_cp (weights are synchronised over it); ep and edp (experts, and replicas of an expert).
+        axis: tp, cp, dp, pp; replicas (weights are synchronised over it); ep, etp and edp (experts, parts and replicas of one).
         """
-        if axis == "dp_cp":
+        if axis == "replicas":
+            if self.scheme == "summa":
+                return self.placement["dp"]
             return tuple(d * c for d, c in zip(self.placement["dp"], self.placement["cp"], strict=True))
-        if axis in ("ep", "edp"):
+        if axis in ("ep", "etp", "edp"):
             return self._expert_group(axis)
         return self.placement[axis]
 
+    @property
+    def replicas(self) -> Num:
+        """Copies of a weight: dp x cp (dp alone with summa, where cp cuts the weights)."""
+        return self.dp if self.scheme == "summa" else self.dp * self.cp
+
+    @property
+    def expert_replicas(self) -> Num:
+        """Copies of an expert's weight: edp = tp cp dp / (ep etp)."""
+        return self.tp * self.cp * self.dp / (self.ep * self.etp)
+
     def _expert_group(self, axis: str) -> tuple[Num, ...]:
-        """The ep ranks lie next to each other among the tp x cp x dp ranks, after the etp ranks of each expert."""
+        """etp, ep and edp, in this order, take the tp x cp x dp ranks from the nearest on.
+
+        Each takes min(what it still needs, room that is left) of a dimension; the last dimension takes the rest.
+        """
         room = [t * c * d for t, c, d in zip(*(self.placement[a] for a in ("tp", "cp", "dp")), strict=True)]
-        inner, left, ep_shares, edp_shares = self.etp, self.ep, [], []
-        for i, size in enumerate(room):
-            last = i == len(room) - 1
-            etp_here = inner if last else minimum(inner, size)
-            inner = maximum(inner / etp_here, 1)
-            ep_here = left if last else minimum(left, maximum(size / etp_here, 1))
-            left = left / ep_here
-            ep_shares.append(ep_here)
-            edp_shares.append(maximum(size / etp_here / ep_here, 1))
-        # what rounding moved between dimensions comes out of the last one, so that the product is the group's size
-        edp = self.tp * self.cp * self.dp / (self.ep * self.etp)
-        edp_shares[-1] = maximum(edp / product(edp_shares[:-1]), 1)
-        return tuple(ep_shares if axis == "ep" else edp_shares)
+        shares: tuple[Num, ...] = ()
+        for name, degree in (("etp", self.etp), ("ep", self.ep), ("edp", self.expert_replicas)):
+            left, taken = degree, []
+            for size in room[:-1]:
+                here = minimum(left, maximum(size, 1))
+                taken.append(here)
+                left = left / here
+            shares = (*taken, left)
+            room = [maximum(size / here, 1) for size, here in zip(room, shares, strict=True)]
+            if name == axis:
+                break
+        return shares
 
 
 def placed(layout: Layout, sizes: tuple[int, ...]) -> Layout:
