@@ -13,6 +13,7 @@ from .gpipe import GPIPE
 from .interleaved import INTERLEAVED
 from .interleaved_zero_bubble import INTERLEAVED_ZERO_BUBBLE
 from .one_f_one_b import ONE_F_ONE_B
+from .timeline import Timeline, timeline
 from .types import Action, Order, Schedule
 from .zbv import ZBV
 from .zero_bubble import ZB_H1, ZB_H2
@@ -30,4 +31,4 @@ def get(name: str) -> Schedule:
     return SCHEDULES[name]
 
 
-__all__ = ["SCHEDULES", "Action", "Order", "Schedule", "get"]
+__all__ = ["SCHEDULES", "Action", "Order", "Schedule", "Timeline", "get", "timeline"]

@@ -81,6 +81,10 @@ class Schedule:
         """`in_flight` of the device that holds the last stage (and the logits)."""
         return (self.in_flight_on_last or self.in_flight)(p, m, v)
 
+    def placement(self, p: int, v: int) -> Callable[[int, int], int]:
+        """(rank, chunk) -> stage, as `timeline` wants it."""
+        return lambda rank, chunk: self.stage_of(rank, chunk, p, v)
+
     def legal(self, p: Any, m: Any, v: Any) -> Any:
         """True where the schedule can run with these numbers."""
         return reduce(lambda a, b: a & b, (rule.holds(p, m, v) for rule in self.needs))

@@ -1,0 +1,121 @@
+"""The exact timeline of any order of actions: the longest path through its dependencies.
+
+An action starts when the one before it on its rank has ended and its input is there:
+
+    F of stage s    after F of stage s-1, plus the send if that stage lies on another rank
+    I or B          after F of its own stage, and after I or B of stage s+1, plus the send
+    W               after I of its own stage
+
+Sends take `send_s` and occupy neither device; the gradient of a B is sent when the whole B is done. Each action is
+visited once: a rank runs until it lacks an input, then waits to be woken by the rank that makes it. If all ranks
+wait, the order is a deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+from .order import PARTS, Key, in_flight_rank, runnable
+from .types import Order
+
+StageOf: TypeAlias = Callable[[int, int], int]
+"""(rank, chunk) -> stage."""
+Passes: TypeAlias = tuple[float, float, float]
+"""Seconds of F, I and W of one microbatch through one stage; B takes I + W."""
+Durations: TypeAlias = Sequence[Passes] | Callable[[int], Passes]
+"""stage -> its passes."""
+
+
+class Send(NamedTuple):
+    """One message between ranks: the output of a forward going down, or the gradient of an input going up."""
+
+    sender: int
+    receiver: int
+    kind: str
+    """F or I, what the receiver will do with it."""
+    stage: int
+    """The stage that made it."""
+    microbatch: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """When each action of an order runs. `start_s` and `end_s` have the shape of `order`."""
+
+    order: Order
+    stages: list[list[int]]
+    """The stage of each action, in the shape of `order`."""
+    start_s: list[list[float]]
+    end_s: list[list[float]]
+    sends: list[Send]
+    """Ascending by start."""
+
+    @cached_property
+    def makespan_s(self) -> float:
+        """From zero to the end of the last action of all."""
+        return max((ends[-1] for ends in self.end_s if ends), default=0.0)
+
+    @cached_property
+    def span_s(self) -> float:
+        """The longest time between first and last action of one rank: a step, if the next may begin rank by rank."""
+        return max((e[-1] - s[0] for s, e in zip(self.start_s, self.end_s, strict=True) if s), default=0.0)
+
+    @cached_property
+    def busy_s(self) -> list[float]:
+        """Seconds that each rank computes."""
+        return [sum(e) - sum(s) for s, e in zip(self.start_s, self.end_s, strict=True)]
+
+    @property
+    def idle_s(self) -> list[float]:
+        """Seconds that each rank waits, before its first action and after its last included."""
+        return [self.makespan_s - busy for busy in self.busy_s]
+
+    @property
+    def bubble_fraction(self) -> float:
+        """Idle share of all device time, between 0 and 1. (Narayanan et al. divide by the useful time instead.)"""
+        total = self.makespan_s * len(self.order)
+        return sum(self.idle_s) / total if total else 0.0
+
+    @property
+    def in_flight(self) -> list[float]:
+        """The most microbatches whose activations each rank holds at once; 1 = one through all its chunks."""
+        return [in_flight_rank(self.order, rank) for rank in range(len(self.order))]
+
+
+def timeline(order: Order, stage_of: StageOf, durations: Durations, send_s: float = 0.0) -> Timeline:
+    """Replay an order.
+
+    order: the actions of each rank;  stage_of: (rank, chunk) -> stage;  durations: stage -> seconds of (F, I, W);
+    send_s: seconds from the end of an action on one rank to the arrival of its output on another.
+    Raises BadInput if ranks wait for each other for ever, an input is never made, or an action comes twice.
+    """
+    stages = [[stage_of(rank, action.chunk) for action in actions] for rank, actions in enumerate(order)]
+    last = max((stage for row in stages for stage in row), default=-1)
+    seconds = [_seconds(*(durations(stage) if callable(durations) else durations[stage])) for stage in range(last + 1)]
+    starts: list[list[float]] = [[] for _ in order]
+    ends: list[list[float]] = [[] for _ in order]
+    made: dict[Key, tuple[float, int]] = {}  # what -> when it was ready, on which rank
+    sends: list[Send] = []
+    for rank, k, inputs in runnable(order, stages):
+        (kind, _, microbatch), stage = order[rank][k], stages[rank][k]
+        start = ends[rank][-1] if k else 0.0
+        for key in inputs:
+            ready, maker = made[key]
+            if maker != rank:
+                sends.append(Send(maker, rank, *key, ready, ready + send_s))
+                ready += send_s
+            start = max(start, ready)
+        starts[rank].append(start)
+        ends[rank].append(start + seconds[stage][kind])
+        for part in PARTS[kind]:
+            made[part, stage, microbatch] = (ends[rank][-1], rank)
+    return Timeline(order, stages, starts, ends, sorted(sends, key=lambda send: send.start_s))
+
+
+def _seconds(f: float, i: float, w: float) -> dict[str, float]:
+    return {"F": f, "I": i, "W": w, "B": i + w}
