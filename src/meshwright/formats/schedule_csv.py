@@ -22,7 +22,7 @@ from ..errors import BadInput
 from ..schedule.types import Action, Order
 
 CELL = re.compile(r"(\d{1,9})([FBIW])(\d{1,9})")
-PAIR = re.compile(r"\((.*);(.*)\)OVERLAP_F_B")
+PAIR = re.compile(r"\(([^();]*);([^();]*)\)OVERLAP_F_B")
 Placement = list[list[int]]
 """For each rank, the stages of its chunks."""
 
@@ -64,14 +64,13 @@ def _rows(text: str) -> list[list[str]]:
 
 
 def _cell(cell: str, rank: int) -> list[tuple[int, str, int]]:
-    """The (stage, kind, microbatch) of a cell: none, one, or two of a pair."""
-    if not cell:
-        return []
-    if pair := PAIR.fullmatch(cell):
-        return _cell(pair[1].strip(), rank) + _cell(pair[2].strip(), rank)
-    if match := CELL.fullmatch(cell):
-        return [(int(match[1]), match[2], int(match[3]))]
-    raise BadInput(
-        f"row {rank + 1} of the schedule CSV has {cell[:40]!r}, which is not a computation: write stage, kind (F, B, I, W) "
-        "and microbatch, such as 0F0, and leave communication out (PyTorch's compute_only format)"
-    )
+    """The (stage, kind, microbatch) of a cell: none, one, or the two of a pair."""
+    pair = PAIR.fullmatch(cell)
+    matches = [CELL.fullmatch(part.strip()) for part in (pair.groups() if pair else [cell])] if cell else []
+    found = [(int(match[1]), match[2], int(match[3])) for match in matches if match]
+    if len(found) < len(matches):
+        raise BadInput(
+            f"row {rank + 1} of the schedule CSV has {cell[:40]!r}, which is no computation: write stage, kind (F, B, I "
+            "or W) and microbatch, such as 0F0, and leave communication out (PyTorch's compute_only format)"
+        )
+    return found

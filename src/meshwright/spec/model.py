@@ -79,11 +79,13 @@ class Model:
     full_every: int = 1
     """With a window: one layer in `full_every` still attends to everything (0 = none does)."""
     norm: str = "rmsnorm"
-    """rmsnorm (D parameters) or layernorm (2D)."""
+    """rmsnorm (D parameters), layernorm (2D) or nonparametric (0, OLMo)."""
     norms_per_layer: int = 2
     """Norms over the hidden state in a block: 2, or 4 with post-norms (Gemma 2), 1 for parallel blocks (Falcon)."""
     qk_norm: bool = False
     """Queries and keys are normalised per head (Qwen3, Gemma 3): 2h parameters."""
+    qk_norm_whole: bool = False
+    """With qk_norm: all heads are normalised together (OLMo 2): (H + K) h parameters."""
     positions: str = "rope"
     """rope, learned (T x D parameters), alibi or none."""
     qkv_bias: bool = False
@@ -94,6 +96,8 @@ class Model:
     """One learned logit a head (gpt-oss)."""
     tied_embeddings: bool = False
     """The output head reuses the embedding matrix."""
+    embedding_norm: bool = False
+    """The embedding is normalised before the first block (BLOOM)."""
     dropout: bool = False
     """Dropout is active in training."""
     vocab_multiple: int = 1

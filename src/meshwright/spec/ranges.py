@@ -81,8 +81,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 def check(instance: Any, where: str) -> None:
     """Raise BadInput if fields of a description contradict each other; `where` names it in the sentence."""
-    checks: dict[type, Callable[[Any], str]] = {Model: _model, MoE: _moe, Chip: _chip, Network: _network, Layout: _layout}
-    rule = checks.get(type(instance))
+    rule = RULES.get(type(instance))
     if rule and (reason := rule(instance)):
         raise BadInput(f"{where}: {reason}")
 
@@ -119,6 +118,10 @@ def _layout(layout: Layout) -> str:
     if layout.placement and (set(layout.placement) != set(AXES) or len(lengths) > 1):
         return f"placement must give each of {', '.join(AXES)} as many numbers as the network has dimensions"
     return ""
+
+
+RULES: dict[type, Callable[[Any], str]] = {Model: _model, MoE: _moe, Chip: _chip, Network: _network, Layout: _layout}
+"""What the fields of one dataclass must agree on: "" or the reason they do not."""
 
 
 def required(cls: type) -> list[str]:

@@ -25,7 +25,7 @@ from .ranges import CHOICES, RANGES, REAL, WHOLE, check, required
 
 T = TypeVar("T")
 Known = Callable[[type, str], Any]
-"""(class, name) -> the instance of that name; BadInput if there is none."""
+"""(class, name) -> the instance of that name; BadInput if there is none, None if things of that class have no names."""
 
 ORIGIN = ("source", "date", "note")
 """What may stand beside a number, or beside a whole table, to say where it comes from."""
@@ -64,11 +64,11 @@ def read(cls: type[T], data: object, where: str = "", known: Known | None = None
 def _instance(cls: type[T], data: object, at: At) -> T:
     if isinstance(data, cls):
         return data
-    if isinstance(data, str) and at.known:
-        return typing.cast(T, at.known(cls, _text(data, at)))
+    if isinstance(data, str) and at.known and (found := at.known(cls, _text(data, at))) is not None:
+        return typing.cast(T, found)
     if not isinstance(data, Mapping):
         raise BadInput(f"{at.where} must be a table of fields, not {brief(data)}")
-    hints: dict[str, Any] = _hints(cls)
+    hints = _hints(typing.cast(Any, cls))
     sources: dict[str, Any] | None = None
     data = _overlaid(cls, dict(data), at)
     if "sources" in hints:
@@ -97,18 +97,24 @@ def _overlaid(cls: type, data: dict[str, Any], at: At) -> dict[str, Any]:
         base = at.known(cls, _text(data["name"], at.into("name")))
     except BadInput as error:
         raise BadInput(f"{at.where}: {error}; to define a new one give {', '.join(missing)} too") from None
+    return data if base is None else changed(base, data)
+
+
+def changed(base: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of `base` with those of `data` laid over it; a number that was replaced loses its source."""
     whole = to_dict(base, defaults=True)
-    whole["sources"] = {k: v for k, v in whole.get("sources", {}).items() if re.split(r"[.\[]", k)[0] not in data}
-    return _merged({k: v for k, v in whole.items() if v != {}}, data)
+    if origins := whole.pop("sources", None):
+        whole["sources"] = {k: v for k, v in origins.items() if re.split(r"[.\[]", k)[0] not in data}
+    return _merged(whole, data)
 
 
 def _merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` laid on `base`, table by table."""
-    merged = dict(base)
+    """`over` laid on `base`, table by table; { value = ... } is one value."""
+    result = dict(base)
     for key, value in over.items():
         both = isinstance(value, Mapping) and "value" not in value and isinstance(base.get(key), Mapping)
-        merged[key] = _merged(base[key], value) if both else value
-    return merged
+        result[key] = _merged(base[key], value) if both else value
+    return result
 
 
 def _origins(data: dict[str, Any], at: At) -> dict[str, Any]:

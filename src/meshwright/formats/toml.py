@@ -1,0 +1,220 @@
+"""The description of a job as a TOML file.
+
+[model]    name = "llama3-70b" or config = "config.json", with or without changed fields; or all fields of a new one
+[cluster]  on = "1024xh100-sxm", or chips, chip and network, each by name or as a table
+[layout]   tp = 8 ...
+[job]      batch = "4M" (tokens) or "512seq", seq, precision, optimizer, tokens, attention_kernel, assumptions
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from .. import catalog
+from ..errors import BadInput, unknown
+from ..spec.assumptions import Assumptions, assumptions
+from ..spec.chip import Chip
+from ..spec.cluster import Cluster
+from ..spec.job import OPTIMIZERS, PRECISIONS, Job, Optimizer, Precision
+from ..spec.layout import Layout
+from ..spec.model import Model
+from ..spec.network import Network
+from ..spec.ranges import WHOLE
+from ..spec.read import brief, changed, read, to_dict
+from ..units import parse
+from . import parse_toml, read_text
+
+TABLES = ("model", "cluster", "layout", "job")
+SEQUENCES = re.compile(r"(.*?)\s*(?:seq|seqs|sequence|sequences)\s*")
+
+
+def load_job(source: str | Path | Mapping[str, Any], *, files: bool = True, notes: list[str] | None = None) -> Job:
+    """The job in a TOML file, or in a dict of the same tables.
+
+    files: may the description name other files (False for strangers);  notes: receives a sentence on what was rounded.
+    Raises BadInput for every mistake, with the path of the field.
+    """
+    folder = Path()
+    if not isinstance(source, Mapping):
+        folder = Path(source).parent
+        source = parse_toml(read_text(source), str(source))
+    for key in source:
+        if key not in TABLES:
+            raise unknown("table", brief(key) if not isinstance(key, str) else key, TABLES)
+    for key in ("model", "cluster", "job"):
+        if key not in source:
+            raise BadInput(f"the description needs a table [{key}]")
+    rest = _table(source["job"], "job")
+    if "batch" not in rest:
+        raise BadInput("job needs batch, such as '4M' tokens or '512seq'")
+    parts = {
+        "model": read(Model, _model(source["model"], folder, files), "model", known),
+        "cluster": read(Cluster, _cluster(source["cluster"]), "cluster", known),
+        "layout": read(Layout, source.get("layout", {}), "layout", known),
+    }
+    job = read(Job, {**rest, **parts, "batch": 1}, "job", known)
+    batch, note = parse_batch(rest["batch"], job.T)
+    if note and notes is not None:
+        notes.append(note)
+    return replace(job, batch=batch)
+
+
+def parse_batch(text: str | int | float, seq: int) -> tuple[int, str | None]:
+    """(sequences, note): "512seq" are sequences; "4M", and bare numbers, are tokens, rounded to whole sequences.
+
+    seq: tokens of a sequence;  note: says what was rounded, None if nothing was.
+    """
+    if isinstance(text, str) and (match := SEQUENCES.fullmatch(text[:100])):
+        number = parse(match[1] or text, "", "batch")
+        if number != int(number):
+            raise BadInput(f"batch {text[:40]!r} must be a whole number of sequences")
+        return int(_in_range(number, text)), None
+    if isinstance(text, bool) or not isinstance(text, (str, int, float)) or (isinstance(text, int) and text > 1e300):
+        raise BadInput(f"batch must be tokens such as '4M', or sequences such as '512seq', not {brief(text)}")
+    tokens = parse(text, "token", "batch")
+    if 0 < tokens < seq:
+        raise BadInput(
+            f"batch of {tokens:,.0f} tokens is less than one sequence of {seq:,}; for sequences write '{tokens:.0f}seq'"
+        )
+    count = int(_in_range(round(tokens / seq), text))
+    if count * seq == tokens:
+        return count, None
+    return count, f"batch: {tokens:,.0f} tokens rounded to {count:,} sequences of {seq:,} ({count * seq:,} tokens)"
+
+
+def _in_range(sequences: float, text: object) -> float:
+    if not WHOLE[0] <= sequences <= WHOLE[1]:
+        raise BadInput(f"batch {brief(text)} must be between 1 and {WHOLE[1]:g} sequences")
+    return sequences
+
+
+def known(cls: type, name: str) -> Any:
+    """The thing of class `cls` with that name: a `Known` for `spec.read.read`."""
+    finders: dict[type, Callable[[str], Any]] = {
+        Model: lambda n: catalog.model(n, files=False),
+        Chip: catalog.chip,
+        Network: catalog.network,
+        Cluster: catalog.cluster,
+        Assumptions: assumptions,
+        Precision: lambda n: _one_of("precision", n, PRECISIONS),
+        Optimizer: lambda n: _one_of("optimizer", n, OPTIMIZERS),
+    }
+    return finders[cls](name) if cls in finders else None
+
+
+def _one_of(what: str, name: str, things: Mapping[str, Any]) -> Any:
+    if name not in things:
+        raise unknown(what, name, things)
+    return things[name]
+
+
+def _table(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise BadInput(f"{where} must be a table, not {brief(value)}")
+    return dict(value)
+
+
+def _model(given: object, folder: Path, files: bool) -> object:
+    """What `read` needs for the model: a config.json is opened here."""
+    if isinstance(given, str):
+        return catalog.model(given, files=files)
+    table = _table(given, "model")
+    if "config" not in table:
+        return table
+    config = table.pop("config")
+    if not files or not isinstance(config, str):
+        raise BadInput(f"model.config must be the path of a file{'' if files else '; files are not read here'}")
+    return changed(catalog.model(str(folder / config)), table)
+
+
+def _cluster(given: object) -> object:
+    """What `read` needs for the cluster: `on` and default networks are looked up here."""
+    if isinstance(given, str):
+        return catalog.cluster(given)
+    table = _table(given, "cluster")
+    if "on" in table:
+        on = table.pop("on")
+        if not isinstance(on, str):
+            raise BadInput(f"cluster.on must be a text such as '1024xh100-sxm', not {brief(on)}")
+        base = catalog.cluster(on)
+        parts = {"chip": base.chip, "network": base.network}
+        for part, value in parts.items():  # a table changes fields of the named chip or network
+            if isinstance(table.get(part), Mapping):
+                table[part] = changed(value, table[part])
+        return {**parts, "chips": base.chips, "name": base.name, **table}
+    if isinstance(table.get("chip"), str) and "network" not in table:
+        table["network"] = catalog.chip(table["chip"]).network
+    return table
+
+
+def dump_job(job: Job) -> str:
+    """The TOML text that `load_job` turns into an equal job; catalogue entries by name, the rest in SI units."""
+    cluster = to_dict(job.cluster)
+    if job.cluster.name and _is_named(job.cluster):
+        cluster = {"on": job.cluster.name}
+    else:
+        cluster |= {"chip": _short(job.cluster.chip), "network": _short(job.cluster.network)}
+    rest = {f.name: getattr(job, f.name) for f in fields(job) if f.name not in TABLES}
+    rest |= {"batch": f"{job.batch}seq"}
+    for name in ("precision", "optimizer", "assumptions"):
+        rest[name] = _short(rest[name])
+    model = _short(job.model)
+    return dumps_toml(
+        {
+            "model": {"name": model} if isinstance(model, str) else model,
+            "cluster": cluster,
+            "layout": to_dict(job.layout),
+            "job": rest,
+        }
+    )
+
+
+def _is_named(value: Any) -> bool:
+    try:
+        return bool(known(type(value), value.name) == value)
+    except BadInput:
+        return False
+
+
+def _short(value: Any) -> str | dict[str, Any]:
+    """The name of a known thing, else all of it."""
+    if isinstance(value, Precision):
+        return next((name for name, p in PRECISIONS.items() if p == value), to_dict(value))
+    return str(value.name) if _is_named(value) else to_dict(value)
+
+
+def dumps_toml(data: Mapping[str, Any], path: str = "") -> str:
+    """TOML text of nested dicts, lists, texts, numbers and flags; tables in lists are written inline."""
+    lines = [f"{_key(k)} = {_literal(v)}" for k, v in data.items() if not isinstance(v, Mapping)]
+    text = "\n".join(lines) + "\n" if lines else ""
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            name = f"{path}.{_key(key)}" if path else _key(key)
+            body = dumps_toml(value, name)
+            header = f"[{name}]\n" if not body.lstrip().startswith("[") else ""
+            text += ("\n" if text else "") + header + body
+    return text
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _literal(key)
+
+
+def _literal(value: Any) -> str:
+    """One TOML value. JSON's string escapes are TOML's, but for the delete character."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(k)} = {_literal(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_literal(v) for v in value) + "]"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    raise BadInput(f"a {type(value).__name__} cannot be written as TOML")
