@@ -70,7 +70,7 @@ def _cell(cell: str, rank: int) -> list[tuple[int, str, int]]:
     found = [(int(match[1]), match[2], int(match[3])) for match in matches if match]
     if len(found) < len(matches):
         raise BadInput(
-            f"row {rank + 1} of the schedule CSV has {cell[:40]!r}, which is no computation: write stage, kind (F, B, I "
-            "or W) and microbatch, such as 0F0, and leave communication out (PyTorch's compute_only format)"
+            f"row {rank + 1} of the schedule CSV has {cell[:40]!r}, which is no computation: write stage, kind (F, B, "
+            "I or W) and microbatch, such as 0F0, and leave communication out (PyTorch's compute_only format)"
         )
     return found

@@ -9,8 +9,9 @@ half):
 
 exact for all f, i, w and all legal m: the schedule needs m >= 2p.
 
-Here the two of a pair run one after the other, the forward first, as PyTorch runs them unless told otherwise.
-DeepSeek's bubble, (q)(F&B + B - 3W) of a chunk, is that of pairs that start and end together.
+Here the two of a pair run one after the other, the forward first, as PyTorch runs them unless told otherwise. Run as
+one block, whose outputs leave when both are done, pairs hide more communication and idle longer: DeepSeek gives
+(p-1)(F&B + B - 3W) for chunks, with f = i = w and F&B = F + B twice the bubble above.
 
 Source: DeepSeek-AI 2024 (arXiv 2412.19437) section 3.2.1; github.com/deepseek-ai/DualPipe; the order is that of
 PyTorch's ScheduleDualPipeV (torch 2.13), its pairs unfolded. The bubble is our own, checked against `timeline`.

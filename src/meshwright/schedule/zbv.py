@@ -102,4 +102,5 @@ ZBV = Schedule(
     bubble=bubble,
     in_flight=in_flight,
     needs=(two_chunks("zbv"),),
+    in_flight_on_last=lambda p, m, v: minimum(p, (m + 1) / 2),
 )

@@ -18,8 +18,8 @@ from the start to the end of each rank instead, as if the next step could begin 
 the optimizer). That is `Timeline.span_s`: its excess over m (f + i + w) is the paper's (p-1)(f + i - w) for H1, and
 (p-1)(f + i - 2w) for H2: zero.
 
-Activations are counted until the weight gradients are done; the paper's M_W, what is left of them after I, is
-smaller.
+With fewer than 2p - 1 microbatches ZB-H2 can be slower than ZB-H1. Activations are counted until the weight gradients
+are done; the paper's M_W, what is left of them after I, is smaller.
 
 Source: Qi et al. 2024 (arXiv 2401.10241) sections 2.3 and 3, table 2. The bubbles for unequal f, i, w are our own:
 the longest paths of the order, checked against `timeline` on every p, m of the tests.

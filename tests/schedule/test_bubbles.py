@@ -1,0 +1,98 @@
+"""Closed forms against the exact timeline: idle time and activations in flight."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meshwright.schedule import SCHEDULES, Timeline, get, timeline
+
+MIXES = [
+    (1.0, 1.0, 1.0),
+    (1.0, 2.0, 1.0),  # recomputation before I
+    (1.0, 1.2, 0.8),
+    (3.0, 1.0, 1.0),
+    (1.0, 1.0, 3.0),
+    (1.0, 3.0, 2.0),
+    (1.0, 0.2, 0.1),
+    (0.1, 1.0, 0.05),
+    (0.1, 0.7, 0.8),
+    (3.0, 2.0, 1.0),
+]
+ONE_CHUNK = [(p, m, 1) for p in range(1, 17) for m in [*range(1, 36), 64, 127, 128]]
+ROUNDS = [(p, k * p, v) for p in range(1, 17) for v in range(2, 9) for k in sorted({1, 2, 3, 128 // p})]
+ANY_M = [(p, m, 1) for p in (1, 2, 3, 4, 5, 8) for m in [*range(1, 2 * p + 3), 5 * p]]
+ANY_M += [(16, m, 1) for m in (1, 2, 15, 16, 17, 24, 30, 31, 32, 48)] + [(11, 21, 1), (12, 128, 1)]
+GRIDS = {
+    "gpipe": [(grid, 1) for grid in ONE_CHUNK],
+    "1f1b": [(grid, 1) for grid in ONE_CHUNK],
+    "interleaved": [(grid, 1) for grid in ROUNDS],
+    "interleaved-zb": [(grid, 1) for grid in ROUNDS if grid[1] <= 48],
+    "zb-h1": [(grid, len(MIXES)) for grid in ANY_M],
+    "zb-h2": [(grid, len(MIXES)) for grid in ANY_M],
+    "zbv": [(grid, len(MIXES)) for grid in ANY_M],
+    "dualpipev": [(grid, len(MIXES)) for grid in ANY_M if grid[1] >= 2 * grid[0]],
+}
+
+
+def replay(name: str, p: int, m: int, v: int, mix: tuple[float, float, float]) -> Timeline:
+    """The timeline of equal stages, where a device takes `mix` seconds for (F, I, W) of a microbatch."""
+    schedule = get(name)
+    f, i, w = (seconds / schedule.chunks(v) for seconds in mix)
+    return timeline(schedule.order(p, m, v), schedule.placement(p, v), lambda stage: (f, i, w))
+
+
+def strip(name: str, p: int, m: int) -> bool:
+    """Where ZB-V's bubble is a bound only."""
+    return name == "zbv" and p < m < 2 * p - 1
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_bubble_and_in_flight_are_exact(name: str) -> None:
+    schedule = get(name)
+    for at, ((p, m, v), mixes) in enumerate(GRIDS[name]):
+        assert schedule.legal(p, m, v), (p, m, v)
+        for k in range(mixes):
+            mix = MIXES[(at + k) % len(MIXES)]
+            result = replay(name, p, m, v, mix)
+            idle = result.makespan_s - m * sum(mix)
+            error = schedule.bubble(p, m, v, *mix) - idle
+            allowed = 0.04 * result.makespan_s if strip(name, p, m) else 1e-9 * result.makespan_s
+            assert -allowed <= error <= 1e-9 * result.makespan_s, (p, m, v, mix, idle, error)
+            assert np.allclose(result.idle_s, idle), "every device has the same work"
+        assert max(result.in_flight) == pytest.approx(schedule.in_flight(p, m, v), abs=1e-12), (p, m, v)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_table_gives_the_numbers_of_its_rows(name: str) -> None:
+    schedule = get(name)
+    grid = [(p, m, v) for p in (1, 2, 3, 8) for m in range(1, 24) for v in (1, 2, 3)]
+    rows = [(*layout, *MIXES[k % len(MIXES)]) for k, layout in enumerate(grid)]
+    p, m, v, f, i, w = np.array(rows, dtype=float).T
+    assert np.array_equal(schedule.bubble(p, m, v, f, i, w), [schedule.bubble(*row) for row in rows])
+    assert np.array_equal(schedule.in_flight(p, m, v) + 0 * p, [schedule.in_flight(*row[:3]) for row in rows])
+    assert np.array_equal(schedule.legal(p, m, v), [schedule.legal(*row[:3]) for row in rows])
+
+
+@pytest.mark.parametrize("p", [2, 3, 4, 8])
+def test_published_bubbles(p: int) -> None:
+    m, (f, i, w) = 4 * p, (1.0, 1.2, 0.8)
+    useful = m * (f + i + w)
+    spans = {name: replay(name, p, m, 1, (f, i, w)).span_s - useful for name in SCHEDULES if name[:2] == "zb"}
+    assert get("gpipe").bubble(p, m, 1, f, i, w) / useful == pytest.approx((p - 1) / m)  # Narayanan et al. 2021, 2.2.1
+    assert get("interleaved").bubble(p, m, 3, f, i, w) / useful == pytest.approx((p - 1) / m / 3)  # 2.2.2
+    assert spans["zb-h1"] == pytest.approx((p - 1) * (f + i - w))  # Qi et al. 2024, table 2
+    assert spans["zb-h2"] == pytest.approx((p - 1) * (f + i - 2 * w))
+    for name in ("zb-h2", "zbv"):  # "zero bubble"
+        assert replay(name, p, m, 1, (1, 1, 1)).span_s == pytest.approx(3 * m)
+    assert get("zb-h2").in_flight(p, m, 1) == 2 * p - 1
+    assert 2 * get("dualpipev").in_flight(p, m, 1) == 2 * p + 1  # DeepSeek's "PP + 1", of chunks over PP = 2p stages
+
+
+def test_zero_bubble_never_loses_to_its_ancestor() -> None:
+    for f, i, w in MIXES:
+        for p, m, _ in ANY_M:
+            old, h1, h2 = (get(name).bubble(p, m, 1, f, i, w) for name in ("1f1b", "zb-h1", "zb-h2"))
+            assert h1 <= old + 1e-9
+            assert h2 <= old + 1e-9
+            assert h2 <= h1 + 1e-9 or m < 2 * p - 1  # with fewer, ZB-H2 runs ahead for nothing

@@ -1,0 +1,79 @@
+"""The registry, what each schedule may run, and the orders as such."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from meshwright.errors import BadInput
+from meshwright.schedule import SCHEDULES, get
+from meshwright.schedule.order import in_flight_rank
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> tuple[str, int, int, int]:
+    """A schedule with p, m, v that it can run."""
+    name = draw(st.sampled_from(list(SCHEDULES)))
+    p, m, v = draw(st.integers(1, 6)), draw(st.integers(1, 14)), draw(st.integers(2, 4))
+    if name.startswith("interleaved"):
+        return name, p, p * min(m, 4), v
+    return name, p, max(m, 2 * p) if name == "dualpipev" else m, 1
+
+
+@settings(deadline=None, max_examples=150)
+@given(layouts())
+def test_every_stage_sees_every_microbatch_once(layout: tuple[str, int, int, int]) -> None:
+    name, p, m, v = layout
+    schedule = get(name)
+    assert schedule.legal(p, m, v) and schedule.rules(p, m, v) == []
+    passes: Counter[tuple[str, int, int]] = Counter()
+    for rank, actions in enumerate(schedule.order(p, m, v)):
+        for kind, chunk, microbatch in actions:
+            stage = schedule.stage_of(rank, chunk, p, v)
+            passes.update((part, stage, microbatch) for part in ("IW" if kind == "B" else kind))
+    stages = p * int(schedule.chunks(v))
+    assert passes == Counter((part, s, k) for part in "FIW" for s in range(stages) for k in range(m))
+
+
+@settings(deadline=None, max_examples=150)
+@given(layouts())
+def test_no_rank_holds_more_than_it_was_said_to(layout: tuple[str, int, int, int]) -> None:
+    name, p, m, v = layout
+    order = get(name).order(p, m, v)
+    assert max(in_flight_rank(order, r) for r in range(p)) == pytest.approx(get(name).in_flight(p, m, v))
+    last = 0 if get(name).folded else p - 1
+    assert in_flight_rank(order, last) == pytest.approx(get(name).in_flight_last(p, m, v))
+    assert get(name).split_backward == any(action.kind == "W" for actions in order for action in actions)
+
+
+def test_a_rank_of_1f1b_holds_what_lies_below_it() -> None:
+    order = get("1f1b").order(4, 8, 1)
+    assert [in_flight_rank(order, rank) for rank in range(4)] == [4, 3, 2, 1]
+    assert " ".join(f"{kind}{k}" for kind, _, k in order[2]) == "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7"
+
+
+def test_placements() -> None:
+    loop, fold = get("interleaved"), get("zbv")
+    assert [[loop.stage_of(r, c, 4, 2) for c in (0, 1)] for r in range(4)] == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert [[fold.stage_of(r, c, 4, 2) for c in (0, 1)] for r in range(4)] == [[0, 7], [1, 6], [2, 5], [3, 4]]
+    assert [name for name in SCHEDULES if get(name).folded] == ["zbv", "dualpipev"]
+    assert [get(name).chunks(3) for name in SCHEDULES] == [1, 1, 3, 1, 1, 3, 2, 2]
+
+
+def test_rules_are_sentences_with_valid_values() -> None:
+    assert get("interleaved").rules(4, 6, 2) == [
+        "interleaved needs the microbatches (6) to be a multiple of pp (4): 4 or 8"
+    ]
+    assert get("interleaved").rules(4, 3, 2)[0].endswith("multiple of pp (4): 4")
+    assert len(get("interleaved-zb").rules(4, 6, 1)) == 2
+    assert get("dualpipev").rules(4, 7, 2) == ["dualpipev needs at least 2 pp = 8 microbatches, not 7"]
+    assert "interleave must be 1" in get("1f1b").rules(4, 8, 2)[0]
+    assert "interleave must be 2" in get("zbv").rules(4, 8, 3)[0]
+
+
+def test_an_unknown_schedule_is_told_its_neighbours() -> None:
+    with pytest.raises(BadInput, match="did you mean zb-h2 or zb-h1"):
+        get("zb-h3")

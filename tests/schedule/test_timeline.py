@@ -1,0 +1,144 @@
+"""The timeline: by hand, against an event simulation, and what must hold of any of them."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_schedules import layouts
+
+from meshwright.errors import BadInput
+from meshwright.schedule import SCHEDULES, Action, Order, get, timeline
+
+PASSES = st.tuples(*[st.floats(0.01, 10)] * 3)
+
+
+def test_two_ranks_two_microbatches_by_hand() -> None:
+    result = timeline(get("gpipe").order(2, 2, 1), lambda rank, chunk: rank, [(1, 2, 3), (2, 1, 1)], send_s=0.5)
+    assert result.start_s == [[0, 1, 8, 13], [1.5, 3.5, 5.5, 7.5]]
+    assert result.end_s == [[1, 2, 13, 18], [3.5, 5.5, 7.5, 9.5]]
+    assert (result.makespan_s, result.span_s, result.busy_s, result.idle_s) == (18, 18, [12, 8], [6, 10])
+    assert result.bubble_fraction == pytest.approx(16 / 36)
+    assert result.in_flight == [2, 2]
+    assert [(s.sender, s.receiver, s.kind, s.stage, s.microbatch, s.start_s, s.end_s) for s in result.sends] == [
+        (0, 1, "F", 0, 0, 1, 1.5),
+        (0, 1, "F", 0, 1, 2, 2.5),
+        (1, 0, "I", 1, 0, 7.5, 8),
+        (1, 0, "I", 1, 1, 9.5, 10),
+    ]
+
+
+def test_the_turn_of_a_v_needs_no_send() -> None:
+    order = [[Action("F", 0, 0), Action("F", 1, 0), Action("B", 1, 0), Action("B", 0, 0)]]
+    assert timeline(order, get("zbv").placement(1, 2), [(1, 1, 1)] * 2, send_s=100).makespan_s == 6
+
+
+def test_an_empty_order_takes_no_time() -> None:
+    result = timeline([[], []], lambda rank, chunk: rank, [])
+    assert (result.makespan_s, result.span_s, result.bubble_fraction, result.in_flight) == (0, 0, 0, [0, 0])
+
+
+F, B, W = (Action(kind, 0, 0) for kind in "FBW")
+
+
+@pytest.mark.parametrize(
+    ("order", "sentence"),
+    [
+        ([[B, F]], "rank 0 cannot run B of stage 0, microbatch 0: it needs F of .* which comes later on rank 0"),
+        ([[F], [B]], "rank 1 cannot run B of stage 1, microbatch 0: it needs F of stage 1, .* which no rank runs"),
+        ([[F, W, B]], "deadlock: rank 0 cannot run W .* needs I of stage 0, microbatch 0, which comes later on rank 0"),
+        ([[F, F]], "runs F of stage 0, microbatch 0, twice"),
+    ],
+)
+def test_impossible_orders_are_explained(order: Order, sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        timeline(order, lambda rank, chunk: rank, lambda stage: (1, 1, 1))
+
+
+def event_simulation(order: Order, stage_of, durations, send_s: float) -> float:
+    """The makespan by SimPy: ranks are processes, outputs are events that fire when they arrive."""
+    env = simpy.Environment()
+    last = max(stage_of(rank, a.chunk) for rank, actions in enumerate(order) for a in actions)
+    here = {(part, stage, k): env.event() for part in "FI" for stage in range(last + 1) for k in range(1000)}
+    there = {key: env.event() for key in here}
+    owner = {stage_of(rank, a.chunk): rank for rank, actions in enumerate(order) for a in actions}
+    ends = []
+
+    def deliver(key):
+        here[key].succeed()
+        yield env.timeout(send_s)
+        there[key].succeed()
+
+    def device(rank, actions):
+        for kind, chunk, k in actions:
+            stage = stage_of(rank, chunk)
+            f, i, w = durations(stage)
+            needs = [("F", stage, k)] * (kind in "IB") + [("I", stage, k)] * (kind == "W")
+            needs += [("F", stage - 1, k)] * (kind == "F" and stage > 0)
+            needs += [("I", stage + 1, k)] * (kind in "IB" and stage < last)
+            for key in needs:
+                yield here[key] if owner[key[1]] == rank else there[key]
+            yield env.timeout({"F": f, "I": i, "W": w, "B": i + w}[kind])
+            if kind != "W":
+                env.process(deliver(("I" if kind == "B" else kind, stage, k)))
+        ends.append(env.now)
+
+    for rank, actions in enumerate(order):
+        env.process(device(rank, actions))
+    env.run()  # until the last, unread message has arrived: later than the makespan
+    assert len(ends) == len(order)
+    return max(ends)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("send_s", [0.0, 0.3, 4.0])
+def test_an_event_simulation_agrees(name: str, send_s: float) -> None:
+    p, m, v = 4, 8, {"interleaved": 3, "interleaved-zb": 3}.get(name, 1)
+    schedule = get(name)
+    order, place = schedule.order(p, m, v), schedule.placement(p, v)
+
+    def uneven(stage: int) -> tuple[float, float, float]:
+        return (1 + stage % 3 / 4, 1.5 - stage % 2 / 3, 0.8 + stage / 20)
+
+    assert timeline(order, place, uneven, send_s).makespan_s == pytest.approx(
+        event_simulation(order, place, uneven, send_s), rel=1e-12
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(layouts(), st.data())
+def test_slower_is_never_sooner(layout: tuple[str, int, int, int], data: st.DataObject) -> None:
+    name, p, m, v = layout
+    schedule = get(name)
+    stages = p * int(schedule.chunks(v))
+    passes = data.draw(st.lists(PASSES, min_size=stages, max_size=stages))
+    at, send = data.draw(st.integers(0, stages - 1)), data.draw(st.floats(0, 5))
+    longer = [tuple(2 * t for t in row) if stage == at else row for stage, row in enumerate(passes)]
+
+    def run(durations, send_s):
+        return timeline(schedule.order(p, m, v), schedule.placement(p, v), durations, send_s)
+
+    base = run(passes, send)
+    assert run(longer, send).makespan_s >= base.makespan_s
+    assert run(passes, send + 1).makespan_s >= base.makespan_s >= run(passes, 0).makespan_s
+    assert run([tuple(2 * t for t in row) for row in passes], 2 * send).makespan_s == pytest.approx(2 * base.makespan_s)
+    assert base.makespan_s >= max(base.busy_s) - 1e-9
+    for starts, ends in zip(base.start_s, base.end_s, strict=True):
+        assert all(next_start >= end for end, next_start in pairwise_gaps(starts, ends))
+
+
+def pairwise_gaps(starts: list[float], ends: list[float]) -> list[tuple[float, float]]:
+    """(end of an action, start of the next) on one rank."""
+    return [(a[1], b[0]) for a, b in pairwise(zip(starts, ends, strict=True))]
+
+
+def test_it_is_fast() -> None:
+    schedule = get("interleaved")
+    order, place = schedule.order(16, 128, 8), schedule.placement(16, 8)
+    begin = time.perf_counter()
+    timeline(order, place, lambda stage: (1.0, 1.0, 1.0))
+    assert time.perf_counter() - begin < 3.0  # 0.2 s on an idle core, for 32768 actions
