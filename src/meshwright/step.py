@@ -198,18 +198,27 @@ def _choose(condition: Any, a: Time, b: Time) -> Time:
 
 
 def pipeline(job: Job, layout: Layout, parts: Body, recompute: str, schedule: Schedule, v: Num) -> Pipeline:
-    """m microbatches through pp stages: m times the slowest device, the sends it waits for, and the bubble.
+    """m microbatches through pp stages: m times the slowest device, the sends it waits for, and the bubble."""
+    return ordered(job, layout, stages(job, layout, parts, recompute, schedule, v), hop(job, layout, parts), schedule, v)
 
-    A send costs a hop forward and a hop backward for each chunk. In the bubble every hop counts; in the steady state the
-    assumption set says whether sends hide behind compute.
+
+def hop(job: Job, layout: Layout, parts: Body) -> Num:
+    """Seconds of one send between neighbouring stages."""
+    return pipeline_hop(clock(job).fabric, parts.boundary, layout.group("pp"))
+
+
+def ordered(job: Job, layout: Layout, s: Stages, send: Num, schedule: Schedule, v: Num) -> Pipeline:
+    """Stages put in order by a schedule.
+
+    Each chunk costs a send forward and one backward. In the bubble every send counts; in the steady state the assumption
+    set says whether sends hide behind compute.
     """
-    s = stages(job, layout, parts, recompute, schedule, v)
     m, chunks = microbatches(job, layout), schedule.chunks(v)
-    hop = chunks * pipeline_hop(clock(job).fabric, parts.boundary, layout.group("pp"))
+    sends = chunks * send
     policy = job.assumptions.overlap.pp
-    hidden = where(chunks > 1, 1.0, 0.0) if policy == "interleaved" else float(policy == "all")
-    bubble = schedule.bubble(layout.pp, m, v, s.others_forward + hop, s.others_backward - s.others_weight + hop, s.others_weight)
-    return Pipeline((s.forward + s.backward) * m, 2 * m * hop * (1 - hidden), bubble)
+    waits = where(chunks > 1, 0.0, 1.0) if policy == "interleaved" else float(policy != "all")
+    bubble = schedule.bubble(layout.pp, m, v, s.others_forward + sends, s.others_backward - s.others_weight + sends, s.others_weight)
+    return Pipeline((s.forward + s.backward) * m, 2 * m * sends * waits, bubble)
 
 
 def synchronise(job: Job, layout: Layout, parts: Body, recompute: str, zero: int, n: Num) -> Num:

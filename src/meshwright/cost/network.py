@@ -28,6 +28,8 @@ class Fabric:
     latencies: tuple[float, ...]
     reduces: tuple[bool, ...]
     how: NetworkTime
+    chains: bool = True
+    """Trees chain the ranks of the nearest dimension; False leaves that latency out, for bounds that must not grow with nearness."""
 
     @classmethod
     def of(cls, network: Network, how: NetworkTime) -> Fabric:
@@ -92,7 +94,7 @@ def tree_all_reduce(fabric: Fabric, V: Num, group: Group) -> Num:
 
     2 [ (g_0 - 1) a_0 + sum_i log2(g_i) a_i ] + 2 V in the slowest dimension. Source: NCCL, tuning of the tree algorithm.
     """
-    steps = fabric.latencies[0] * (group[0] - 1)
+    steps = fabric.latencies[0] * (group[0] - 1) if fabric.chains else 0.0 * group[0]
     for g, latency in zip(group[1:], fabric.latencies[1:], strict=True):
         steps = steps + latency * ceil(log2(g))
     seconds = 2 * steps + 2 * bandwidth_time(fabric, V, group)
@@ -106,17 +108,19 @@ def broadcast(fabric: Fabric, V: Num, group: Group) -> Num:
 
 
 def all_to_all(fabric: Fabric, V: Num, group: Group) -> Num:
-    """Each rank sends V/n to every other one. Of a rank's V, the part for ranks beyond its unit of level i crosses level i:
+    """Each rank sends V/n to every other one: V S_i (g_i - 1)/n of it crosses dimension i, at W_i; all messages start at once.
 
-    sum_i V (1 - ...) : dimension i carries V S_i (g_i - 1)/n for each rank, at W_i. Dimensions are taken one after the other, so more ranks nearby never cost time.
+    Dimensions are taken one after the other, so that more ranks nearby never cost time.
     """
     n = product(group)
     total: Num = 0.0
+    start: Num = 0.0
     inside: Num = 1.0
     for g, rate, latency in zip(group, fabric.rates, fabric.latencies, strict=True):
-        total = total + V * inside * (g - 1) / n / rate + latency * where(g > 1, 1.0, 0.0)
+        total = total + V * inside * (g - 1) / n / rate
+        start = maximum(start, where(g > 1, latency, 0.0))
         inside = inside * g
-    return where((V > 0) & (n > 1), total, 0.0)
+    return where((V > 0) & (n > 1), total + start, 0.0)
 
 
 def point_to_point(fabric: Fabric, V: Num, dim: int) -> Num:
