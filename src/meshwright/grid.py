@@ -1,0 +1,204 @@
+"""A block of layouts under every option at once: the step formulas on broadcast axes.
+
+Axes of a grid: (sequence parallel, recomputation, schedule, ZeRO stage, row). What depends on few of them is computed at its own small
+shape; only one addition of times and three operations on bytes run at full size. Rows are the last axis: they are contiguous.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import memory, step
+from .cost.layer import LayerCost
+from .num import Num, ceil_div
+from .schedule import get as schedule_named
+from .schedule.types import Schedule
+from .space import DEGREES, Column, Options, Table
+from .spec.job import Job
+from .spec.layout import Layout
+
+Grid = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Nearest(Layout):
+    """A layout whose groups each lie as near together as if they had the network to themselves: a bound on every placement."""
+
+    sizes: tuple[int, ...] = ()
+
+    def group(self, axis: str) -> tuple[Num, ...]:
+        degrees: dict[str, Num] = {"replicas": self.replicas, "edp": self.expert_replicas, "ep": self.ep, "etp": self.etp}
+        left = degrees[axis] if axis in degrees else getattr(self, axis)
+        shares: list[Num] = []
+        for size in self.sizes[:-1]:
+            here = np.minimum(left, size)
+            shares.append(here)
+            left = left / here
+        return (*shares, left)
+
+
+class Pieces(NamedTuple):
+    """Terms of the step at their own shapes; absent axes have length 1."""
+
+    pipe: Grid
+    """(sp, recompute, schedule, 1, row) seconds of the pipeline; inf where the schedule cannot run."""
+    after: Grid
+    """(sp, recompute, schedule, zero, row) with schedule axis 1 or 2 (folded or not): synchronisation and optimizer."""
+    kept: tuple[Grid, Grid]
+    """Bytes of weights, gradients and optimizer on the first and last device: (1, 1, 1 or 2, zero, row)."""
+    held: tuple[Grid, Grid]
+    """Activation bytes on the first and last device: (sp, recompute, schedule, 1, row)."""
+    buffers: Grid
+    """(1, 1, 1, zero, row)."""
+    folded: NDArray[np.intp]
+    """Position of each schedule on the axis of length 1 or 2."""
+
+
+def layouts(table: Table, shares: dict[str, tuple[Column, ...]] | None, sizes: tuple[int, ...], scheme: str, sp: bool) -> Layout:
+    """A layout of columns: placed by `shares`, or every group nearest."""
+    degrees: dict[str, Any] = {k: table[k] for k in DEGREES}
+    if shares is None:
+        return Nearest(**degrees, scheme=scheme, sequence_parallel=sp, sizes=sizes)
+    return Layout(**degrees, scheme=scheme, sequence_parallel=sp, placement=shares)
+
+
+def bodies(job: Job, layout: Layout) -> step.Body:
+    """Layer costs of all rows, each distinct one computed once."""
+    groups = [layout.group(a) for a in (("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp"))]
+    columns = [layout.microbatch, layout.panels, *(share for group in groups for share in group)]
+    index, inverse = distinct(columns)
+    parts = step.body(job, _pick(layout, index))
+    if len(index) == len(inverse):
+        return parts
+    return step.Body(*(_spread(part, inverse) for part in parts))
+
+
+def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """(index of the first row of each distinct combination, its number for every row)."""
+    rows = max(len(c) for c in columns if isinstance(c, np.ndarray))
+    code = np.zeros(rows, dtype=np.int64)
+    for column in columns:
+        values, number = np.unique(np.broadcast_to(column, rows), return_inverse=True)
+        if len(values) > 1:
+            code = code * len(values) + number
+            if code.max() > 2**40:
+                code = np.unique(code, return_inverse=True)[1]
+    _, index, inverse = np.unique(code, return_index=True, return_inverse=True)
+    return index, inverse
+
+
+def _pick(layout: Layout, index: NDArray[np.intp]) -> Layout:
+    """The layout of the rows at `index`."""
+    columns: dict[str, Any] = {k: getattr(layout, k)[index] for k in DEGREES}
+    if layout.placement:
+        columns["placement"] = {a: tuple(s[index] for s in shares) for a, shares in layout.placement.items()}
+    return replace(layout, **columns)
+
+
+def _spread(part: Any, inverse: NDArray[np.intp]) -> Any:
+    """Values of the distinct rows back on all rows."""
+    if isinstance(part, LayerCost):
+        return LayerCost(*(_spread(x, inverse) for x in part))
+    return part[inverse] if isinstance(part, np.ndarray) else part
+
+
+def pieces(job: Job, table: Table, far: Table, shares: dict[str, tuple[Column, ...]] | None, choice: Options, scheme: str) -> Pieces:
+    """The terms of every row.
+
+    table: rows; its dp counts in time;  far: the same rows with the dp that counts in sharding (equal, but for a bound on an interval of dp).
+    """
+    rows, sizes = len(table["tp"]), job.cluster.sizes
+    n_sp, n_rec, n_sched, n_zero = choice.shape
+    kinds = [(schedule_named(name), v) for name, v in choice.schedules]
+    folds = sorted({kind.folded for kind, _ in kinds})
+    folded = np.array([folds.index(kind.folded) for kind, _ in kinds])
+    of_fold = [next(kv for kv in kinds if kv[0].folded == fold) for fold in folds]
+    pipe, held = np.empty((n_sp, n_rec, n_sched, 1, rows)), (np.empty((n_sp, n_rec, n_sched, 1, rows)), np.empty((n_sp, n_rec, n_sched, 1, rows)))
+    after = np.empty((n_sp, n_rec, len(folds), n_zero, rows))
+    kept = (np.empty((1, 1, len(folds), n_zero, rows)), np.empty((1, 1, len(folds), n_zero, rows)))
+    buffers = np.empty((1, 1, 1, n_zero, rows))
+    n = ceil_div(float(job.model.layers), table["pp"])
+    for i, sp in enumerate(choice.sequence_parallel):
+        near = layouts(table, shares, sizes, scheme, sp)
+        wide = near if far is table else layouts(far, shares, sizes, scheme, sp)
+        parts, legal = bodies(job, near), _legal(job, table, sp, choice)
+        send = step.hop(job, near, parts)
+        for z, zero in enumerate(choice.zero):
+            if i == 0:
+                _fill_states(job, wide, parts, zero, z, of_fold, kept, buffers)
+            updates = [step.update(job, wide, parts, zero, kind, v) for kind, v in of_fold]
+            for r, recompute in enumerate(choice.recompute):
+                sync = step.synchronise(job, near, parts, recompute, zero, n)
+                for f, seconds in enumerate(updates):
+                    after[i, r, f, z] = np.where(legal[1][z], sync + seconds, np.inf)
+        for r, recompute in enumerate(choice.recompute):
+            staged = [step.stages(job, near, parts, recompute, kind, v) for kind, v in of_fold]
+            for k, (kind, v) in enumerate(kinds):
+                runs = legal[0][k]
+                seconds = step.ordered(job, near, staged[folded[k]], send, kind, float(v)).total
+                pipe[i, r, k, 0] = np.where(runs, seconds, np.inf)
+                held[0][i, r, k, 0] = memory.activations(job, near, parts, recompute, kind, float(v), "first")
+                held[1][i, r, k, 0] = memory.activations(job, near, parts, recompute, kind, float(v), "last")
+    return Pieces(pipe, after, kept, held, buffers, folded)
+
+
+def _fill_states(
+    job: Job, wide: Layout, parts: step.Body, zero: int, z: int, of_fold: list[tuple[Schedule, int]], kept: tuple[Grid, Grid], buffers: Grid
+) -> None:
+    for f, (kind, v) in enumerate(of_fold):
+        for e, end in enumerate(("first", "last")):
+            kept[e][0, 0, f, z] = memory.states(job, wide, parts, zero, kind, v, end).total
+    buffers[0, 0, 0, z] = memory.buffers(job, wide, parts, zero)
+
+
+def _legal(job: Job, table: Table, sp: bool, choice: Options) -> tuple[list[Any], list[Any]]:
+    """Where each schedule can run and each ZeRO stage means something, with this setting of sequence parallelism.
+
+    Settings that change nothing are kept once: at tp = 1 sequence parallelism is off (if the space has both), one replica has ZeRO stage 0.
+    """
+    tp, pp = table["tp"], table["pp"]
+    m = ceil_div(job.batch, table["dp"] * table["microbatch"])
+    fine = np.ones(len(tp), dtype=bool)
+    if sp:
+        fine &= (tp > 1) | (False not in choice.sequence_parallel)
+        fine &= (table["microbatch"] * job.T) % (table["cp"] * tp) == 0
+    elif job.model.moe:
+        fine &= tp == 1
+    runs = []
+    for name, v in choice.schedules:
+        kind = schedule_named(name)
+        stages = pp * kind.chunks(v)
+        even = (job.model.layers % stages == 0) | (kind.chunks(v) == 1)
+        useful = (pp > 1) | (name == choice.schedules[0][0])  # on one stage every schedule is the same
+        runs.append(fine & even & useful & (stages <= job.model.layers) & kind.legal(pp, m, v))
+    alone = table["dp"] * table["cp"] == 1
+    return runs, [~alone | (zero == choice.zero[0]) for zero in choice.zero]
+
+
+def exact(p: Pieces, capacity: float) -> tuple[Grid, Grid]:
+    """(seconds, bytes) on the whole grid; seconds are inf where the layout is illegal or does not fit."""
+    spread = p.folded if p.after.shape[2] > 1 else slice(None)
+    seconds = p.pipe + p.after[:, :, spread]
+    first = p.held[0] + p.kept[0][:, :, spread]
+    last = p.held[1] + p.kept[1][:, :, spread]
+    use = np.maximum(first, last, out=first)
+    use += p.buffers
+    np.putmask(seconds, use > capacity, np.inf)
+    return seconds, use
+
+
+def bound(p: Pieces, capacity: float) -> tuple[Column, Column]:
+    """(seconds, bytes) that no option of a row undercuts: each term at its best, among those that can fit at all."""
+    spread = p.folded if p.after.shape[2] > 1 else slice(None)
+    states = [k[:, :, spread] for k in p.kept]
+    least_state = [np.min(s + p.buffers, axis=3, keepdims=True) for s in states]
+    least_held = np.max([h + s for h, s in zip(p.held, least_state, strict=True)], axis=0)
+    pipe = np.where(least_held > capacity, np.inf, p.pipe)
+    seconds = np.min(pipe.min(axis=2) + p.after.min(axis=(2, 3))[:, :, None], axis=(0, 1, 2))
+    legal = np.where(np.isfinite(p.pipe), least_held, np.inf)
+    return seconds, legal.min(axis=(0, 1, 2, 3))
+

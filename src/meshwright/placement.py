@@ -1,0 +1,82 @@
+"""Where the ranks of each axis lie in the network: all ways to share out its dimensions, for a table of layouts.
+
+In every dimension but the last, tp, cp and pp take shares that divide what they still need, and dp what is left: exactly (strict: the dimension is
+filled), or the largest divisor of dp that has room (relaxed).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from .num import divisors
+from .space import PLACED, Column, Table, cross, keep
+from .spec.job import Job
+from .spec.layout import AXES
+
+Shares = dict[str, tuple[Column, ...]]
+
+
+def placements(job: Job, table: Table, every: bool, relaxed: bool) -> tuple[Table, Shares]:
+    """Every row with each of its placements.
+
+    every: False takes one placement a row, nearest first in the order tp, cp, dp, pp.
+    """
+    sizes = job.cluster.sizes
+    work = {k: c for k, c in table.items()} | {f"left {a}": table[a] for a in AXES}
+    for i, size in enumerate(sizes[:-1]):
+        work = _share(work, i, size, relaxed) if every else _canonical(work, i, size)
+    shares = {a: tuple(work[f"{a} {i}"] for i in range(len(sizes) - 1)) + (work[f"left {a}"],) for a in AXES}
+    return {k: work[k] for k in table}, shares
+
+
+@cache
+def triples(size: int, exact: bool) -> tuple[tuple[int, int, int], ...]:
+    """Shares of (tp, cp, pp) in a dimension of `size`: their product divides it (exact) or is at most it."""
+    values = divisors(size) if exact else range(1, size + 1)
+    fits = (lambda x: size % x == 0) if exact else (lambda x: x <= size)
+    return tuple((a, b, c) for a in values for b in values if fits(a * b) for c in values if fits(a * b * c))
+
+
+def _share(work: Table, i: int, size: int, relaxed: bool) -> Table:
+    """All shares of dimension i."""
+    options = np.array(triples(size, not relaxed), dtype=np.float64)
+    work = cross(work, **{f"{a} {i}": options[:, k] for k, a in enumerate(PLACED)})
+    fine = np.ones(len(work["tp"]), dtype=bool)
+    for a in PLACED:
+        fine &= work[f"left {a}"] % work[f"{a} {i}"] == 0
+    work = keep(work, fine)
+    room = size / (work[f"tp {i}"] * work[f"cp {i}"] * work[f"pp {i}"])
+    if relaxed:
+        work[f"dp {i}"] = largest_divisor(work["left dp"], np.floor(room))
+    else:
+        fine = work["left dp"] % room == 0
+        work = keep(work | {f"dp {i}": room}, fine)
+    return _use(work, i)
+
+
+def _canonical(work: Table, i: int, size: int) -> Table:
+    """The nearest first, in the order of AXES (as `spec.layout.placed`)."""
+    work, room = dict(work), np.full(len(work["tp"]), float(size))
+    for a in AXES:
+        take = np.ones_like(room)
+        for d in range(1, size + 1):
+            take = np.where((work[f"left {a}"] % d == 0) & (room % d == 0), d, take)
+        work[f"{a} {i}"] = take
+        room = room / take
+    return _use(work, i)
+
+
+def _use(work: Table, i: int) -> Table:
+    for a in AXES:
+        work[f"left {a}"] = work[f"left {a}"] / work[f"{a} {i}"]
+    return work
+
+
+def largest_divisor(n: Column, most: Column) -> Column:
+    """The largest divisor of n that is at most `most`, row by row."""
+    found = np.ones_like(n)
+    for d in range(2, int(most.max(initial=1)) + 1):
+        found = np.where((n % d == 0) & (d <= most), float(d), found)
+    return found

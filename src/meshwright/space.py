@@ -1,0 +1,175 @@
+"""The layouts a search looks at: which values each degree may take, and tables of all combinations.
+
+A table is a dict of equally long float64 columns, one row a combination of degrees. Choices that are not degrees (schedule,
+ZeRO stage, recomputation, sequence parallelism) are options: the search evaluates all of them for every row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .num import divisors
+from .schedule import get as schedule_named
+from .spec.job import Job
+
+Column: TypeAlias = NDArray[np.float64]
+Table: TypeAlias = dict[str, Column]
+Range: TypeAlias = tuple[int, ...] | None
+"""Allowed values, or None for all."""
+
+DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "panels")
+PLACED = ("tp", "cp", "pp")
+"""Axes whose place in the network is chosen; dp takes what they leave of each dimension."""
+RELAXED_MICROBATCH = 64
+"""Largest microbatch of a relaxed search."""
+SMALLEST_SHARD = 128
+"""Tokens a cp rank keeps at least: below this no kernel is efficient (LBL's search uses the same limit)."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a search may choose."""
+
+    tp: Range = None
+    cp: Range = None
+    pp: Range = None
+    dp: Range = None
+    ep: Range = None
+    etp: Range = None
+    microbatch: Range = None
+    interleave: Range = None
+    schedules: tuple[str, ...] = ("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv")
+    zero: tuple[int, ...] = (0, 1, 2, 3)
+    recompute: tuple[str, ...] = ("none", "selective", "full")
+    sequence_parallel: tuple[bool, ...] = (True, False)
+    scheme: str = "megatron"
+    placements: bool = True
+    """Try every placement of the axes on the network; False: only the canonical one (tp nearest, then cp, dp, pp)."""
+    relaxed: bool | None = None
+    """False: degrees multiply up to all chips and divide the batch. True: any dp, a padded last microbatch, idle chips.
+    None: strict, and relaxed only if nothing divides. Stages may be uneven in both; chunked schedules need even ones."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The choices evaluated for every row, in the order of the grid's axes."""
+
+    sequence_parallel: tuple[bool, ...]
+    recompute: tuple[str, ...]
+    schedules: tuple[tuple[str, int], ...]
+    """(schedule, interleave)."""
+    zero: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Lengths of the axes."""
+        return len(self.sequence_parallel), len(self.recompute), len(self.schedules), len(self.zero)
+
+    @property
+    def count(self) -> int:
+        """Grid points of a row."""
+        return int(np.prod(self.shape))
+
+
+def options(job: Job, space: Space) -> Options:
+    """The space's choices, without those that change nothing: with flash attention there is no selective recomputation."""
+    recompute = tuple(r for r in space.recompute if r != "selective" or job.attention_kernel != "flash" or space.recompute == ("selective",))
+    chunks = [v for v in divisors(job.model.layers) if v > 1 and _allowed(v, space.interleave)]
+    schedules: list[tuple[str, int]] = []
+    for name in space.schedules:
+        kind = schedule_named(name)
+        fixed = kind.chunks(7) != 7
+        if fixed:
+            schedules += [(name, int(kind.chunks(1)))]
+        else:
+            schedules += [(name, v) for v in chunks]
+    return Options(space.sequence_parallel, recompute, tuple(schedules), space.zero)
+
+
+def _allowed(value: int, allowed: Range) -> bool:
+    return allowed is None or value in allowed
+
+
+def _column(values: list[int], allowed: Range) -> Column:
+    return np.array([v for v in values if _allowed(v, allowed)], dtype=np.float64)
+
+
+def cross(table: Table, **values: Column) -> Table:
+    """Every row with every value (or every row of several columns of equal length)."""
+    rows = len(next(iter(table.values()))) if table else 1
+    times = len(next(iter(values.values())))
+    return {k: np.repeat(c, times) for k, c in table.items()} | {k: np.tile(c, rows) for k, c in values.items()}
+
+
+def keep(table: Table, mask: NDArray[np.bool_]) -> Table:
+    """The rows where the mask holds."""
+    return {k: c[mask] for k, c in table.items()}
+
+
+def take(table: Table, index: NDArray[np.intp]) -> Table:
+    """The rows at these positions."""
+    return {k: c[index] for k, c in table.items()}
+
+
+def length(table: Table) -> int:
+    """Number of rows."""
+    return len(table["tp"])
+
+
+def shards(job: Job, space: Space, relaxed: bool) -> Table:
+    """All (tp, cp, ep, etp, microbatch, panels): what the cost of a layer depends on, placement aside."""
+    m, N, B = job.model, job.cluster.chips, job.batch
+    K = m.K
+    tp = [t for t in divisors(m.heads) if m.ffn % t == 0 and m.hidden % t == 0 and (K % t == 0 or t % K == 0) and t <= N and (relaxed or N % t == 0)]
+    cp = [c for c in divisors(job.T) if c <= N and (job.T // c >= SMALLEST_SHARD or c == 1) and (relaxed or N % c == 0)]
+    if space.scheme == "summa":
+        cp = [c for c in cp if m.hidden % c == 0]
+    micro = [b for b in range(1, min(B, RELAXED_MICROBATCH) + 1)] if relaxed else divisors(B)
+    table = cross(cross({}, tp=_column(tp, space.tp)), cp=_column(cp, space.cp))
+    table = keep(table, table["tp"] * table["cp"] <= N)
+    table = cross(table, microbatch=_column(micro, space.microbatch))
+    table = keep(table, (table["microbatch"] * job.T) % (table["cp"] * np.where(any(space.sequence_parallel), table["tp"], 1)) == 0)
+    if m.moe:
+        table = cross(table, ep=_column([e for e in divisors(m.moe.experts) if e <= N], space.ep))
+        plain, whole = dict(table), dict(table)
+        plain["etp"], whole["etp"] = np.ones_like(table["tp"]), table["tp"].copy()
+        both = {k: np.concatenate([plain[k], whole[k][table["tp"] > 1]]) for k in plain}
+        table = keep(both, (m.moe.expert_ffn % both["etp"] == 0) & (True if space.etp is None else np.isin(both["etp"], space.etp)))
+    else:
+        table |= {"ep": np.ones_like(table["tp"]), "etp": np.ones_like(table["tp"])}
+    return _panels(job, table) if space.scheme == "summa" else table | {"panels": np.ones_like(table["tp"])}
+
+
+def _panels(job: Job, table: Table) -> Table:
+    """SUMMA panel counts: max(n1, n2) doubled until it reaches the hidden size, panels at least 512 wide (LBL's search)."""
+    e = job.model.hidden
+    start = np.maximum(table["tp"], table["cp"])
+    steps = np.arange(int(np.ceil(np.log2(e))) + 1, dtype=np.float64)
+    wide = cross(table | {"start": start}, step=steps)
+    nb = wide["start"] * 2 ** wide["step"]
+    narrow = e / wide["start"] < 512
+    fine = (nb < e) & np.where(narrow, wide["step"] == 0, (e % nb == 0) & (e / nb >= 512))
+    wide["panels"] = nb
+    kept = keep(wide, fine)
+    return {k: c for k, c in kept.items() if k not in ("start", "step")}
+
+
+def pipelines(job: Job, space: Space, relaxed: bool) -> Column:
+    """Pipeline degrees to try: those that divide the chips, or (relaxed) any, up to the layers; stages may be uneven."""
+    degrees = range(1, job.model.layers + 1)
+    return _column([p for p in degrees if relaxed or job.cluster.chips % p == 0], space.pp)
+
+
+def fill(job: Job, table: Table, space: Space) -> Table:
+    """Strict rows: dp takes all remaining chips, and everything divides."""
+    N, B = job.cluster.chips, job.batch
+    model_parallel = table["tp"] * table["cp"] * table["pp"]
+    table = keep(table, N % model_parallel == 0)
+    dp = N / (table["tp"] * table["cp"] * table["pp"])
+    table = table | {"dp": dp}
+    fine = (B % (dp * table["microbatch"]) == 0) & ((table["tp"] * table["cp"] * dp) % (table["ep"] * table["etp"]) == 0)
+    return keep(table, fine if space.dp is None else fine & np.isin(dp, space.dp))
