@@ -45,7 +45,7 @@ def parse(text: str | float | int, unit: str, field: str = "value") -> float:
         raise BadInput(f"{field} must be a number with a unit such as {example(unit)}, not {text}")
     if isinstance(text, (int, float)):
         return finite(text, field)
-    match = NUMBER.match(str(text)[:100])
+    match = NUMBER.match(text) if isinstance(text, str) and len(text) <= 100 else None
     if not match:
         raise BadInput(f"{field} {str(text)[:60]!r} has no number in it; write it like {example(unit)}")
     number, rest = finite(match[1].replace(",", "").replace("_", ""), field), match[2]
@@ -64,7 +64,8 @@ def finite(number: str | float | int, field: str) -> float:
     except (ValueError, OverflowError):
         value = math.inf
     if not math.isfinite(value):
-        raise BadInput(f"{field} must be a finite number, not {str(number)[:40]}")
+        shown = "one of more than 300 digits" if isinstance(number, int) else str(number)[:40]
+        raise BadInput(f"{field} must be a finite number, not {shown}")
     return value
 
 

@@ -74,7 +74,7 @@ def parse_batch(text: str | int | float, seq: int) -> tuple[int, str | None]:
         if number != int(number):
             raise BadInput(f"batch {text[:40]!r} must be a whole number of sequences")
         return int(_in_range(number, text)), None
-    if isinstance(text, bool) or not isinstance(text, (str, int, float)) or (isinstance(text, int) and text > 1e300):
+    if isinstance(text, bool) or not isinstance(text, (str, int, float)):
         raise BadInput(f"batch must be tokens such as '4M', or sequences such as '512seq', not {brief(text)}")
     tokens = parse(text, "token", "batch")
     if 0 < tokens < seq:
