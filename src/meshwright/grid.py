@@ -16,12 +16,12 @@ from . import memory, step
 from .cost.layer import LayerCost
 from .num import Num, ceil_div
 from .schedule import get as schedule_named
-from .schedule.types import Schedule
 from .space import DEGREES, Column, Options, Table
 from .spec.job import Job
 from .spec.layout import Layout
 
 Grid = NDArray[np.float64]
+ENDS = ("first", "last")
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def pieces(job: Job, table: Table, far: Table, shares: dict[str, tuple[Column, .
     kinds = [(schedule_named(name), v) for name, v in choice.schedules]
     folds = sorted({kind.folded for kind, _ in kinds})
     folded = np.array([folds.index(kind.folded) for kind, _ in kinds])
-    of_fold = [next(kv for kv in kinds if kv[0].folded == fold) for fold in folds]
+    of_fold = [next(((kind, 2 if fold else 1)) for kind, _ in kinds if kind.folded == fold) for fold in folds]
     pipe, held = np.empty((n_sp, n_rec, n_sched, 1, rows)), (np.empty((n_sp, n_rec, n_sched, 1, rows)), np.empty((n_sp, n_rec, n_sched, 1, rows)))
     after = np.empty((n_sp, n_rec, len(folds), n_zero, rows))
     kept = (np.empty((1, 1, len(folds), n_zero, rows)), np.empty((1, 1, len(folds), n_zero, rows)))
@@ -125,34 +125,31 @@ def pieces(job: Job, table: Table, far: Table, shares: dict[str, tuple[Column, .
     for i, sp in enumerate(choice.sequence_parallel):
         near = layouts(table, shares, sizes, scheme, sp)
         wide = near if far is table else layouts(far, shares, sizes, scheme, sp)
-        parts, legal = bodies(job, near), _legal(job, table, sp, choice)
-        send = step.hop(job, near, parts)
+        parts, (runs, means) = bodies(job, near), _legal(job, table, sp, choice)
+        send, times = step.hop(job, near, parts), step.collectives(job, near, parts)
+        owned = [[step.held(job, near, parts, kind, v, end) for end in ENDS] for kind, v in of_fold]
         for z, zero in enumerate(choice.zero):
             if i == 0:
-                _fill_states(job, wide, parts, zero, z, of_fold, kept, buffers)
-            updates = [step.update(job, wide, parts, zero, kind, v) for kind, v in of_fold]
+                buffers[0, 0, 0, z] = memory.buffers(job, wide, parts, zero)
+                for f, ends in enumerate(owned):
+                    for e, parameters in enumerate(ends):
+                        kept[e][0, 0, f, z] = memory.states(job, wide, parameters, zero).total
+            updates = [step.update(job, wide, *ends, zero) for ends in owned]
             for r, recompute in enumerate(choice.recompute):
-                sync = step.synchronise(job, near, parts, recompute, zero, n)
+                sync = step.synchronise(job, near, parts, times, recompute, zero, n)
                 for f, seconds in enumerate(updates):
-                    after[i, r, f, z] = np.where(legal[1][z], sync + seconds, np.inf)
+                    after[i, r, f, z] = np.where(means[z], sync + seconds, np.inf)
+        flights = [[memory.in_flight(job, near, kind, float(v), end) for end in ENDS] for kind, v in kinds]
         for r, recompute in enumerate(choice.recompute):
             staged = [step.stages(job, near, parts, recompute, kind, v) for kind, v in of_fold]
+            bytes_ = [[memory.activations(job, near, parts, recompute, kind, v, end) for end in ENDS] for kind, v in of_fold]
             for k, (kind, v) in enumerate(kinds):
-                runs = legal[0][k]
                 seconds = step.ordered(job, near, staged[folded[k]], send, kind, float(v)).total
-                pipe[i, r, k, 0] = np.where(runs, seconds, np.inf)
-                held[0][i, r, k, 0] = memory.activations(job, near, parts, recompute, kind, float(v), "first")
-                held[1][i, r, k, 0] = memory.activations(job, near, parts, recompute, kind, float(v), "last")
+                pipe[i, r, k, 0] = np.where(runs[k], seconds, np.inf)
+                for e, flight in enumerate(flights[k]):
+                    each, once = bytes_[folded[k]][e]
+                    held[e][i, r, k, 0] = flight * each + once
     return Pieces(pipe, after, kept, held, buffers, folded)
-
-
-def _fill_states(
-    job: Job, wide: Layout, parts: step.Body, zero: int, z: int, of_fold: list[tuple[Schedule, int]], kept: tuple[Grid, Grid], buffers: Grid
-) -> None:
-    for f, (kind, v) in enumerate(of_fold):
-        for e, end in enumerate(("first", "last")):
-            kept[e][0, 0, f, z] = memory.states(job, wide, parts, zero, kind, v, end).total
-    buffers[0, 0, 0, z] = memory.buffers(job, wide, parts, zero)
 
 
 def _legal(job: Job, table: Table, sp: bool, choice: Options) -> tuple[list[Any], list[Any]]:

@@ -11,7 +11,7 @@ from .num import Num, minimum, where
 from .schedule.types import Schedule
 from .spec.job import Job
 from .spec.layout import Layout
-from .step import Body, held, layers_on, microbatches
+from .step import Body, Held, held, layers_on, microbatches
 
 
 class States(NamedTuple):
@@ -40,12 +40,11 @@ class Use(NamedTuple):
         return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
 
 
-def states(job: Job, layout: Layout, parts: Body, zero: int, schedule: Schedule, v: Num, end: str) -> States:
-    """Weights, gradients and optimizer state of the first or last device: ZeRO 1, 2, 3 shards the third, second, first of them over dp x cp."""
-    dense, expert = held(job, layout, parts, schedule, v, end)
+def states(job: Job, layout: Layout, parameters: Held, zero: int) -> States:
+    """Weights, gradients and optimizer state of a device's parameters: ZeRO 1, 2, 3 shards the third, second, first of them over the replicas."""
+    dense, expert = parameters
     p, o = job.precision, job.optimizer
-    shard, experts = layout.replicas, layout.expert_replicas
-    split = dense / shard + (expert / experts if job.model.moe else 0.0)
+    split = dense / layout.replicas + (expert / layout.expert_replicas if job.model.moe else 0.0)
     full = dense + expert if job.model.moe else dense
     kept = [full if zero < stage else split for stage in (3, 2, 1)]
     return States(kept[0] * p.weight_bytes, kept[1] * p.gradient_bytes, kept[2] * o.state_bytes)
@@ -56,19 +55,31 @@ def saved(parts: Body, recompute: str) -> Num:
     return {"none": parts.typical.saved, "selective": parts.typical.saved_selective, "full": parts.boundary}[recompute]
 
 
-def activations(job: Job, layout: Layout, parts: Body, recompute: str, schedule: Schedule, v: Num, end: str) -> Num:
-    """Activation bytes of the first or the last device at its fullest moment, the layer being recomputed included."""
-    n, n_first, n_last = layers_on(job, layout, schedule.chunks(v))
-    m = microbatches(job, layout)
+class Activations(NamedTuple):
+    """Activation bytes of one device: so many for each microbatch in flight, and some once."""
+
+    each: Num
+    once: Num
+
+
+def activations(job: Job, layout: Layout, parts: Body, recompute: str, schedule: Schedule, v: Num, end: str) -> Activations:
+    """Of the first or the last device: its layers' saved bytes, once the logits and the layer being recomputed."""
+    _, n_first, n_last = layers_on(job, layout, schedule.chunks(v))
     keep, t = saved(parts, recompute), parts.typical
     working = t.saved if recompute == "full" and job.assumptions.memory.working_set else 0.0
     alone = layout.pp == 1
     if end == "last":
-        return where(alone, 0.0, schedule.in_flight_last(layout.pp, m, v) * n_last * keep + parts.head.saved + working)
+        return Activations(where(alone, 0.0, n_last * keep), where(alone, 0.0, parts.head.saved + working))
     early = minimum(n_first, float(job.model.moe.dense_layers)) if job.model.moe else 0.0
     extra = early * (parts.leading.saved - t.saved) if recompute != "full" and job.model.moe else 0.0
     head = parts.head.saved if schedule.folded else where(alone, parts.head.saved, 0.0)
-    return schedule.in_flight(layout.pp, m, v) * (n_first * keep + extra) + head + working
+    return Activations(n_first * keep + extra, head + working)
+
+
+def in_flight(job: Job, layout: Layout, schedule: Schedule, v: Num, end: str) -> Num:
+    """Microbatches whose activations the first or the last device holds at its fullest moment."""
+    count = schedule.in_flight if end == "first" else schedule.in_flight_last
+    return count(layout.pp, microbatches(job, layout), v)
 
 
 def buffers(job: Job, layout: Layout, parts: Body, zero: int) -> Num:
@@ -80,10 +91,11 @@ def buffers(job: Job, layout: Layout, parts: Body, zero: int) -> Num:
 
 def use(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Use:
     """Bytes by kind on the fuller of the first and the last device."""
-    ends = []
+    ends, v = [], layout.interleave
     for end in ("first", "last"):
-        s = states(job, layout, parts, layout.zero, schedule, layout.interleave, end)
-        ends.append((s, activations(job, layout, parts, layout.recompute, schedule, layout.interleave, end)))
+        s = states(job, layout, held(job, layout, parts, schedule, v, end), layout.zero)
+        each, once = activations(job, layout, parts, layout.recompute, schedule, v, end)
+        ends.append((s, in_flight(job, layout, schedule, v, end) * each + once))
     (a, act_a), (b, act_b) = ends
     last = b.total + act_b > a.total + act_a
     chosen = [where(last, y, x) for x, y in zip((*a, act_a), (*b, act_b), strict=True)]

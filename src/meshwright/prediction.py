@@ -16,7 +16,7 @@ from .schedule import get as schedule_named
 from .schedule.types import Schedule
 from .spec.job import Job
 from .spec.layout import Layout, placed
-from .step import Body, Pipeline, body, clock, layers_on, microbatches, pick, pipeline, shares, slowest, synchronise, total, update
+from .step import Body, Step, body, clock, microbatches, pick, shares, slowest, step, total
 from .step import backward as backward_of
 
 LBL_SOURCE = "Subramanian et al. 2024, arXiv 2410.00273"
@@ -67,28 +67,18 @@ class Prediction:
         return body(self.job, self.layout, details=True)
 
     @cached_property
-    def _pipeline(self) -> Pipeline:
-        return pipeline(self.job, self.layout, self._body, self.layout.recompute, self._schedule, self.layout.interleave)
-
-    @cached_property
-    def dp_comm_s(self) -> float:
-        """Exposed seconds of weight and gradient collectives."""
-        n = layers_on(self.job, self.layout, self._schedule.chunks(self.layout.interleave))[0]
-        return float(synchronise(self.job, self.layout, self._body, self.layout.recompute, self.layout.zero, n))
-
-    @cached_property
-    def optimizer_s(self) -> float:
-        """Seconds of the optimizer step."""
-        return float(update(self.job, self.layout, self._body, self.layout.zero, self._schedule, self.layout.interleave))
+    def _step(self) -> Step:
+        return step(self.job, self.layout, self._body)
 
     @cached_property
     def time_s(self) -> dict[str, float]:
         """Seconds by cause; they add up to the step time."""
-        busy: Seconds = self._pipeline.busy
+        pipe = self._step.pipeline
+        busy: Seconds = pipe.busy
         return {
             "compute": float(busy.compute), "memory": float(busy.memory), "tp_comm": float(busy.tp_comm), "cp_comm": float(busy.cp_comm),
-            "ep_comm": float(busy.ep_comm), "pp_comm": float(self._pipeline.sends), "dp_comm": self.dp_comm_s,
-            "bubble": float(self._pipeline.bubble), "optimizer": self.optimizer_s, "other": 0.0,
+            "ep_comm": float(busy.ep_comm), "pp_comm": float(pipe.sends), "dp_comm": float(self._step.sync),
+            "bubble": float(pipe.bubble), "optimizer": float(self._step.update), "other": 0.0,
         }  # fmt: skip
 
     @cached_property

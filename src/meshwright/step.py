@@ -221,20 +221,43 @@ def ordered(job: Job, layout: Layout, s: Stages, send: Num, schedule: Schedule, 
     return Pipeline((s.forward + s.backward) * m, 2 * m * sends * waits, bubble)
 
 
-def synchronise(job: Job, layout: Layout, parts: Body, recompute: str, zero: int, n: Num) -> Num:
-    """Exposed seconds of weight and gradient collectives over dp x cp (and, for experts, edp); n layers on a device.
+class Collectives(NamedTuple):
+    """Seconds of the weight and gradient collectives of one layer, and of the embedding."""
+
+    all_reduce: Num
+    gather: Num
+    scatter: Num
+    end_reduce: Num
+    """All-reduce of the embedding's gradients."""
+    end_shards: Num
+    """Gather and reduce-scatter of the embedding."""
+
+
+def collectives(job: Job, layout: Layout, parts: Body) -> Collectives:
+    """Weights are replicated over dp x cp (group "replicas"), those of experts over edp."""
+    p, fabric, t, e = job.precision, clock(job).fabric, parts.typical, parts.embedding.weights
+    axes = (("replicas", t.weights), ("edp", t.expert_weights)) if job.model.moe else (("replicas", t.weights),)
+    groups_ = {axis: layout.group(axis) for axis, _ in axes}
+    ends = groups_["replicas"]
+
+    def each(kind: str, size: float) -> Num:
+        return sum(fabric.time(kind, w * size, groups_[axis]) for axis, w in axes)
+
+    once = fabric.time("all_gather", e * p.gather_bytes, ends) + fabric.time("reduce_scatter", e * p.gradient_bytes, ends)
+    return Collectives(
+        each("all_reduce", p.gradient_bytes), each("all_gather", p.gather_bytes), each("reduce_scatter", p.gradient_bytes),
+        fabric.time("all_reduce", e * p.gradient_bytes, ends), once,
+    )  # fmt: skip
+
+
+def synchronise(job: Job, layout: Layout, parts: Body, times: Collectives, recompute: str, zero: int, n: Num) -> Num:
+    """Exposed seconds of weight and gradient collectives; n layers on a device.
 
     ZeRO 0 all-reduces gradients once a step; 1 reduce-scatters them and gathers weights; 2 reduce-scatters after every
     microbatch; 3 also gathers the weights before each pass. Embeddings come last in backward: nothing hides them.
     """
-    p, fabric, m = job.precision, clock(job).fabric, microbatches(job, layout)
-    t = parts.typical
-    groups_ = (("replicas", t.weights), ("edp", t.expert_weights)) if job.model.moe else (("replicas", t.weights),)
-
-    def each(kind: str, size: float) -> Num:
-        return sum(fabric.time(kind, w * size, layout.group(axis)) for axis, w in groups_)
-
-    forward, back = total(t.forward), total(backward(t, recompute))
+    m, gather, scatter = microbatches(job, layout), times.gather, times.scatter
+    forward, back = total(parts.typical.forward), total(backward(parts.typical, recompute))
     hide = job.assumptions.overlap.dp != "none"
 
     def shown(time: Num, work: Num) -> Num:
@@ -243,20 +266,21 @@ def synchronise(job: Job, layout: Layout, parts: Body, recompute: str, zero: int
     def again(time: Num, work: Num) -> Num:
         return overlap.prefetched(time, work, n) if hide else time * n
 
-    ends, e = layout.group("replicas"), parts.embedding.weights
     if zero == 0:
-        return shown(each("all_reduce", p.gradient_bytes), back) + fabric.time("all_reduce", e * p.gradient_bytes, ends)
-    gather, scatter = each("all_gather", p.gather_bytes), each("reduce_scatter", p.gradient_bytes)
-    once = fabric.time("all_gather", e * p.gather_bytes, ends) + fabric.time("reduce_scatter", e * p.gradient_bytes, ends)
+        return shown(times.all_reduce, back) + times.end_reduce
     if zero == 1:
-        return shown(gather, forward) + shown(scatter, back) + once
+        return shown(gather, forward) + shown(scatter, back) + times.end_shards
     if zero == 2:
-        return shown(gather, forward) + shown(scatter, back) + (m - 1) * again(scatter, back) + once
+        return shown(gather, forward) + shown(scatter, back) + (m - 1) * again(scatter, back) + times.end_shards
     first = shown(gather, forward) + (m - 1) * again(gather, forward)
-    return first + m * again(gather + scatter, back) + scatter + once
+    return first + m * again(gather + scatter, back) + scatter + times.end_shards
 
 
-def held(job: Job, layout: Layout, parts: Body, schedule: Schedule, v: Num, end: str) -> tuple[Num, Num]:
+Held = tuple[Num, Num]
+"""Parameters on a device: (dense, of experts)."""
+
+
+def held(job: Job, layout: Layout, parts: Body, schedule: Schedule, v: Num, end: str) -> Held:
     """Parameters (dense, expert) of the first or the last device; a device that is alone holds a tied embedding once."""
     by = shares(job, layout, schedule, v)
     alone = layout.pp == 1
@@ -268,25 +292,39 @@ def held(job: Job, layout: Layout, parts: Body, schedule: Schedule, v: Num, end:
     return dense, where(alone, by["whole"].of(parts, lambda c: c.expert_weights), by[end].of(parts, lambda c: c.expert_weights))
 
 
-def update(job: Job, layout: Layout, parts: Body, zero: int, schedule: Schedule, v: Num) -> Num:
-    """Seconds of the optimizer on the device with the most parameters to update."""
+def update(job: Job, layout: Layout, first: Held, last: Held, zero: int) -> Num:
+    """Seconds of the optimizer on the device with the most parameters to update; first, last: what the ends hold."""
     if not job.assumptions.count.optimizer_step:
         return 0.0
-    both = [held(job, layout, parts, schedule, v, end) for end in ("first", "last")]
-    dense, expert = maximum(both[0][0], both[1][0]), maximum(both[0][1], both[1][1])
-    shard = layout.replicas if zero else 1.0
-    experts = layout.expert_replicas if zero else 1.0
-    work = optimizer.update(job, dense / shard + (expert / experts if job.model.moe else 0.0))
-    r = clock(job).rates
+    mine = maximum(first[0], last[0]) / (layout.replicas if zero else 1.0)
+    if job.model.moe:
+        mine = mine + maximum(first[1], last[1]) / (layout.expert_replicas if zero else 1.0)
+    work, r = optimizer.update(job, mine), clock(job).rates
     compute = compute_time(work, r)
     return compute + exposed_memory(work, compute, r)
 
 
-def step_time(job: Job, layout: Layout) -> Num:
-    """Seconds of one step; the layout's numbers may be arrays (categorical fields may not)."""
+class Step(NamedTuple):
+    """Seconds of one step."""
+
+    pipeline: Pipeline
+    sync: Num
+    update: Num
+
+    @property
+    def total(self) -> Num:
+        return self.pipeline.total + (self.sync + self.update)
+
+
+def step(job: Job, layout: Layout, parts: Body) -> Step:
+    """One step of the job; the layout's numbers may be arrays (categorical fields may not)."""
     schedule, v = schedule_named(layout.schedule), layout.interleave
-    parts = body(job, layout)
     n = layers_on(job, layout, schedule.chunks(v))[0]
-    pipe = pipeline(job, layout, parts, layout.recompute, schedule, v)
-    after = synchronise(job, layout, parts, layout.recompute, layout.zero, n)
-    return pipe.total + (after + update(job, layout, parts, layout.zero, schedule, v))
+    sync = synchronise(job, layout, parts, collectives(job, layout, parts), layout.recompute, layout.zero, n)
+    first, last = (held(job, layout, parts, schedule, v, end) for end in ("first", "last"))
+    return Step(pipeline(job, layout, parts, layout.recompute, schedule, v), sync, update(job, layout, first, last, layout.zero))
+
+
+def step_time(job: Job, layout: Layout) -> Num:
+    """Seconds of one step."""
+    return step(job, layout, body(job, layout)).total
