@@ -1,0 +1,88 @@
+"""Errors of predictions, and how well they rank layouts. A ratio is predicted / measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any
+
+
+def stats(ratios: Sequence[float], inside: Sequence[bool] = ()) -> dict[str, Any]:
+    """Errors as fractions of the measured value; bias = median ratio - 1; coverage = share of measurements inside the stated interval.
+
+    None where there is nothing to say (no rows; no intervals).
+    """
+    if not ratios:
+        return {
+            "rows": 0,
+            "median_abs_error": None,
+            "mean_abs_error": None,
+            "p90_abs_error": None,
+            "bias": None,
+            "coverage": None,
+        }
+    errors = sorted(abs(r - 1) for r in ratios)
+    return {
+        "rows": len(ratios), "median_abs_error": median(errors), "mean_abs_error": sum(errors) / len(errors), "p90_abs_error": quantile(errors, 0.9),
+        "bias": median(ratios) - 1, "coverage": sum(inside) / len(inside) if inside else None,
+    }  # fmt: skip
+
+
+def quantile(ordered: Sequence[float], q: float) -> float:
+    """The q-quantile of ascending values, interpolated between neighbours."""
+    at = q * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """Rank of each value from 1; equal values share the mean of their ranks."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    found = [0.0] * len(values)
+    start = 0
+    while start < len(order):
+        end = start
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
+            end += 1
+        for i in order[start : end + 1]:
+            found[i] = (start + end) / 2 + 1
+        start = end + 1
+    return found
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """Spearman's rank correlation: Pearson's of the ranks; None if one side does not vary."""
+    x, y = ranks(a), ranks(b)
+    mean = (len(x) + 1) / 2
+    xy = sum((i - mean) * (j - mean) for i, j in zip(x, y, strict=True))
+    xx, yy = sum((i - mean) ** 2 for i in x), sum((j - mean) ** 2 for j in y)
+    return xy / (xx * yy) ** 0.5 if xx and yy else None
+
+
+def regret(predicted: Sequence[float], measured: Sequence[float]) -> float:
+    """What taking the predicted best costs: its measured value over the best measured one, - 1. Ties: the mean of the tied."""
+    best = min(predicted)
+    chosen = [m for p, m in zip(predicted, measured, strict=True) if p == best]
+    return sum(chosen) / len(chosen) / min(measured) - 1
+
+
+def ranking(groups: Iterable[Sequence[tuple[float, float]]], least: int = 3) -> dict[str, Any]:
+    """Over groups of (predicted, measured) with at least `least` members: median Spearman and mean regret."""
+    kept = [tuple(zip(*g, strict=True)) for g in groups if len(g) >= least]
+    found = [s for p, m in kept if (s := spearman(p, m)) is not None]
+    return {
+        "groups": len(kept),
+        "spearman_median": median(found) if found else None,
+        "regret_mean": sum(regret(p, m) for p, m in kept) / len(kept) if kept else None,
+    }
+
+
+def confusion(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Any]:
+    """(predicted, happened) counted: positive = out of memory."""
+    counts = {"true_positives": 0, "false_positives": 0, "false_negatives": 0, "true_negatives": 0}
+    for predicted, happened in pairs:
+        counts[f"{'true' if predicted == happened else 'false'}_{'positives' if predicted else 'negatives'}"] += 1
+    rows = sum(counts.values())
+    right = counts["true_positives"] + counts["true_negatives"]
+    return {"rows": rows, **counts, "accuracy": right / rows if rows else None}

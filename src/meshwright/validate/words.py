@@ -1,0 +1,106 @@
+"""What the words of a row mean: precision, recomputation, sharding, schedule, attention kernel.
+
+Defaults, where a row does not say: bf16 (fp16 on chips without bf16) with fp32 gradients; no recomputation; replicated Adam; 1F1B, interleaved
+if there are virtual stages; flash attention from 2023 on, before that kernels that write the scores to memory.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from ..spec.chip import Chip
+from ..spec.job import OPTIMIZERS, PRECISIONS, Optimizer, Precision
+
+COMPUTE = (
+    (r"fp4", "fp4"), (r"fp8|float8|e4m3", "fp8"), (r"bf16|bfloat16", "bf16"), (r"fp16|float16|half", "fp16"), (r"tf32", "tf32"),
+    (r"fp32|float32", "fp32"),
+)  # fmt: skip
+FLASH_SINCE = 2023
+"""Year from which training frameworks used fused attention by default (Dao et al. 2022 appeared in May 2022, Megatron-LM took it up in January 2023)."""
+
+
+def precision(words: str, software: str, chip: Chip) -> Precision:
+    """Which numbers are computed, kept and sent.
+
+    Gradients take 2 bytes with "pure" 16-bit training, and in DeepSpeed's 16-bit engines unless the row speaks of fp32 accumulation.
+    """
+    compute = next(
+        (name for pattern, name in COMPUTE if re.search(pattern, words)),
+        "bf16" if "bf16" in chip.matrix_flops else "fp16",
+    )
+    base = PRECISIONS[compute]
+    deepspeed = "deepspeed" in software and compute in ("fp16", "bf16") and "fp32" not in words
+    return replace(base, gradient_bytes=2.0) if "pure" in words or deepspeed else base
+
+
+def optimizer(fsdp: bool) -> Optimizer:
+    """Adam with an fp32 master copy. FSDP keeps its fp32 shard as the master: 16 bytes a parameter in all, 2 of which are counted as weight."""
+    return replace(OPTIMIZERS["adamw"], state_bytes=10.0) if fsdp else OPTIMIZERS["adamw"]
+
+
+def recompute(words: str, layers_per_chunk: float) -> str:
+    """none, selective or full; the nearest of them for what lies between.
+
+    Listed modules: with the whole feed-forward or experts among them full is nearer, else selective. Some layers only: full from one half on.
+    """
+    if partial := re.search(r"first (\d+) layers", words):
+        return "full" if 2 * int(partial[1]) >= layers_per_chunk else "none"
+    if words.startswith("full") or words in ("true", "yes"):
+        return "full"
+    if words.startswith("selective"):
+        return "full" if re.search(r"'(mlp|moe)'", words) else "selective"
+    return "none"
+
+
+def zero(stage: int | None, sharding: str, fsdp: str) -> int:
+    """ZeRO stage: the number if given, else from the words."""
+    if stage in (0, 1, 2, 3):
+        return stage
+    words = f"{sharding} {fsdp}"
+    if number := re.search(r"zero[- ]?([0-3])", words):
+        return int(number[1])
+    if "grad_op" in words:
+        return 2
+    return 3 if "fsdp" in words else 1 if "distributed" in words else 0
+
+
+def is_fsdp(sharding: str, fsdp: str, software: str) -> bool:
+    """PyTorch's FSDP or JAX's: the fp32 shard is the master copy (Megatron's and DeepSpeed's keep a separate one)."""
+    return "fsdp" in f"{sharding} {fsdp}" and "megatron" not in f"{sharding} {fsdp} {software}"
+
+
+def schedule(words: str, pp: int, interleave: int) -> tuple[str, int]:
+    """(schedule, interleave) of a pipeline of pp stages."""
+    if pp == 1:
+        return "1f1b", 1
+    if "dualpipe" in words:
+        return "dualpipev", 2
+    if re.search(r"zb-?v|v-(half|min)", words):
+        return "zbv", 2
+    if re.search(r"zb|zero[- ]?bubble", words):
+        return (
+            ("interleaved-zb", interleave)
+            if interleave > 1
+            else ("zb-h2", 1)
+            if re.search(r"2p|h2", words)
+            else ("zb-h1", 1)
+        )
+    if interleave > 1:
+        return "interleaved", interleave
+    return ("gpipe", 1) if re.search(r"gpipe|afab", words) else ("1f1b", 1)
+
+
+def attention_kernel(named: str, words: str, year: int | None) -> str:
+    """flash or unfused: as the kernel's name or the words say, else by year.
+
+    named: an explicit kernel name, such as "torch" or "flash_attention2";  words: software, attention and notes together.
+    """
+    kernel = named or "".join(re.findall(r"kernel=(\w+)", words)[:1])
+    if kernel:
+        return "flash" if "flash" in kernel or "fused" in kernel else "unfused"
+    if re.search(r"no flash", words):
+        return "unfused"
+    if "flash" in words and not re.search(r"flash\w* (unstated|not stated|unknown)", words):
+        return "flash"
+    return "unfused" if year is not None and year < FLASH_SINCE else "flash"
