@@ -57,6 +57,18 @@ class Pieces(NamedTuple):
     folded: NDArray[np.intp]
     """Position of each schedule on the axis of length 1 or 2."""
 
+    def rows(self, at: Any) -> Pieces:
+        """The terms of some of the rows (an index or a slice)."""
+        return Pieces(
+            self.pipe[..., at], self.after[..., at], (self.kept[0][..., at], self.kept[1][..., at]),
+            (self.held[0][..., at], self.held[1][..., at]), self.buffers[..., at], self.folded,
+        )  # fmt: skip
+
+    @property
+    def spread(self) -> Any:
+        """Index that spreads the axis of length 1 or 2 over the schedules."""
+        return self.folded if self.after.shape[2] > 1 else slice(None)
+
 
 def layouts(table: Table, shares: dict[str, tuple[Column, ...]] | None, sizes: tuple[int, ...], scheme: str, sp: bool) -> Layout:
     """A layout of columns: placed by `shares`, or every group nearest."""
@@ -122,10 +134,11 @@ def pieces(job: Job, table: Table, far: Table, shares: dict[str, tuple[Column, .
     kept = (np.empty((1, 1, len(folds), n_zero, rows)), np.empty((1, 1, len(folds), n_zero, rows)))
     buffers = np.empty((1, 1, 1, n_zero, rows))
     n = ceil_div(float(job.model.layers), table["pp"])
+    runs = _runs(job, table, choice)
     for i, sp in enumerate(choice.sequence_parallel):
         near = layouts(table, shares, sizes, scheme, sp)
         wide = near if far is table else layouts(far, shares, sizes, scheme, sp)
-        parts, (runs, means) = bodies(job, near), _legal(job, table, sp, choice)
+        parts, means, fine = bodies(job, near), _means(near, choice), _shards(job, table, sp, choice)
         send, times = step.hop(job, near, parts), step.collectives(job, near, parts)
         owned = [[step.held(job, near, parts, kind, v, end) for end in ENDS] for kind, v in of_fold]
         for z, zero in enumerate(choice.zero):
@@ -145,57 +158,53 @@ def pieces(job: Job, table: Table, far: Table, shares: dict[str, tuple[Column, .
             bytes_ = [[memory.activations(job, near, parts, recompute, kind, v, end) for end in ENDS] for kind, v in of_fold]
             for k, (kind, v) in enumerate(kinds):
                 seconds = step.ordered(job, near, staged[folded[k]], send, kind, float(v)).total
-                pipe[i, r, k, 0] = np.where(runs[k], seconds, np.inf)
+                pipe[i, r, k, 0] = np.where(runs[k] & fine, seconds, np.inf)
                 for e, flight in enumerate(flights[k]):
                     each, once = bytes_[folded[k]][e]
                     held[e][i, r, k, 0] = flight * each + once
     return Pieces(pipe, after, kept, held, buffers, folded)
 
 
-def _legal(job: Job, table: Table, sp: bool, choice: Options) -> tuple[list[Any], list[Any]]:
-    """Where each schedule can run and each ZeRO stage means something, with this setting of sequence parallelism.
-
-    Settings that change nothing are kept once: at tp = 1 sequence parallelism is off (if the space has both), one replica has ZeRO stage 0.
-    """
-    tp, pp = table["tp"], table["pp"]
+def _runs(job: Job, table: Table, choice: Options) -> list[Any]:
+    """Where each schedule can run. On one stage all are the same: only the first counts."""
+    pp, runs = table["pp"], []
     m = ceil_div(job.batch, table["dp"] * table["microbatch"])
-    fine = np.ones(len(tp), dtype=bool)
-    if sp:
-        fine &= (tp > 1) | (False not in choice.sequence_parallel)
-        fine &= (table["microbatch"] * job.T) % (table["cp"] * tp) == 0
-    elif job.model.moe:
-        fine &= tp == 1
-    runs = []
-    for name, v in choice.schedules:
+    for k, (name, v) in enumerate(choice.schedules):
         kind = schedule_named(name)
         stages = pp * kind.chunks(v)
-        even = (job.model.layers % stages == 0) | (kind.chunks(v) == 1)
-        useful = (pp > 1) | (name == choice.schedules[0][0])  # on one stage every schedule is the same
-        runs.append(fine & even & useful & (stages <= job.model.layers) & kind.legal(pp, m, v))
-    alone = table["dp"] * table["cp"] == 1
-    return runs, [~alone | (zero == choice.zero[0]) for zero in choice.zero]
+        even = (job.model.layers % stages == 0) if kind.chunks(v) > 1 else stages <= job.model.layers
+        runs.append(even & kind.legal(pp, m, v) & ((pp > 1) | (k == 0)))
+    return runs
+
+
+def _shards(job: Job, table: Table, sp: bool, choice: Options) -> Any:
+    """Where this setting of sequence parallelism can run; at tp = 1 it changes nothing and is off, if the space has both."""
+    tp = table["tp"]
+    if sp:
+        return ((tp > 1) | (False not in choice.sequence_parallel)) & ((table["microbatch"] * job.T) % (table["cp"] * tp) == 0)
+    return (tp == 1) | (job.model.moe is None)
+
+
+def _means(layout: Layout, choice: Options) -> list[Any]:
+    """Where each ZeRO stage means something: with one replica only the first does."""
+    return [(layout.replicas > 1) | (zero == choice.zero[0]) for zero in choice.zero]
 
 
 def exact(p: Pieces, capacity: float) -> tuple[Grid, Grid]:
     """(seconds, bytes) on the whole grid; seconds are inf where the layout is illegal or does not fit."""
-    spread = p.folded if p.after.shape[2] > 1 else slice(None)
-    seconds = p.pipe + p.after[:, :, spread]
-    first = p.held[0] + p.kept[0][:, :, spread]
-    last = p.held[1] + p.kept[1][:, :, spread]
-    use = np.maximum(first, last, out=first)
-    use += p.buffers
+    seconds = p.pipe + p.after[:, :, p.spread]
+    use = p.held[0] + (p.kept[0] + p.buffers)[:, :, p.spread]
+    np.maximum(use, p.held[1] + (p.kept[1] + p.buffers)[:, :, p.spread], out=use)
     np.putmask(seconds, use > capacity, np.inf)
     return seconds, use
 
 
 def bound(p: Pieces, capacity: float) -> tuple[Column, Column]:
     """(seconds, bytes) that no option of a row undercuts: each term at its best, among those that can fit at all."""
-    spread = p.folded if p.after.shape[2] > 1 else slice(None)
-    states = [k[:, :, spread] for k in p.kept]
-    least_state = [np.min(s + p.buffers, axis=3, keepdims=True) for s in states]
+    least_state = [np.min(k + p.buffers, axis=3, keepdims=True)[:, :, p.spread] for k in p.kept]
     least_held = np.max([h + s for h, s in zip(p.held, least_state, strict=True)], axis=0)
     pipe = np.where(least_held > capacity, np.inf, p.pipe)
-    seconds = np.min(pipe.min(axis=2) + p.after.min(axis=(2, 3))[:, :, None], axis=(0, 1, 2))
+    seconds = np.min(pipe.min(axis=2, keepdims=True) + p.after.min(axis=(2, 3), keepdims=True), axis=(0, 1, 2, 3))
     legal = np.where(np.isfinite(p.pipe), least_held, np.inf)
     return seconds, legal.min(axis=(0, 1, 2, 3))
 

@@ -37,7 +37,7 @@ class Use(NamedTuple):
 
     @property
     def total(self) -> Num:
-        return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
+        return self.activations + (self.weights + self.gradients + self.optimizer + self.buffers)
 
 
 def states(job: Job, layout: Layout, parameters: Held, zero: int) -> States:

@@ -18,15 +18,17 @@ import numpy as np
 
 from . import memory
 from .cost.network import Fabric
-from .grid import Grid, bound, exact, pieces
+from .grid import Grid, Pieces, bound, exact, pieces
 from .num import ceil_div
-from .placement import placements
+from .placement import Shares, placements
 from .space import DEGREES, Column, Options, Space, Table, cross, fill, keep, length, options, pipelines, shards, take
 from .spec.job import Job
 from .spec.layout import AXES, Layout
 
-BLOCK = 1024
-"""Rows evaluated at once: few enough that a block's arrays stay in cache."""
+BLOCK = 4096
+"""Rows whose terms are computed at once."""
+SLICE = 256
+"""Rows put on the full grid at once: few enough that its arrays stay in cache."""
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share that is done."""
 
@@ -125,8 +127,8 @@ def _valid(job: Job, table: Table, space: Space) -> Table:
 def _evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, count: bool = False) -> None:
     """Place the rows, bound them where that can help, evaluate what is left on the whole grid."""
     capacity = memory.capacity(job)
-    for start in range(0, length(table), 16 * BLOCK):
-        part, shares = placements(job, take(table, np.arange(start, min(start + 16 * BLOCK, length(table)))), space.placements, relaxed)
+    for start in range(0, length(table), 4 * BLOCK):
+        part, shares = placements(job, take(table, np.arange(start, min(start + 4 * BLOCK, length(table)))), space.placements, relaxed)
         for begin in range(0, length(part), BLOCK):
             at = np.arange(begin, min(begin + BLOCK, length(part)))
             here, there = take(part, at), {a: tuple(s[at] for s in shares[a]) for a in AXES}
@@ -137,21 +139,21 @@ def _evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, c
                 best.slower += (len(at) - len(alive)) * best.choice.count
                 if not len(alive):
                     continue
-                here, there = take(here, alive), {a: tuple(s[alive] for s in there[a]) for a in AXES}
-                p = type(p)(*(_rows(x, alive) for x in p[:2]), *(tuple(_rows(x, alive) for x in pair) for pair in p[2:4]), _rows(p.buffers, alive), p.folded)  # fmt: skip
-            seconds, use = exact(p, capacity)
-            best.evaluated += seconds.size
-            if count:
-                legal = np.isfinite(p.pipe) & np.isfinite(p.after.min(axis=2, keepdims=True))
-                best.searched += int(np.count_nonzero(legal))
-                fit = int(np.count_nonzero(np.isfinite(seconds)))
-                best.feasible += fit
-                best.too_big += int(np.count_nonzero(legal)) - fit
-            best.add(seconds, use, here, there)
+                here, there, p = take(here, alive), {a: tuple(s[alive] for s in there[a]) for a in AXES}, p.rows(alive)
+            for cut in range(0, length(here), SLICE):
+                rows = slice(cut, cut + SLICE)
+                _score(p.rows(rows), capacity, best, {k: c[rows] for k, c in here.items()}, {a: tuple(s[rows] for s in there[a]) for a in AXES}, count)
 
 
-def _rows(x: Grid, at: Any) -> Grid:
-    return x[..., at]
+def _score(p: Pieces, capacity: float, best: Best, table: Table, shares: Shares, count: bool) -> None:
+    """Evaluate a slice of rows on the whole grid and keep the best of it."""
+    seconds, use = exact(p, capacity)
+    best.evaluated += seconds.size
+    if count:
+        legal = int((np.isfinite(p.pipe) * np.isfinite(p.after).sum(axis=3, keepdims=True)[:, :, p.spread]).sum())
+        fit = int(np.count_nonzero(seconds < np.inf))
+        best.searched, best.feasible, best.too_big = best.searched + legal, best.feasible + fit, best.too_big + legal - fit
+    best.add(seconds, use, table, shares)
 
 
 def search(job: Job, space: Space, k: int = 10, relaxed: bool = False, progress: Progress | None = None) -> Best:
