@@ -19,7 +19,7 @@ from ..spec.network import Network
 from ..spec.read import read
 
 KINDS = {"chips": Chip, "networks": Network, "models": Model}
-COUNT = re.compile(r"\s*(\d[\d,_]*)\s*[xX*×]\s*(\S.*?)\s*$")
+COUNT = re.compile(r"\s*(\d[\d,_]*)\s*[xX*×]\s*(\S.*?)\s*$", re.ASCII)
 
 
 def chip(name: str) -> Chip:

@@ -1,0 +1,74 @@
+"""Units: text in, SI floats inside, text out."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright.errors import BadInput
+from meshwright.units import IEC, SI, parse, show
+
+READ = [
+    ("400 Gbit/s", "B/s", 5e10), ("400 Gb/s", "B/s", 5e10), ("400Gbps", "B/s", 5e10), ("50 GB/s", "B/s", 5e10),
+    ("50 GBps", "B/s", 5e10), ("3.35 TB/s", "B/s", 3.35e12), ("900e9", "B/s", 9e11), ("3352 GB/s", "B/s", 3.352e12),
+    ("80 GB", "B", 8e10), ("80 GiB", "B", 80 * 2**30), ("640 Kib", "B", 80 * 2**10), ("40MiB", "B", 40 * 2**20),
+    ("989.4 TFLOP/s", "FLOP/s", 9.894e14), ("989.4 TFLOPS", "FLOP/s", 9.894e14), ("1e25 FLOP", "FLOP", 1e25),
+    ("2.5 us", "s", 2.5e-6), ("2.5 µs", "s", 2.5e-6), ("5 ms", "s", 5e-3), ("90 min", "s", 5400), ("3 days", "s", 259200),
+    ("1830 MHz", "Hz", 1.83e9), ("700 W", "W", 700), ("1.4 kW", "W", 1400), ("4M", "token", 4e6), ("15T tokens", "token", 15e12),
+    ("2.5 USD/h", "USD/h", 2.5), ("0.8", "", 0.8), (0.8, "", 0.8), (7, "B", 7), ("1_000", "", 1000), ("1,024 B", "B", 1024),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "unit", "value"), READ)
+def test_reads_exactly(text, unit, value):
+    assert parse(text, unit) == value  # no rounding: 2.5 us is the float 2.5e-6
+
+
+WRONG = [
+    ("80 GiB", "B/s", "'80 GiB' is in B, but B/s is needed"), ("400 Gb/s", "B", "is in B/s, but B is needed"),
+    ("989 TFLOP", "FLOP/s", "but FLOP/s is needed"), ("5 s", "B", "is in s"), ("5 parsec", "s", "unknown unit 'parsec'"),
+    ("fast", "B/s", "has no number"), ("", "B", "has no number"), ("nan", "B", "has no number"), ("1e999 B", "B", "finite"),
+    (math.inf, "B", "finite"), (math.nan, "B", "finite"), (10**400, "B", "finite"), (10**5000, "B", "finite"), (True, "B", "not True"),
+    (None, "B", "has no number"), ([], "B", "has no number"), ("1" * 10**6, "B", "has no number"), ("1e308 EB", "B", "finite"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "unit", "reason"), WRONG, ids=range(len(WRONG)))
+def test_refuses_with_one_sentence(text, unit, reason):
+    with pytest.raises(BadInput, match=reason) as caught:
+        parse(text, unit, "link.bandwidth")
+    assert str(caught.value).startswith("link.bandwidth")
+    assert len(str(caught.value)) < 300
+
+
+@given(st.text(max_size=40), st.sampled_from(["B", "B/s", "FLOP/s", "s", "token", ""]))
+def test_any_text_is_a_finite_number_or_a_sentence(text, unit):
+    try:
+        assert math.isfinite(parse(text, unit))
+    except BadInput:
+        pass
+
+
+@given(st.floats(1, 1e20), st.sampled_from(["B", "B/s", "FLOP/s", "W"]))
+def test_what_is_shown_reads_back(value, unit):
+    assert parse(show(value, unit, 6), unit) == pytest.approx(value, rel=1e-5)
+
+
+@given(st.floats(1e-9, 59.0))
+def test_times_read_back(value):
+    assert parse(show(value, "s", 6), "s") == pytest.approx(value, rel=1e-5)
+
+
+@given(st.sampled_from([*SI, *IEC]), st.integers(1, 999))
+def test_eight_bits_are_a_byte_under_every_prefix(prefix, number):
+    assert parse(f"{8 * number} {prefix}bit", "B") == pytest.approx(parse(f"{number} {prefix}B", "B"), rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(5e10, "B/s", "50 GB/s"), (2**31, "GiB", "2 GiB"), (90, "s", "1.5 min"), (0.41, "", "0.41"), (2e-5, "s", "20 us"),
+     (999.6, "B", "1 kB"), (9.894e14, "FLOP/s", "989 TFLOP/s"), (0, "s", "0 s"), (1234567, "USD", "1,234,567 USD")],
+)  # fmt: skip
+def test_shows(value, unit, text):
+    assert show(value, unit) == text
