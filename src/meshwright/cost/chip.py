@@ -8,6 +8,7 @@ from ..count.work import Pass
 from ..num import Num, maximum
 from ..spec.assumptions import ChipTime
 from ..spec.chip import Chip
+from . import hierarchy
 
 
 class Rates(NamedTuple):
@@ -17,27 +18,39 @@ class Rates(NamedTuple):
     vector: float
     memory: float
     launch_s: float
+    levels: hierarchy.Levels | None = None
+    """The memories below HBM, if matrix products are timed with them."""
 
 
-def rates(chip: Chip, precision: str, how: ChipTime) -> Rates:
+def rates(chip: Chip, precision: str, how: ChipTime, element_bytes: float = 2.0) -> Rates:
     """Sustained rates of the chip in that precision under an assumption set.
 
-    The share of the matrix peak is the set's, else the one measured on the chip, else the set's default for unmeasured chips.
+    The share of the matrix peak is the set's, else the one measured on the chip, else the set's default for
+    unmeasured chips. element_bytes: of a number in a matrix product, for the memory hierarchy.
     """
     share = how.matrix_efficiency or chip.sustained or how.sustained
     memory = float("inf") if how.model == "peak" else chip.hbm_bandwidth * how.memory_efficiency
     vector = float("inf") if how.model == "peak" else chip.vector_flops * how.vector_efficiency
-    return Rates(chip.peak(precision) * share, vector, memory, how.launch_s)
+    below = hierarchy.levels(chip, precision, share, how.launch_s, element_bytes) if how.model == "hierarchy" else None
+    return Rates(below.matrix if below else chip.peak(precision) * share, vector, memory, how.launch_s, below)
 
 
 def compute_time(work: Pass, r: Rates) -> Num:
     """Seconds the arithmetic takes: launch + matrix FLOPs / matrix rate + vector FLOPs / vector rate.
 
     LBL, section 3.3: t = t_sf + F/F_peak; a fused kernel does its matrix and vector parts one after the other.
+    With a memory hierarchy every matrix product is a launch of its own (Epoch 2024, section 4.1).
     """
-    return r.launch_s + work.matrix / r.matrix + work.vector / r.vector
+    launches = len(work.products) if r.levels and work.products else 1
+    return launches * r.launch_s + work.matrix / r.matrix + work.vector / r.vector
 
 
 def exposed_memory(work: Pass, compute: Num, r: Rates) -> Num:
-    """Seconds by which moving the operation's bytes through HBM outlasts its arithmetic (roofline: max of the two)."""
+    """Seconds by which moving the operation's bytes outlasts its arithmetic (roofline: max of the two).
+
+    Bytes move through HBM; those of matrix products through every level of the hierarchy, if the chip is timed with one
+    (what padding adds to the arithmetic counts here too).
+    """
+    if r.levels and work.products:
+        return maximum(hierarchy.time(r.levels, work.products) - compute, 0.0)
     return maximum(work.memory / r.memory - compute, 0.0)

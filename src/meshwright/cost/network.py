@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ..num import Num, ceil, log2, maximum, minimum, product, where
 from ..spec.assumptions import NetworkTime
 from ..spec.network import Network
+from . import levels
 
 Group = Sequence[Num]
 
@@ -72,7 +73,9 @@ def ring_latency(fabric: Fabric, group: Group) -> Num:
 
 
 def ring(fabric: Fabric, V: Num, group: Group) -> Num:
-    """All-gather or reduce-scatter round a ring: (n-1)/n V in the slowest dimension, n-1 hops."""
+    """All-gather or reduce-scatter round a ring: (n-1)/n V in the slowest dimension, n-1 hops; or level by level."""
+    if fabric.how.collective == "levels":
+        return levels.one_phase(fabric, V, group)
     n = product(group)
     seconds = bandwidth_time(fabric, V, group) * (n - 1) / n + ring_latency(fabric, group)
     return where((V > 0) & (n > 1), seconds, 0.0)

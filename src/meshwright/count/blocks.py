@@ -8,7 +8,7 @@ length k as 2k-1 FLOPs as they do, `one` = 0 as 2k.
 from __future__ import annotations
 
 from ..num import Num
-from .work import Message, Op, Pass
+from .work import Message, Op, Pass, Product
 
 
 def matmul(
@@ -24,8 +24,9 @@ def matmul(
     weights = copies * k * n
     return Op(
         name, "matmul",
-        Pass(T * n * (2 * k - one), 0.0, (T * k + T * n) * act + weights * wgt, forward),
-        Pass(T * k * (2 * n - one) + k * n * (2 * T - one * copies), 0.0, 2 * (T * k + T * n) * act + 2 * weights * wgt, backward),
+        Pass(T * n * (2 * k - one), 0.0, (T * k + T * n) * act + weights * wgt, forward, (Product(n, k, T, copies=copies),)),
+        Pass(T * k * (2 * n - one) + k * n * (2 * T - one * copies), 0.0, 2 * (T * k + T * n) * act + 2 * weights * wgt, backward,
+             (Product(k, n, T, copies=copies), Product(n, k, T, True, copies))),
         saved=(T if kept is None else kept) * k * act, weights=weights, expert=expert,
     )  # fmt: skip
 

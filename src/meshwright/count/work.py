@@ -18,6 +18,18 @@ class Message(NamedTuple):
     """The FULL vector: what each rank ends with (all_gather), starts with (reduce_scatter, all_to_all) or holds (all_reduce, broadcast, reduce)."""
 
 
+class Product(NamedTuple):
+    """One matrix product: y[out, tokens] = W[out, inner] x[inner, tokens], or the gradient of such a W."""
+
+    out: Num
+    inner: Num
+    tokens: Num
+    weight_gradient: bool = False
+    """dW[out, inner] = dy[out, tokens] x[inner, tokens]^T."""
+    copies: Num = 1.0
+    """Weight matrices that share the tokens evenly (experts)."""
+
+
 class Pass(NamedTuple):
     """The forward or the backward half of an operation."""
 
@@ -28,6 +40,8 @@ class Pass(NamedTuple):
     memory: Num = 0.0
     """Bytes read and written in HBM."""
     comm: tuple[Message, ...] = ()
+    products: tuple[Product, ...] = ()
+    """The matrix products by their shapes, for chip models that need more than FLOPs and bytes."""
 
 
 class Op(NamedTuple):

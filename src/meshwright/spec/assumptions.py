@@ -60,7 +60,8 @@ class NetworkTime:
     """S2, from messages to seconds."""
 
     collective: str = "ring"
-    """ring: one ring through all ranks (NCCL); best: the faster of ring and tree, with in-network reduction where a switch has it."""
+    """ring: one ring through all ranks (NCCL); best: the faster of ring and tree, with in-network reduction where a switch has it;
+    levels: inside each unit before the next level, all levels at work at once (Epoch)."""
     all_reduce_factor: str = "always"
     """An all-reduce moves twice the bytes "always", or only "across domains" (a defect of the LBL code)."""
     hop: str = "slowest"
@@ -143,7 +144,17 @@ MEGATRON = Assumptions(
     network=NetworkTime("free"),
 )
 
-SETS = {s.name: s for s in (REALISTIC, LBL, LBL_CODE, MEGATRON)}
+EPOCH = Assumptions(
+    "epoch-2024",
+    "Erdil & Schneider-Joseph 2024, arXiv 2411.01137: matrix products on a memory hierarchy, collectives level by level, all of them but the data-parallel ones behind compute.",
+    count=Counting(causal="full", vocabulary=False, residual=False, optimizer_step=False),
+    chip=ChipTime("hierarchy", memory_efficiency=1.0, launch_s=4.5e-6),
+    network=NetworkTime("levels", hop="mean"),
+    overlap=Overlap(dp="none", tp=1.0, pp="all"),
+    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
+)
+
+SETS = {s.name: s for s in (REALISTIC, LBL, LBL_CODE, MEGATRON, EPOCH)}
 
 
 def assumptions(name: str) -> Assumptions:

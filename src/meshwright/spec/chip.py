@@ -10,12 +10,14 @@ from typing import Annotated, Any
 from ..errors import BadInput
 from .fields import Unit
 
+THREADS = 128
+"""Threads a multiprocessor runs in one clock; rates per clock and thread refer to them."""
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """The memories between HBM and the tensor cores, for the chip model of Epoch (spec of issue: cost/chip)."""
+    """The memories between HBM and the tensor cores, for the chip model `hierarchy` (cost/hierarchy)."""
 
     sms: int
     """Streaming multiprocessors."""
@@ -33,6 +35,11 @@ class Hierarchy:
     """Multiprocessors can read each other's shared memory."""
     usable: float = 0.75
     """Share of L2 and registers that tiles can fill."""
+
+    @property
+    def peak(self) -> float:
+        """FP16 FLOP/s of the matrix units at the boost clock."""
+        return self.flop_per_clock * THREADS * self.sms * self.boost_hz
 
 
 @dataclass(frozen=True)

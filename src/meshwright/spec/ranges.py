@@ -69,7 +69,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Counting.attention_output": ("once", "twice"),
     "Counting.summa_norm": ("hidden", "sequence"),
     "ChipTime.model": ("peak", "roofline", "hierarchy"),
-    "NetworkTime.collective": ("ring", "best", "free"),
+    "NetworkTime.collective": ("ring", "best", "levels", "free"),
     "NetworkTime.all_reduce_factor": ("always", "across domains"),
     "NetworkTime.hop": ("slowest", "mean"),
     "NetworkTime.slow_hops": ("charged", "free"),
