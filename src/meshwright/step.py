@@ -16,7 +16,7 @@ from .cost.layer import Clock, LayerCost, Seconds, Timer, mean
 from .cost.network import Fabric, pipeline_hop
 from .count import optimizer, vocabulary
 from .count.model import groups, layer
-from .num import Num, ceil_div, maximum, minimum, where
+from .num import Num, ceil_div, floor, maximum, minimum, where
 from .schedule import get as schedule_named
 from .schedule.types import Schedule
 from .spec.job import Job
@@ -61,8 +61,6 @@ class Stages(NamedTuple):
     others_forward: Num
     others_backward: Num
     others_weight: Num
-    layers: Num
-    """Layers on the fullest device."""
 
 
 class Pipeline(NamedTuple):
@@ -116,7 +114,7 @@ def boundary(job: Job, layout: Layout) -> Num:
     """Bytes one device sends to the next stage for one microbatch: its shard of b T/cp tokens of width D."""
     width = job.model.hidden
     if layout.scheme == "summa" and job.assumptions.count.summa_norm == "sequence":
-        width = job.T
+        width = floor(job.T / layout.tp) * layout.tp
     share = layout.tp if layout.sequence_parallel or layout.scheme == "summa" else 1.0
     return layout.microbatch * job.T / layout.cp * width / share * job.precision.activation_bytes
 
@@ -134,7 +132,11 @@ def layers_on(job: Job, layout: Layout, chunks: Num) -> tuple[Num, Num, Num]:
     return n, n - 1.0 * (spare >= 2), n - 1.0 * (spare >= 1)
 
 
-def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> dict[str, Share]:
+Shares = dict[str, Share]
+"""What the "middle", "first" and "last" device hold, and a device that is alone: the "whole"."""
+
+
+def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
     """What a middle, the first and the last device hold, and a device that is alone.
 
     First: embedding and leading layers; last: head. A folded schedule gives the first device both ends.
@@ -151,17 +153,15 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> dict[str, Sh
     }
 
 
-def stages(job: Job, layout: Layout, parts: Body, recompute: str, schedule: Schedule, v: Num) -> Stages:
+def stages(layout: Layout, parts: Body, recompute: str, by: Shares) -> Stages:
     """The slowest device's microbatch and the mean of the others'."""
-    held_by = shares(job, layout, schedule, v)
-    forward = {name: share.of(parts, lambda c: c.forward) for name, share in held_by.items()}
-    back = {name: share.of(parts, lambda c: backward(c, recompute)) for name, share in held_by.items()}
-    name = slowest(layout, {k: total(forward[k]) + total(back[k]) for k in held_by})
+    forward = {name: share.of(parts, lambda c: c.forward) for name, share in by.items()}
+    back = {name: share.of(parts, lambda c: backward(c, recompute)) for name, share in by.items()}
+    name = slowest(layout, {k: total(forward[k]) + total(back[k]) for k in by})
     f, b = pick(name, forward), pick(name, back)
     others = maximum(layout.pp - 1.0, 1.0)
     rest_f, rest_b = (total(forward["whole"]) - total(f)) / others, (total(back["whole"]) - total(b)) / others
-    weight = held_by["whole"].of(parts, lambda c: c.weight_pass)
-    return Stages(f, b, rest_f, rest_b, weight / layout.pp, layers_on(job, layout, schedule.chunks(v))[0])
+    return Stages(f, b, rest_f, rest_b, by["whole"].of(parts, lambda c: c.weight_pass) / layout.pp)
 
 
 Choice = tuple[Any, Any, Any]
@@ -195,11 +195,6 @@ def _choose(condition: Any, a: Time, b: Time) -> Time:
     if isinstance(a, Seconds):
         return Seconds(*(where(condition, getattr(a, c), getattr(b, c)) for c in Seconds.__slots__))
     return where(condition, a, b)
-
-
-def pipeline(job: Job, layout: Layout, parts: Body, recompute: str, schedule: Schedule, v: Num) -> Pipeline:
-    """m microbatches through pp stages: m times the slowest device, the sends it waits for, and the bubble."""
-    return ordered(job, layout, stages(job, layout, parts, recompute, schedule, v), hop(job, layout, parts), schedule, v)
 
 
 def hop(job: Job, layout: Layout, parts: Body) -> Num:
@@ -251,7 +246,7 @@ def collectives(job: Job, layout: Layout, parts: Body) -> Collectives:
 
 
 def synchronise(job: Job, layout: Layout, parts: Body, times: Collectives, recompute: str, zero: int, n: Num) -> Num:
-    """Exposed seconds of weight and gradient collectives; n layers on a device.
+    """Exposed seconds of weight and gradient collectives; n layers on the fullest device.
 
     ZeRO 0 all-reduces gradients once a step; 1 reduce-scatters them and gathers weights; 2 reduce-scatters after every
     microbatch; 3 also gathers the weights before each pass. Embeddings come last in backward: nothing hides them.
@@ -280,9 +275,8 @@ Held = tuple[Num, Num]
 """Parameters on a device: (dense, of experts)."""
 
 
-def held(job: Job, layout: Layout, parts: Body, schedule: Schedule, v: Num, end: str) -> Held:
+def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:
     """Parameters (dense, expert) of the first or the last device; a device that is alone holds a tied embedding once."""
-    by = shares(job, layout, schedule, v)
     alone = layout.pp == 1
     dense = where(alone, by["whole"].of(parts, lambda c: c.weights), by[end].of(parts, lambda c: c.weights))
     if job.model.tied_embeddings:
@@ -319,10 +313,11 @@ class Step(NamedTuple):
 def step(job: Job, layout: Layout, parts: Body) -> Step:
     """One step of the job; the layout's numbers may be arrays (categorical fields may not)."""
     schedule, v = schedule_named(layout.schedule), layout.interleave
-    n = layers_on(job, layout, schedule.chunks(v))[0]
-    sync = synchronise(job, layout, parts, collectives(job, layout, parts), layout.recompute, layout.zero, n)
-    first, last = (held(job, layout, parts, schedule, v, end) for end in ("first", "last"))
-    return Step(pipeline(job, layout, parts, layout.recompute, schedule, v), sync, update(job, layout, first, last, layout.zero))
+    by = shares(job, layout, schedule, v)
+    sync = synchronise(job, layout, parts, collectives(job, layout, parts), layout.recompute, layout.zero, by["middle"].typical)
+    first, last = held(job, layout, parts, by, "first"), held(job, layout, parts, by, "last")
+    pipe = ordered(job, layout, stages(layout, parts, layout.recompute, by), hop(job, layout, parts), schedule, v)
+    return Step(pipe, sync, update(job, layout, first, last, layout.zero))
 
 
 def step_time(job: Job, layout: Layout) -> Num:

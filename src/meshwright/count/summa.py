@@ -6,6 +6,7 @@ Source: Subramanian et al. 2024, Appendix A (their Table A2 gives the norm a ful
 
 from __future__ import annotations
 
+from ..num import floor
 from ..spec.job import Job
 from ..spec.layout import Layout
 from . import blocks
@@ -27,7 +28,7 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
         return blocks.summa_matmul(name, t, k, n, n1=n1, n2=n2, panels=layout.panels, one=one, act=act, wgt=wgt)
 
     def norm(name: str) -> Op:
-        width = (D if c.summa_norm == "hidden" else job.T) / n1
+        width = D / n1 if c.summa_norm == "hidden" else floor(job.T / n1)
         statistics = 2 * t * act
         return blocks.norm(
             name, t, width, parameters=2 if m.norm == "layernorm" else 1, act=act, wgt=wgt,
