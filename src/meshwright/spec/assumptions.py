@@ -61,7 +61,10 @@ class NetworkTime:
 
     collective: str = "ring"
     """ring: one ring through all ranks (NCCL); best: the faster of ring and tree, with in-network reduction where a switch has it;
-    levels: inside each unit before the next level, all levels at work at once (Epoch)."""
+    levels: inside each unit before the next level, all levels at work at once (Epoch);
+    book: torus axes side by side, levels pipelined behind one another, latency hidden under the bytes (the scaling book)."""
+    ring_factor: str = "exact"
+    """With `book`: n ranks move (n-1)/n of the vector ("exact"), or all of it ("one", the book's shorthand for large n)."""
     all_reduce_factor: str = "always"
     """An all-reduce moves twice the bytes "always", or only "across domains" (a defect of the LBL code)."""
     hop: str = "slowest"
@@ -84,6 +87,8 @@ class Overlap:
     """Share of the expert all-to-all hidden behind other work."""
     pp: str = "interleaved"
     """Pipeline sends hide behind compute in the steady state: "none", "interleaved" (schedules with chunks only, Megatron-LM) or "all"."""
+    axes: str = "none"
+    """Rooflines: collectives of different mesh axes run one after the other ("none"), or beside each other ("full")."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,7 @@ LBL_CODE = replace(
     name="lbl-2024-code",
     source="Subramanian et al. 2024 as its public code computes it, defects included; only to account for published numbers.",
     count=replace(LBL.count, summa_norm="sequence"),
-    network=NetworkTime("ring", "across domains", "mean", "free"),
+    network=NetworkTime("ring", all_reduce_factor="across domains", hop="mean", slow_hops="free"),
 )
 
 MEGATRON = Assumptions(
@@ -154,7 +159,23 @@ EPOCH = Assumptions(
     memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
 )
 
-SETS = {s.name: s for s in (REALISTIC, LBL, LBL_CODE, MEGATRON, EPOCH)}
+BOOK_SUM = Assumptions(
+    "scaling-book-sum",
+    "How To Scale Your Model, part 5, editions of February 2025: collectives of different mesh axes do not overlap.",
+    count=Counting("2k", "full", False, False, False, gathered_inputs="kept"),
+    chip=ChipTime("peak", matrix_efficiency=1.0, launch_s=0.0),
+    network=NetworkTime("book", ring_factor="one"),
+    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
+)
+
+BOOK_MAX = replace(
+    BOOK_SUM,
+    name="scaling-book-max",
+    source="How To Scale Your Model, part 5, newest edition: collectives of different mesh axes overlap fully (a lower bound).",
+    overlap=Overlap(axes="full"),
+)
+
+SETS = {s.name: s for s in (REALISTIC, LBL, LBL_CODE, MEGATRON, EPOCH, BOOK_SUM, BOOK_MAX)}
 
 
 def assumptions(name: str) -> Assumptions:

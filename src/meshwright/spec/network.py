@@ -34,6 +34,8 @@ class Dim:
     """Share of `bandwidth` that large messages reach."""
     reduces: bool = False
     """The switch adds up values itself (NVLink SHARP, InfiniBand SHARP)."""
+    wrap: int = 1
+    """A slice of a ring axis still closes if its length is a multiple of this (TPU v5p: 4, v5e: 16); else it is a line."""
     shared_by: int = 1
     """Chips behind one such interface: `bandwidth` is divided among them when all send."""
 
@@ -52,6 +54,8 @@ class Network:
     chip: str = ""
     """Catalogue name of the chip this network is usually built with."""
     aliases: tuple[str, ...] = ()
+    cubes: bool = False
+    """A slice is wired from whole cubes by optical switches: its axes may have any lengths, and close only if all of them may."""
     sources: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
     """field -> where its number comes from (source, date, note)."""
 

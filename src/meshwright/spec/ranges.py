@@ -69,12 +69,14 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Counting.attention_output": ("once", "twice"),
     "Counting.summa_norm": ("hidden", "sequence"),
     "ChipTime.model": ("peak", "roofline", "hierarchy"),
-    "NetworkTime.collective": ("ring", "best", "levels", "free"),
+    "NetworkTime.collective": ("ring", "best", "levels", "book", "free"),
+    "NetworkTime.ring_factor": ("exact", "one"),
     "NetworkTime.all_reduce_factor": ("always", "across domains"),
     "NetworkTime.hop": ("slowest", "mean"),
     "NetworkTime.slow_hops": ("charged", "free"),
     "Overlap.dp": ("none", "first and last microbatch"),
     "Overlap.cp": ("none", "ring"),
+    "Overlap.axes": ("none", "full"),
     "Overlap.pp": ("none", "interleaved", "all"),
 }
 
