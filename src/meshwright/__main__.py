@@ -1,0 +1,5 @@
+"""`python -m meshwright`."""
+
+from .cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,189 @@
+"""The description of a job on a command line: one flag for each field of cluster, job and layout, named as in the TOML file.
+
+    predict llama3-70b --on 1024xh100-sxm --batch 4M --tp 8 --pp 4          the model by name
+    predict job.toml --batch 8M                                             a file, with some fields replaced
+    plan    llama3-70b --on 1024xh100-sxm --batch 4M --tp 4,8 --pp 1..16    layout fields as constraints
+
+Every value is a text, read by `formats.toml` and `spec.read`: all three faces answer mistakes with the same sentence.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import shlex
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TextIO
+
+from ..errors import BadInput
+from ..spec.job import Job
+from ..spec.layout import Layout, placed
+from . import LARGEST, parse_toml, read_text
+from .toml import load_job
+
+STDIN = "<stdin>"
+"""In place of a model: the job is a TOML text on standard input."""
+CLUSTER = {
+    "on": "Chips: a number of them and a chip or network of the catalogue, such as 1024xh100-sxm or 512xselene.",
+    "network": "Another network of the catalogue than the one the chip is usually sold with.",
+}
+SAYS_MORE = {
+    "batch": "Tokens of a step such as 4M, rounded to whole sequences, or sequences such as 4096seq.",
+    "precision": "bf16, fp16, fp8, fp4, tf32, fp32 (mixed: fp32 gradients and master weights), bf16-pure, fp16-pure.",
+    "optimizer": "adamw, adam, adamw-no-master, sgd, muon or adafactor.",
+    "assumptions": "The set of modelling choices: realistic, lbl-2024, megatron-2021, ...",
+    "dp": "Data-parallel replicas; default: what tp, cp and pp leave of the chips.",
+    "schedule": "Order of the microbatches: 1f1b, interleaved, gpipe, zb-h1, zb-h2, zbv, dualpipev, ...; "
+    "default: 1f1b, or interleaved with --interleave.",
+    "placement": "Ranks of each axis in each network dimension, fastest first, such as tp=8x1,cp=1x1,dp=1x32,pp=1x4; "
+    "default: tp nearest, then cp, dp, pp.",
+    "sequence_parallel": "true or false: norms, dropout and residuals are cut along the sequence over tp.",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One field as a flag."""
+
+    name: str
+    table: str
+    """Its table in the TOML file: cluster, job or layout."""
+    help: str
+
+    @property
+    def spelled(self) -> str:
+        """As the user types it."""
+        return "--" + self.name.replace("_", "-")
+
+
+def field_docs(cls: type) -> dict[str, str]:
+    """field -> the text under it in the source of a dataclass (empty without a source file)."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    except (OSError, TypeError):
+        return {}
+    docs: dict[str, str] = {}
+    lines = body.body if isinstance(body, ast.ClassDef) else []
+    for field, text in zip(lines, lines[1:], strict=False):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                docs[name] = " ".join(words.split())
+    return docs
+
+
+@cache
+def flags() -> tuple[Flag, ...]:
+    """All flags, in the order of the help."""
+    job = [f.name for f in fields(Job) if f.name not in ("model", "cluster", "layout")]
+    docs = {**field_docs(Job), **field_docs(Layout), **SAYS_MORE}
+    return (
+        *(Flag(name, "cluster", text) for name, text in CLUSTER.items()),
+        *(Flag(name, "job", docs.get(name, "")) for name in job),
+        *(Flag(f.name, "layout", docs.get(f.name, "")) for f in fields(Layout)),
+    )
+
+
+def read_flags(
+    model: str, given: Mapping[str, str], notes: list[str] | None = None, stdin: TextIO | None = None
+) -> Job:
+    """The job of a model (name, config.json, JOB.toml, or "-" for a TOML text on `stdin`) and flags (name -> text).
+
+    notes: receives a sentence on what was rounded or filled in.  Raises BadInput.
+    """
+    source = describe(model, given, stdin)
+    notes = [] if notes is None else notes
+    fill = "layout" not in source or not (is_file(model) or "dp" in source["layout"])
+    job = load_job(source, notes=notes)
+    return _filled(job, notes) if fill else job
+
+
+def is_file(model: str) -> bool:
+    """The first argument is a job, not a model."""
+    return model == STDIN or model.endswith(".toml")
+
+
+def describe(model: str, given: Mapping[str, str], stdin: TextIO | None = None) -> dict[str, Any]:
+    """The tables of `load_job`: those of the file, if there is one, with the flags laid over them."""
+    tables: dict[str, Any] = _file(model, stdin) if is_file(model) else {"model": model}
+    for flag in flags():
+        if flag.name in given:
+            value: Any = placement(given[flag.name]) if flag.name == "placement" else given[flag.name]
+            table = tables.setdefault(flag.table, {})
+            if isinstance(table, str):  # cluster = "1024xh100-sxm"
+                table = {"on": table}
+            if not isinstance(table, Mapping):
+                raise BadInput(f"{flag.table} must be a table")
+            tables[flag.table] = {flag.name: value} if flag.name == "on" else {**table, flag.name: value}
+    if not is_file(model):
+        for name, example in (("on", "1024xh100-sxm"), ("batch", "4M")):
+            if name not in given:
+                raise BadInput(
+                    f"--{name} is missing: give it, such as --{name} {example}, or a JOB.toml instead of the model"
+                )
+        layout = tables.get("layout", {})
+        if layout.get("interleave", "1").strip() != "1" and "schedule" not in layout:
+            tables["layout"] = {**layout, "schedule": "interleaved"}
+    return tables
+
+
+def _file(model: str, stdin: TextIO | None) -> dict[str, Any]:
+    """The tables of a JOB.toml, a path in it relative to its folder."""
+    if model == STDIN:
+        text, folder = (stdin.read(LARGEST + 1) if stdin else ""), Path()
+    else:
+        text, folder = read_text(model), Path(model).parent
+    tables = parse_toml(text, "standard input" if model == STDIN else model)
+    described = tables.get("model")
+    if isinstance(described, dict) and isinstance(described.get("config"), str):
+        described["config"] = str(folder / described["config"])
+    return tables
+
+
+def _filled(job: Job, notes: list[str]) -> Job:
+    """The job with as many replicas as tp, cp and pp leave room for."""
+    used = int(job.layout.chips)
+    dp = max(job.cluster.chips // used, 1)
+    if dp > 1:
+        degrees = f"tp {job.layout.tp} x cp {job.layout.cp} x pp {job.layout.pp}"
+        notes.append(f"dp = {dp}: the replicas that {degrees} leave of {job.cluster.chips} chips")
+    return replace(job, layout=replace(job.layout, dp=dp))
+
+
+def placement(text: str) -> dict[str, list[str]]:
+    """{axis: ranks in each network dimension} of "tp=8x1,cp=1x1,dp=1x32,pp=1x4"."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    if any(not sep or not shares.strip() for _, sep, shares in pairs):
+        raise BadInput(f"--placement {text[:60]!r} must look like tp=8x1,cp=1x1,dp=1x32,pp=1x4")
+    return {axis.strip(): shares.split("x") for axis, _, shares in pairs}
+
+
+def write_flags(layout: Layout, job: Job, everything: bool = False) -> list[str]:
+    """The words that give this layout to `predict`; fields with their default value only if `everything`."""
+    words = []
+    for field in fields(Layout):
+        value = getattr(layout, field.name)
+        if field.name == "placement":
+            bare = replace(layout, placement={})
+            if value and dict(placed(bare, job.cluster.sizes).placement) != dict(value):
+                words += [
+                    "--placement",
+                    ",".join(f"{axis}={'x'.join(str(int(n)) for n in shares)}" for axis, shares in value.items()),
+                ]
+        elif everything or field.name == "dp" or value != field.default:
+            text = str(value).lower() if isinstance(value, (bool, str)) else str(int(value))
+            words += ["--" + field.name.replace("_", "-"), text]
+    return words
+
+
+def command_line(model: str, given: Mapping[str, str], job: Job, layout: Layout) -> str:
+    """The command that predicts this layout, for copying; `model` and `given` as the user wrote them."""
+    table_of = {flag.name: flag for flag in flags()}
+    words = ["meshwright", "predict", "-" if model == STDIN else model]
+    for name, text in given.items():
+        if name in table_of and table_of[name].table != "layout":
+            words += [table_of[name].spelled, text]
+    return shlex.join([*words, *write_flags(layout, job, everything=is_file(model))])

@@ -1,0 +1,131 @@
+"""The catalogue as tables: one row a thing, or one thing with all its fields, units and sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from .. import catalog
+from ..count.model import parameters
+from ..spec.chip import Chip
+from ..spec.fields import Unit
+from ..spec.model import Model
+from ..spec.network import Network
+from ..units import show
+from .predict import plain
+from .text import count
+
+
+def report(kind: str) -> RenderableType:
+    """All things of a kind."""
+    return {"chips": chips, "networks": networks, "models": models}[kind]()
+
+
+def chips() -> Table:
+    """Peaks, memory, network."""
+    table = plain("chip", "dense matrix peak", "memory", "bandwidth", "power", "USD/h", "network")
+    for chip in map(catalog.chip, catalog.names("chips")):
+        best = "bf16" if "bf16" in chip.matrix_flops else next(iter(chip.matrix_flops))
+        peak = f"{show(chip.matrix_flops[best], 'FLOP/s')} {best}"
+        power = show(chip.power_w, "W") if chip.power_w else ""
+        price = f"{chip.usd_per_hour:g}" if chip.usd_per_hour else ""
+        table.add_row(
+            chip.name, peak, show(chip.hbm_bytes, "B"), show(chip.hbm_bandwidth, "B/s"), power, price, chip.network
+        )
+    return table
+
+
+def networks() -> Table:
+    """Dimensions, fastest first."""
+    table = plain("network", "usual chip", "dimensions, fastest first (one way per chip)")
+    table.columns[1].justify = table.columns[2].justify = "left"
+    for network in map(catalog.network, catalog.names("networks")):
+        dims = [
+            f"{d.name} {d.kind} of {d.size or 'any number'} at {show(d.bandwidth, 'B/s')}, {show(d.latency, 's')}"
+            for d in network.dims
+        ]
+        table.add_row(network.name, network.chip, "; ".join(dims))
+    return table
+
+
+def models() -> Table:
+    """Shapes and parameter counts."""
+    table = plain("model", "parameters", "active", "layers", "hidden", "heads", "kv", "ffn", "experts", "vocab", "seq")
+    for model in map(catalog.model, catalog.names("models")):
+        total, active = parameters(model), parameters(model, True)
+        experts = f"{model.moe.top_k} of {model.moe.experts}" if model.moe else ""
+        shape = (model.layers, model.hidden, model.heads, model.K, model.ffn)
+        counts = count(total, 4), count(active, 4) if active != total else ""
+        table.add_row(model.name, *counts, *map(str, shape), experts, str(model.vocab), str(model.seq))
+    return table
+
+
+def details(thing: Chip | Network | Model) -> RenderableType:
+    """One thing: every field with unit and origin."""
+    kind = type(thing).__name__.lower()
+    rows = list(_rows(thing, ""))
+    table = plain("field", "value", "source")
+    table.columns[1].justify = "left"
+    for path, text in rows:
+        table.add_row(path, text, _origin(thing.sources, path))
+    whole = thing.sources.get("*")
+    head = Text(f"{kind} {thing.name}", "bold")
+    lines = [Text(f"  {_words(whole)}", "dim")] if whole else []
+    if isinstance(thing, Model):
+        lines.append(
+            Text(f"  {count(parameters(thing), 4)} parameters, {count(parameters(thing, True), 4)} active for a token")
+        )
+    return Group(head, *lines, Text(), table)
+
+
+def _rows(thing: Any, path: str) -> Iterator[tuple[str, str]]:
+    """(path, text) of all fields that are set."""
+    hints = get_type_hints(type(thing), include_extras=True)
+    for field in fields(thing):
+        value, here = getattr(thing, field.name), path + field.name
+        if field.name in ("sources", "name") or value is None or value == "" or value == ():
+            continue
+        if is_dataclass(value):
+            yield from _rows(value, here + ".")
+        elif isinstance(value, tuple) and is_dataclass(value[0]):
+            for i, part in enumerate(value):
+                yield from _rows(part, f"{here}[{i}].")
+        else:
+            yield from _leaf(here, value, _unit(hints[field.name]))
+
+
+def _leaf(path: str, value: Any, unit: str | None) -> Iterator[tuple[str, str]]:
+    if hasattr(value, "items"):
+        for key, number in value.items():
+            yield f"{path}.{key}", show(number, unit or "")
+    elif isinstance(value, tuple):
+        yield path, ", ".join(map(str, value))
+    elif isinstance(value, float) and unit:
+        yield path, show(value, unit, 4) if value else "unknown" if path in ("power_w", "usd_per_hour") else f"0 {unit}"
+    else:
+        yield path, str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _unit(hint: Any) -> str | None:
+    """The unit in Annotated[float, Unit(...)], also inside a mapping or an optional."""
+    if get_origin(hint) is Annotated:
+        return next((a.unit for a in get_args(hint)[1:] if isinstance(a, Unit)), None)
+    return next((unit for arg in get_args(hint) if (unit := _unit(arg))), None)
+
+
+def _origin(sources: Any, path: str) -> str:
+    """The source of this field, or of the field it belongs to."""
+    pieces = path.replace("[", ".[").split(".")
+    for n in range(len(pieces), 0, -1):
+        if origin := sources.get(".".join(pieces[:n]).replace(".[", "[")):
+            return _words(origin)
+    return ""
+
+
+def _words(origin: Any) -> str:
+    return ", ".join(str(origin[key]) for key in ("source", "date", "note") if origin.get(key))

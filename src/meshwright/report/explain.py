@@ -1,0 +1,151 @@
+"""One term of a prediction in full: its formula with the numbers put in, its source, and its parts.
+
+A term is named by its path ("step_time/compute/layers/ffn/up forward"), or by those words of it that matter
+("compute/ffn/up").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ..count.model import model_flops
+from ..errors import BadInput
+from ..prediction import Prediction, Term
+from ..units import show
+from .predict import plain
+from .text import percent
+
+MOST = 40
+"""Parts shown at once."""
+
+
+def find(p: Prediction, wanted: str) -> tuple[tuple[str, Term], ...]:
+    """(path, term) of the terms that `wanted` names: those with that path, else all with its words in this order.
+
+    Raises BadInput with the nearest names.
+    """
+    terms = list(_paths(p))  # a path may occur twice: layers of two kinds
+    for exact in (wanted, f"step_time/{wanted}"):
+        if found := tuple((path, term) for path, term in terms if path == exact):
+            return found
+    words = [w for w in wanted.lower().split("/") if w]
+    hits = [(path, term) for path, term in terms if words and _has(path, words)]
+    if not hits:
+        known = sorted({piece for path, _ in terms for piece in (*path.split("/"), path)})
+        near = get_close_matches(words[-1] if words else "", known, n=4, cutoff=0.4) or ["step_time", "memory", "mfu"]
+        raise BadInput(f"term {wanted[:60]!r} is not in this prediction; did you mean {' or '.join(near)}?")
+    return tuple((path, term) for path, term in hits if not any(path.startswith(above + "/") for above, _ in hits))
+
+
+def _paths(p: Prediction) -> Iterator[tuple[str, Term]]:
+    """All terms by path: the step, the memory of a chip, and the rates."""
+    for root in (p.term, p.memory_term, *rates(p)):
+        yield from _below(root, root.name)
+
+
+def _below(term: Term, path: str) -> Iterator[tuple[str, Term]]:
+    yield path, term
+    for part in term.parts:
+        yield from _below(part, f"{path}/{part.name}")
+
+
+def _has(path: str, words: list[str]) -> bool:
+    """The words begin pieces of the path, in this order."""
+    pieces = iter(path.lower().replace(" ", "/").split("/"))
+    return all(any(piece.startswith(word) for piece in pieces) for word in words)
+
+
+def rates(p: Prediction) -> tuple[Term, ...]:
+    """Throughput and utilisation as terms without parts."""
+    flops, peak = model_flops(p.job.model, p.job.T), p.job.cluster.chip.peak(p.job.precision.compute)
+    per_chip, definition = p.tokens_per_s_per_chip, "Chowdhery et al. 2022, PaLM, appendix B"
+    return (
+        Term("tokens_per_s", p.tokens_per_s, "token/s", f"{p.job.batch_tokens:,.0f} tokens / {p.step_time_s:.6g} s"),
+        Term(
+            "mfu",
+            p.mfu,
+            "",
+            f"{flops:.6g} model FLOPs a token x {per_chip:.6g} tokens/s/chip / {peak:.6g} FLOP/s",
+            definition,
+        ),
+        Term(
+            "hfu",
+            p.hfu,
+            "",
+            f"mfu {p.mfu:.6g} x (1 + recomputed FLOPs / model FLOPs) = x {p.hfu / p.mfu:.6g}",
+            definition,
+        ),
+    )
+
+
+def report(p: Prediction, wanted: str) -> RenderableType:
+    """What `--explain` prints."""
+    hits = find(p, wanted)
+    shown: list[RenderableType] = []
+    if len(hits) == 1:
+        path, term = hits[0]
+        shown += [Text(f"{path} = {value(term)}", "bold"), *_lines(term)]
+        parts = [(part.name, part) for part in term.parts]
+    else:
+        total = sum(term.value for _, term in hits)
+        shown += [
+            Text(
+                f"{wanted}: {len(hits)} terms, {show(total, hits[0][1].unit)} together"
+                if _same_unit(hits)
+                else f"{wanted}: {len(hits)} terms",
+                "bold",
+            )
+        ]
+        parts = list(hits)
+    if parts:
+        shown += [Text(), _table(parts)]
+    return Group(*shown)
+
+
+def _lines(term: Term) -> Iterator[Text]:
+    if term.formula:
+        yield Text(f"  = {term.formula}")
+    if term.source:
+        yield Text(f"  source: {term.source}", "dim")
+
+
+def _table(parts: list[tuple[str, Term]]) -> RenderableType:
+    """The parts, largest first."""
+    table = plain("part", "value", "share", "why", "source")
+    ranked = sorted(parts, key=lambda part: -part[1].value)
+    total = sum(term.value for _, term in parts) if _same_unit(parts) else 0.0
+    for name, term in ranked[:MOST]:
+        table.add_row(name, value(term), percent(term.value / total) if total else "", term.formula, term.source)
+    if rest := ranked[MOST:]:
+        table.add_row(f"{len(rest)} smaller ones", show(sum(t.value for _, t in rest), rest[0][1].unit), "", "", "")
+    return table
+
+
+def _same_unit(parts: Any) -> bool:
+    return len({term.unit for _, term in parts}) == 1
+
+
+def value(term: Term) -> str:
+    """The value in its unit; memory in GiB."""
+    return show(term.value, "GiB") if term.unit == "B" else show(term.value, term.unit, 4)
+
+
+def to_dict(p: Prediction, wanted: str) -> list[dict[str, Any]]:
+    """The terms for --json, with their parts."""
+    return [{"path": path, **_plain(term)} for path, term in find(p, wanted)]
+
+
+def _plain(term: Term) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "name": term.name,
+        "value": term.value,
+        "unit": term.unit,
+        "formula": term.formula,
+        "source": term.source,
+    }
+    return {**data, "parts": [_plain(part) for part in term.parts]}

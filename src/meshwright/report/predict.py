@@ -1,0 +1,99 @@
+"""A prediction as tables: the answer, the step by cause, the memory by kind, the notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..prediction import Prediction
+from ..units import show
+from .text import CAUSES, KINDS, MFU, bar, headline, layout_words, percent, placement_words
+
+WIDTH = 30
+"""Characters of a full bar."""
+
+
+def report(p: Prediction, ascii_only: bool = False) -> RenderableType:
+    """Everything `predict` prints."""
+    return Group(*answer(p), Text(), time_table(p, ascii_only), Text(), memory_table(p, ascii_only), *notes(p))
+
+
+def answer(p: Prediction) -> Iterator[Text]:
+    """Title, headline and layout."""
+    first, *rest = headline(p)
+    cluster = p.job.cluster
+    machine = f"{cluster.chips:,} x {cluster.chip.name}, {cluster.network.name}"
+    yield Text(f"{p.job.model.name} on {machine}, assumptions {p.job.assumptions.name}", "bold")
+    yield Text("  " + layout_words(p.layout, p.microbatches))
+    if where := placement_words(p):
+        yield Text("  " + where, "dim")
+    yield Text("  " + first, "bold green" if p.fits else "bold red")
+    for line in rest:
+        yield Text("  " + line, "bold red" if line.startswith("memory") and not p.fits else "")
+    yield Text("  " + MFU, "dim")
+
+
+def time_table(p: Prediction, ascii_only: bool = False) -> Table:
+    """Seconds by cause; causes that take no time are left out."""
+    table = plain("time of a step", "seconds", "share", "", "what it is")
+    longest = max(p.time_s.values())
+    for cause, seconds in p.time_s.items():
+        if seconds:
+            table.add_row(
+                cause,
+                show(seconds, "s"),
+                percent(seconds / p.step_time_s),
+                bar(seconds / longest, WIDTH, ascii_only),
+                CAUSES[cause],
+            )
+    table.add_section()
+    table.add_row("step_time", show(p.step_time_s, "s"), "100 %", "", "sum", style="bold")
+    return table
+
+
+def memory_table(p: Prediction, ascii_only: bool = False) -> Table:
+    """Bytes by kind on the fullest chip, against what can be allocated."""
+    table = plain("memory of the fullest chip", "size", "of capacity", "", "")
+    use = p.memory_bytes
+    capacity = use["capacity"]
+    for kind in KINDS:
+        if use[kind]:
+            table.add_row(
+                kind,
+                show(use[kind], "GiB"),
+                percent(use[kind] / capacity),
+                bar(use[kind] / capacity, WIDTH, ascii_only),
+                "",
+            )
+    table.add_section()
+    total = use["total"]
+    table.add_row(
+        "total",
+        show(total, "GiB"),
+        percent(total / capacity),
+        bar(total / capacity, WIDTH, ascii_only),
+        f"of {show(capacity, 'GiB')}",
+        style="bold",
+    )
+    return table
+
+
+def notes(p: Prediction) -> Iterator[Text]:
+    """What the reader should know, a line each."""
+    if p.notes:
+        yield Text()
+    for note in p.notes:
+        yield Text(f"note: {note}", "yellow")
+
+
+def plain(first: str, *columns: str) -> Table:
+    """An empty table in the house style: text left, numbers right."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column(first, no_wrap=True)
+    for i, column in enumerate(columns):
+        text = column in ("", "what it is", "source", "why", "what", "note")
+        table.add_column(column, justify="left" if text else "right", no_wrap=not text or i == 2, overflow="fold")
+    return table

@@ -1,0 +1,115 @@
+"""Words and bars that several reports share."""
+
+from __future__ import annotations
+
+from ..memory import Use
+from ..prediction import Prediction
+from ..spec.layout import Layout
+from ..units import show
+
+CAUSES = {
+    "compute": "arithmetic",
+    "memory": "memory traffic that outlasts the arithmetic",
+    "tp_comm": "tensor-parallel communication, exposed",
+    "cp_comm": "context-parallel communication, exposed",
+    "ep_comm": "expert all-to-all, exposed",
+    "pp_comm": "sends between stages, exposed",
+    "dp_comm": "gradients and weights between replicas, exposed",
+    "bubble": "pipeline fills and drains",
+    "optimizer": "optimizer step",
+    "other": "not explained",
+}
+"""cause of time -> what it is."""
+KINDS = Use._fields
+"""Kinds of memory, in the order they are shown."""
+MFU = "MFU = model FLOP/s (attention uncut by the mask, nothing recomputed) / dense peak"
+BLOCKS = " ▏▎▍▌▋▊▉█"
+
+
+def bar(share: float, width: int, ascii_only: bool = False) -> str:
+    """A horizontal bar of `share` (0..1) of `width` characters, in eighths of one."""
+    share = min(max(share, 0.0), 1.0)
+    if ascii_only:
+        return "#" * round(share * width)
+    eighths = round(share * width * 8)
+    return "█" * (eighths // 8) + (BLOCKS[eighths % 8] if eighths % 8 else "")
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """0.412 -> "41.2 %"."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def count(number: float, digits: int = 3) -> str:
+    """A plain number with a prefix: 983 k, 70.6 B (billion), 15 T (trillion)."""
+    size, prefix = next(
+        (s, c) for s, c in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k"), (0.0, "")) if number >= s
+    )
+    return show(number / (size or 1.0), "", digits) + prefix
+
+
+def layout_words(layout: Layout, microbatches: int | None = None) -> str:
+    """The layout in one line, without the choices that change nothing."""
+    axes = [
+        ("tp", layout.tp),
+        ("cp", layout.cp),
+        ("pp", layout.pp),
+        ("dp", layout.dp),
+        ("ep", layout.ep),
+        ("etp", layout.etp),
+    ]
+    words = [f"{name} {int(n)}" for name, n in axes if n != 1 or name in ("tp", "pp", "dp")]
+    chunks = f" x{int(layout.interleave)}" if layout.interleave != 1 else ""
+    words += [layout.schedule + chunks] if layout.pp != 1 else []
+    words.append(f"microbatch {int(layout.microbatch)}" + (f" ({microbatches} a step)" if microbatches else ""))
+    words.append(f"ZeRO-{layout.zero}")
+    words.append("no recomputation" if layout.recompute == "none" else f"{layout.recompute} recomputation")
+    if layout.scheme != "megatron":
+        words.append(f"{layout.scheme}, {int(layout.panels)} panels")
+    elif layout.tp != 1 and not layout.sequence_parallel:
+        words.append("no sequence parallelism")
+    return " · ".join(words)
+
+
+def placement_words(p: Prediction) -> str:
+    """How many ranks of each axis lie in each network dimension; empty if there is only one dimension."""
+    dims = p.job.cluster.network.dims
+    if len(dims) < 2:
+        return ""
+    words = []
+    for axis, shares in p.layout.placement.items():
+        here = [f"{int(n)} {dim.name}" for n, dim in zip(shares, dims, strict=True) if n != 1]
+        if here:
+            words.append(f"{axis} over {' x '.join(here)}")
+    return " · ".join(words)
+
+
+def headline(p: Prediction) -> list[str]:
+    """The answer in a few lines: the step, its rates, memory, and the whole run if its length is known."""
+    peak = p.job.cluster.chip.peak(p.job.precision.compute)
+    interval = p.to_dict()["interval_s"]
+    step = show(p.step_time_s, "s") + (f" ({show(interval[0], 's')} to {show(interval[1], 's')})" if interval else "")
+    use = p.memory_bytes
+    room = "fits" if p.fits else f"does NOT fit, {show(use['total'] - use['capacity'], 'GiB')} short"
+    lines = [
+        f"step time {step} for {p.job.batch_tokens:,.0f} tokens ({p.job.batch:,} sequences of {p.job.T:,})",
+        f"{count(p.tokens_per_s)} tokens/s, {p.tokens_per_s_per_chip:,.0f} tokens/s/chip, "
+        f"{show(p.model_flops_per_s_per_chip, 'FLOP/s')}/chip",
+        f"MFU {percent(p.mfu)}, HFU {percent(p.hfu)} of {show(peak, 'FLOP/s')} {p.job.precision.compute}",
+        f"memory {show(use['total'], 'GiB')} of {show(use['capacity'], 'GiB')} on the fullest chip: {room}",
+    ]
+    if run := whole_run(p):
+        lines.append(run)
+    return lines
+
+
+def whole_run(p: Prediction) -> str:
+    """Days, chip-hours, cost and energy; empty if the job names no tokens."""
+    if p.train_time_s is None or p.chip_hours is None:
+        return ""
+    parts = [f"{count(p.job.tokens)} tokens in {show(p.train_time_s, 's')}", f"{p.chip_hours:,.0f} chip-hours"]
+    if p.cost_usd is not None:
+        parts.append(f"{show(p.cost_usd, 'USD')} at {p.job.cluster.chip.usd_per_hour:g} USD/h")
+    if p.energy_j is not None:
+        parts.append(f"{show(p.energy_j / 3600, 'Wh')} at the power limit")
+    return ", ".join(parts) + " (without failures)"
