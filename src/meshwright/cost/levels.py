@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..num import Num, maximum, product, where
 
@@ -18,12 +18,22 @@ if TYPE_CHECKING:
     from .network import Fabric, Group
 
 
-def phase(fabric: Fabric, V: Num, group: Group) -> tuple[Num, ...]:
-    """Seconds in each dimension of a reduce-scatter or an all-gather of V bytes: (g_i - 1)/g_i V/(S_i W_i)."""
+class Rated(Protocol):
+    """Anything with a rate for each dimension, nearest first."""
+
+    @property
+    def rates(self) -> Sequence[Num]: ...
+
+
+def phase(fabric: Rated, V: Num, group: Group, whole: bool = False) -> tuple[Num, ...]:
+    """Seconds in each dimension of a reduce-scatter or an all-gather of V bytes: (g_i - 1)/g_i V/(S_i W_i).
+
+    whole: without the factor (g_i - 1)/g_i, the shorthand for large groups.
+    """
     seconds: list[Num] = []
     inside: Num = 1.0
     for g, rate in zip(group, fabric.rates, strict=True):
-        seconds.append(V * (g - 1) / (g * inside * rate))
+        seconds.append(where(g > 1, V / (inside * rate), 0.0) if whole else V * (g - 1) / (g * inside * rate))
         inside = inside * g
     return tuple(seconds)
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from ..num import Num, ceil, log2, maximum, minimum, product, where
 from ..spec.assumptions import NetworkTime
-from ..spec.network import Network
-from . import levels
+from ..spec.network import Dim, Network
+from . import levels, torus
 
 Group = Sequence[Num]
 
@@ -29,17 +29,20 @@ class Fabric:
     latencies: tuple[float, ...]
     reduces: tuple[bool, ...]
     how: NetworkTime
-    chains: bool = True
-    """Trees chain the ranks of the nearest dimension; False leaves that latency out, for bounds that must not grow with nearness."""
+    dims: tuple[Dim, ...] = ()
+    """The dimensions themselves: which of them are axes of a torus, and how long."""
 
     @classmethod
     def of(cls, network: Network, how: NetworkTime) -> Fabric:
         dims = network.dims
-        return cls(tuple(d.rate for d in dims), tuple(d.latency for d in dims), tuple(d.reduces for d in dims), how)
+        rates = tuple(d.reached(how.efficiency) for d in dims)
+        return cls(rates, tuple(d.latency for d in dims), tuple(d.reduces for d in dims), how, dims=dims)
 
     @property
     def nearer_is_faster(self) -> bool:
         """No dimension beats one before it in rate or latency: a larger share of the near dimensions never costs time."""
+        if self.how.collective == "book":  # two axes of a torus carry twice as much as one
+            return False
         return all(a >= b for a, b in zip(self.rates, self.rates[1:], strict=False)) and all(
             a <= b for a, b in zip(self.latencies, self.latencies[1:], strict=False)
         )
@@ -48,6 +51,8 @@ class Fabric:
         """Seconds of one collective; 0 if V = 0 or the group has one rank."""
         if self.how.collective == "free":
             return 0.0 * V
+        if self.how.collective == "book":
+            return torus.time(self, kind, V, group)
         return COLLECTIVES[kind](self, V, group)
 
 
@@ -97,7 +102,7 @@ def tree_all_reduce(fabric: Fabric, V: Num, group: Group) -> Num:
 
     2 [ (g_0 - 1) a_0 + sum_i log2(g_i) a_i ] + 2 V in the slowest dimension. Source: NCCL, tuning of the tree algorithm.
     """
-    steps = fabric.latencies[0] * (group[0] - 1) if fabric.chains else 0.0 * group[0]
+    steps = fabric.latencies[0] * (group[0] - 1) if fabric.how.tree_chains else 0.0 * group[0]
     for g, latency in zip(group[1:], fabric.latencies[1:], strict=True):
         steps = steps + latency * ceil(log2(g))
     seconds = 2 * steps + 2 * bandwidth_time(fabric, V, group)

@@ -63,10 +63,14 @@ class NetworkTime:
     """ring: one ring through all ranks (NCCL); best: the faster of ring and tree, with in-network reduction where a switch has it;
     levels: inside each unit before the next level, all levels at work at once (Epoch);
     book: torus axes side by side, levels pipelined behind one another, latency hidden under the bytes (the scaling book)."""
+    efficiency: float | None = None
+    """Share of a link's bandwidth that large messages reach; None = the one of each network dimension."""
     ring_factor: str = "exact"
     """With `book`: n ranks move (n-1)/n of the vector ("exact"), or all of it ("one", the book's shorthand for large n)."""
     all_reduce_factor: str = "always"
     """An all-reduce moves twice the bytes "always", or only "across domains" (a defect of the LBL code)."""
+    tree_chains: bool = True
+    """Trees chain the ranks of the nearest dimension; without that latency a nearer group is never slower (for the bounds of the search)."""
     hop: str = "slowest"
     """A pipeline hop costs the "slowest" link between stages or the "mean" over the links."""
     slow_hops: str = "charged"
@@ -164,7 +168,7 @@ BOOK_SUM = Assumptions(
     "How To Scale Your Model, part 5, editions of February 2025: collectives of different mesh axes do not overlap.",
     count=Counting("2k", "full", False, False, False, gathered_inputs="kept"),
     chip=ChipTime("peak", matrix_efficiency=1.0, launch_s=0.0),
-    network=NetworkTime("book", ring_factor="one"),
+    network=NetworkTime("book", efficiency=1.0, ring_factor="one"),
     memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
 )
 

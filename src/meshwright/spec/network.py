@@ -42,7 +42,11 @@ class Dim:
     @property
     def rate(self) -> float:
         """Bytes per second one chip reaches with large messages while its neighbours send too."""
-        return self.bandwidth * self.efficiency / self.shared_by
+        return self.reached(None)
+
+    def reached(self, efficiency: float | None) -> float:
+        """The same with another share of the bandwidth than the dimension's own; None = its own."""
+        return self.bandwidth * (efficiency or self.efficiency) / self.shared_by
 
 
 @dataclass(frozen=True)

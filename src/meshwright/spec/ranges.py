@@ -44,6 +44,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "ChipTime.vector_efficiency": SHARE,
     "ChipTime.memory_efficiency": SHARE,
     "ChipTime.launch_s": NONE_OR_MORE,
+    "NetworkTime.efficiency": SHARE,
     "Overlap.tp": ANY_SHARE,
     "Overlap.ep": ANY_SHARE,
     "MemoryCount.framework_bytes": NONE_OR_MORE,

@@ -9,6 +9,7 @@ nearest dataclass that has them. Every mistake is one BadInput sentence that sta
 from __future__ import annotations
 
 import dataclasses
+import numbers
 import re
 import types
 import typing
@@ -261,8 +262,9 @@ def to_dict(instance: Any, defaults: bool = False) -> dict[str, Any]:
     for f in fields:
         value = getattr(instance, f.name)
         default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-        if value is not None and (defaults or value != default):
-            data[f.name] = _plain(value, f.name)
+        plain = None if value is None else _plain(value, f.name)
+        if plain is not None and (defaults or value != default):
+            data[f.name] = plain
     return data
 
 
@@ -273,6 +275,8 @@ def _plain(value: Any, where: str) -> Any:
         return {k: _plain(v, where) for k, v in value.items()}
     if isinstance(value, tuple):
         return [_plain(v, where) for v in value]
-    if isinstance(value, (str, bool, int, float)):
+    if isinstance(value, (str, bool)):
         return value
+    if isinstance(value, (numbers.Integral, float)):  # NumPy's too: one row of a table of layouts
+        return float(value) if isinstance(value, float) else int(value)
     raise BadInput(f"{where} holds a {type(value).__name__}, which cannot be written as one value")

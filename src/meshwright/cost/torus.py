@@ -1,0 +1,155 @@
+"""Collectives on the axes of a torus and the levels above it, as the scaling book times them.
+
+A group spans n chips of an axis: the whole ring, a line, or every s-th chip. Letters: W [B/s], what one chip sends along a ring
+axis, both directions together (a line, or a part of an axis, has W/2); V [B], the full vector: what each chip ends with.
+
+    all-gather, reduce-scatter   V/(W_1 + W_2 + ...)     axes of a torus are used side by side; n does not matter (exactly: (n-1)/n)
+    all-reduce                   twice that; once where switches add up
+    all-to-all                   S n_i/(4 W_i) for the longest axis i, S = V/n being what one chip starts with
+    latency                      hops x 1 us, hidden under the bytes: the larger of the two counts
+
+Levels above (other pods, other nodes) see V/S_i and work behind one another: the slowest counts (`levels`).
+Source: How To Scale Your Model, parts 3, 5 and 12; strided parts and all-to-all on several axes follow from the load of the links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..num import Num, ceil, floor, maximum, product, where
+from ..spec.network import Dim
+from . import levels
+
+if TYPE_CHECKING:
+    from .network import Fabric, Group
+
+TORUS = ("ring", "line")
+
+
+class Part(NamedTuple):
+    """What one axis, or one switched level, gives a group."""
+
+    n: Num
+    """Members of the group on it."""
+    rate: Num
+    """Bytes per second one chip can send to them."""
+    latency: Num = 0.0
+    """Seconds a message needs to reach all of them, were it empty."""
+    row: bool = False
+    """They stand in a row (ring or line) and pass messages on; else a switch joins any to any."""
+
+
+Level = tuple[Part, ...]
+"""Parts used side by side: the axes of a torus, or one switch."""
+Span = tuple[Level, ...]
+"""All a group stretches over, nearest first."""
+
+
+class Lanes(NamedTuple):
+    """Levels as `levels.phase` takes them: bytes per second of each."""
+
+    rates: tuple[Num, ...]
+
+
+def axis(dim: Dim, n: Num, stride: Num = 1, efficiency: float | None = None) -> Part:
+    """n members of a network dimension, every `stride`-th one.
+
+    A ring that the group closes (n x stride chips are the axis) gives W, half of it where it does not close; s interleaved
+    groups share the links, so each has 1/s of that. Hops: half way round a ring, all along a line; one through a switch.
+    """
+    rate = dim.reached(efficiency)
+    if dim.kind not in TORUS:
+        return Part(n, rate, where(n > 1, dim.latency, 0.0))
+    closed = (n * stride == dim.size) if dim.kind == "ring" else (n < 0)
+    open_rate = rate / 2 if dim.kind == "ring" else rate
+    hops = where(closed, ceil(n / 2), n - 1) * stride
+    return Part(n, where(closed, rate, open_rate) / stride, where(n > 1, hops, 0.0) * dim.latency, row=True)
+
+
+def members(span: Span) -> tuple[Num, ...]:
+    """Ranks of the group in each level."""
+    return tuple(product(p.n for p in level) for level in span)
+
+
+def lanes(span: Span) -> Lanes:
+    """Bytes per second of each level: its parts that the group spans, added up."""
+    return Lanes(tuple(maximum(sum(where(p.n > 1, p.rate, 0.0) for p in level), 1e-30) for level in span))
+
+
+def latency(span: Span) -> Num:
+    """Seconds of the hops of one phase: all axes of all levels one after the other."""
+    total: Num = 0.0
+    for level in span:
+        for part in level:
+            total = total + part.latency
+    return total
+
+
+def loads(V: Num, span: Span, whole: bool = False) -> tuple[Num, ...]:
+    """Seconds each level is busy with an all-gather or reduce-scatter. whole: without the factor (n-1)/n."""
+    return levels.phase(lanes(span), V, members(span), whole)
+
+
+def gather(V: Num, span: Span, whole: bool = False) -> Num:
+    """All-gather or reduce-scatter: the busiest level, or the hops if they last longer."""
+    return where(V > 0, maximum(levels.slowest(loads(V, span, whole)), latency(span)), 0.0)
+
+
+def all_reduce(V: Num, span: Span, whole: bool = False, in_network: bool = False) -> Num:
+    """Reduce-scatter and all-gather; with switches that add up, one pass of all V bytes."""
+    if in_network:
+        return gather(V, span, whole=True)
+    return 2 * gather(V, span, whole)
+
+
+def carried(part: Part) -> Num:
+    """What a chip sends along an axis in a uniform exchange, in units of what it starts with: n/4, exactly floor(n^2/4)/n.
+
+    On a line floor(n^2/4) of the n^2 pairs cross the middle; a ring carries half as much each way, on twice the rate. Through a
+    switch: (n-1)/n.
+    """
+    return floor(part.n * part.n / 4) / part.n if part.row else (part.n - 1) / part.n
+
+
+def all_to_all(S: Num, span: Span) -> Num:
+    """Every rank sends S/n of its S bytes to each other one: the busiest axis of the busiest level, or the hops.
+
+    A share of S_{i+1}/n stays below level i + 1 and is spread evenly over the members of level i.
+    """
+    sizes = members(span)
+    n, inside = product(sizes), 1.0
+    worst: Num = 0.0
+    for level, size in zip(span, sizes, strict=True):
+        inside = inside * size
+        for part in level:
+            worst = maximum(worst, S * inside / n * carried(part) / part.rate)
+    return where(S > 0, maximum(worst, latency(span)), 0.0)
+
+
+def send(V: Num, parts: Sequence[Part], hops: Num = 1.0) -> Num:
+    """A message of V bytes to one chip, over the links of several axes at once; `hops` links one after the other."""
+    return where(V > 0, maximum(V / sum(p.rate for p in parts), parts[0].latency * hops), 0.0)
+
+
+def span(fabric: Fabric, group: Group) -> Span:
+    """The group on a network: neighbouring axes of a torus make one level, every other dimension its own."""
+    found: list[list[Part]] = []
+    before = ""
+    for dim, n in zip(fabric.dims, group, strict=True):
+        if dim.kind in TORUS and before in TORUS:
+            found[-1].append(axis(dim, n, efficiency=fabric.how.efficiency))
+        else:
+            found.append([axis(dim, n, efficiency=fabric.how.efficiency)])
+        before = dim.kind
+    return tuple(map(tuple, found))
+
+
+def time(fabric: Fabric, kind: str, V: Num, group: Group) -> Num:
+    """Seconds of one collective; the group fills each axis from its beginning, so a part of a ring is a line."""
+    where_to, whole = span(fabric, group), fabric.how.ring_factor == "one"
+    if kind == "all_to_all":
+        return all_to_all(V, where_to)
+    if kind == "all_reduce":
+        return all_reduce(V, where_to, whole)
+    return gather(V, where_to, whole)
