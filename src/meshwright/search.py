@@ -11,19 +11,22 @@ optimistic arguments (nearest groups, each term at its best option), so they hol
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from . import memory
 from .cost.network import Fabric
-from .grid import Grid, Pieces, bound, exact, pieces
+from .grid import Grid, Pieces, bodies, bound, exact, layouts, pieces
 from .num import ceil_div
 from .placement import Shares, placements
 from .space import DEGREES, Column, Options, Space, Table, cross, fill, keep, length, options, pipelines, shards, take
 from .spec.job import Job
 from .spec.layout import AXES, Layout
+from .schedule import get as schedule_named
+from .step import shares as shares_of
+from .step import stages
 
 BLOCK = 4096
 """Rows whose terms are computed at once."""
@@ -120,8 +123,12 @@ def _each_dp(table: Table, low: Column, high: Column) -> Table:
 
 def _valid(job: Job, table: Table, space: Space) -> Table:
     """Relaxed rows whose experts have whole groups and whose dp is allowed."""
+    return keep(table, _valid_mask(job, table, space))
+
+
+def _valid_mask(job: Job, table: Table, space: Space) -> Any:
     fine = (table["tp"] * table["cp"] * table["dp"]) % (table["ep"] * table["etp"]) == 0
-    return keep(table, fine if space.dp is None else fine & np.isin(table["dp"], space.dp))
+    return fine if space.dp is None else fine & np.isin(table["dp"], space.dp)
 
 
 def _evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, count: bool = False) -> None:
@@ -170,16 +177,18 @@ def search(job: Job, space: Space, k: int = 10, relaxed: bool = False, progress:
 
 
 def _rounds(job: Job, space: Space, best: Best, relaxed: bool, progress: Progress | None) -> Iterator[Table]:
-    """Rows worth placing, best bound first, in growing rounds."""
-    table = cross(shards(job, space, relaxed), pp=pipelines(job, space, relaxed))
+    """Rows worth placing, best bound first."""
+    table = shards(job, space, relaxed)
     if relaxed:
-        yield from _relaxed_rounds(job, space, best, table, progress)
+        yield from _relaxed(job, space, best, table, progress)
         return
-    table = fill(job, table, space)
+    table = fill(job, cross(table, pp=pipelines(job, space, relaxed)), space)
     best.searched = length(table) * best.choice.count
-    if not length(table):
-        return
-    seconds = lower(job, space, best, table, table)
+    yield from _best_first(best, table, lower(job, space, best, table, table), progress)
+
+
+def _best_first(best: Best, table: Table, seconds: Column, progress: Progress | None) -> Iterator[Table]:
+    """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
     order = np.argsort(seconds, kind="stable")
     begin, size = 0, 16
     while begin < len(order):
@@ -191,22 +200,121 @@ def _rounds(job: Job, space: Space, best: Best, relaxed: bool, progress: Progres
         yield take(table, chosen)
         begin, size = begin + size, size * 2
         if progress:
-            progress("layouts", begin / len(order))
+            progress("layouts", min(begin / len(order), 1.0))
+
+
+def optimist(job: Job) -> Job:
+    """The job on a network where a nearer group is never slower."""
+    network = replace(job.assumptions.network, tree_chains=False)
+    return replace(job, assumptions=replace(job.assumptions, network=network))
 
 
 def lower(job: Job, space: Space, best: Best, near: Table, far: Table) -> Column:
-    """Bound of every row in seconds: nearest groups, best options that can fit."""
-    capacity, found = memory.capacity(job), np.empty(length(near))
-    for start in range(0, length(near), 4 * BLOCK):
-        at = np.arange(start, min(start + 4 * BLOCK, length(near)))
+    """Bound of every row in seconds: nearest groups, best options among those that can fit.
+
+    near, far: the same rows with the smallest and the largest dp they stand for; collectives are bound by the one, sharding by the other.
+    """
+    capacity, found, job = memory.capacity(job), np.empty(length(near)), optimist(job)
+    for start in range(0, length(near), BLOCK):
+        at = np.arange(start, min(start + BLOCK, length(near)))
         a = take(near, at)
         p = pieces(job, a, a if far is near else take(far, at), None, best.choice, space.scheme)
         found[at] = bound(p, capacity)[0]
     return found
 
 
-def _relaxed_rounds(job: Job, space: Space, best: Best, table: Table, progress: Progress | None) -> Iterator[Table]:
-    raise NotImplementedError
+def microbatch_seconds(job: Job, space: Space, best: Best, table: Table) -> Column:
+    """Bound of one microbatch on the slowest device: nearest groups, nothing recomputed. table: with pp, any dp."""
+    job, found = optimist(job), np.full(length(table), np.inf)
+    folds = {schedule_named(name).folded: (schedule_named(name), float(schedule_named(name).chunks(1))) for name, _ in best.choice.schedules}
+    for start in range(0, length(table), 4 * BLOCK):
+        at = np.arange(start, min(start + 4 * BLOCK, length(table)))
+        part = take(table, at)
+        for sp in best.choice.sequence_parallel:
+            layout = layouts(part, None, job.cluster.sizes, space.scheme, sp)
+            costs = bodies(job, layout)
+            for schedule, v in folds.values():
+                s = stages(layout, costs, "none", shares_of(job, layout, schedule, v))
+                found[at] = np.minimum(found[at], s.forward + s.backward)
+    return found
 
 
-__all__ = ["Best", "brute", "search", "ceil_div"]
+def _relaxed(job: Job, space: Space, best: Best, table: Table, progress: Progress | None) -> Iterator[Table]:
+    """Any dp and pp: shards, then pipelines, then intervals of dp with one number of microbatches, halved down to single values."""
+    N, B = job.cluster.chips, float(job.batch)
+    degrees = pipelines(job, space, True)
+    best.searched = covered(job, table, degrees) * best.choice.count
+    alone = table | {"pp": np.ones_like(table["tp"]), "dp": np.ones_like(table["tp"])}
+    # all chips busy, nothing padded, no bubble: B/b microbatches through the whole model on tp cp of N chips each
+    work = microbatch_seconds(job, space, best, alone) * B / table["microbatch"] * table["tp"] * table["cp"] / N
+    yield from _first_guess(job, space, best, table, degrees, work)
+    table = cross(keep(table, work <= best.limit), pp=degrees)
+    table = keep(table, table["tp"] * table["cp"] * table["pp"] <= N)
+    table["dp"] = largest_dp(job, table, space)
+    table = keep(table, table["dp"] >= 1)
+    if progress:
+        progress("pipelines", 0.1)
+    each = microbatch_seconds(job, space, best, table)
+    fine = ceil_div(B, table["dp"] * table["microbatch"]) * each <= best.limit
+    low, high = _intervals(job, keep(table, fine), each[fine], best.limit)
+    yield from _halve(job, space, best, low, high, progress)
+
+
+def _first_guess(job: Job, space: Space, best: Best, table: Table, degrees: Column, work: Column) -> Iterator[Table]:
+    """Plain layouts with promise: microbatch and pp powers of two or divisors of the layers, the most replicas. They set the first limit."""
+    plain = np.log2(table["microbatch"]) % 1 == 0
+    promising = np.flatnonzero(plain)[np.argsort(work[plain], kind="stable")[:512]]
+    rows = cross(take(table, promising), pp=degrees[(np.log2(degrees) % 1 == 0) | (job.model.layers % degrees == 0)])
+    rows["dp"] = largest_dp(job, rows, space)
+    rows["dp"] = rows["dp"] - (rows["tp"] * rows["cp"] * rows["dp"]) % (rows["ep"] * rows["etp"]) / (rows["tp"] * rows["cp"])
+    rows = keep(rows, (rows["dp"] >= 1) & (rows["dp"] % 1 == 0))
+    rows = _valid(job, rows, space)
+    if length(rows):
+        seconds = lower(job, space, best, rows, rows)
+        yield take(rows, np.argsort(seconds, kind="stable")[: 8 * best.k])
+
+
+def covered(job: Job, table: Table, degrees: Column) -> int:
+    """How many (degrees, dp) rows a relaxed table stands for."""
+    total = 0.0
+    for model_parallel, times in zip(*np.unique(table["tp"] * table["cp"] * 2.0**20 + table["microbatch"], return_counts=True), strict=True):
+        ranks, micro = divmod(model_parallel, 2.0**20)
+        total += times * np.minimum(np.floor(job.cluster.chips / (ranks * degrees)), job.batch // micro).sum()
+    return int(total)
+
+
+def _intervals(job: Job, table: Table, each: Column, limit: float) -> tuple[Table, Table]:
+    """For every number of microbatches m a row can have within the limit, the interval of dp that gives it: (smallest, largest)."""
+    B, b = float(job.batch), table["microbatch"]
+    fewest = ceil_div(B, table["dp"] * b)
+    most = np.minimum(np.floor(limit / each) if np.isfinite(limit) else np.full_like(b, np.inf), ceil_div(B, b))
+    counts = np.maximum(most - fewest + 1, 0).astype(np.int64)
+    index = np.repeat(np.arange(len(counts)), counts)
+    m = fewest[index] + (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts))
+    rows = take(table, index)
+    low = ceil_div(B, m * rows["microbatch"])
+    high = np.minimum(np.where(m > 1, ceil_div(B, np.maximum(m - 1, 1) * rows["microbatch"]) - 1, rows["dp"]), rows["dp"])
+    fine = low <= high
+    return keep(rows | {"dp": low}, fine), keep(rows | {"dp": high}, fine)
+
+
+def _halve(job: Job, space: Space, best: Best, low: Table, high: Table, progress: Progress | None) -> Iterator[Table]:
+    """Bound intervals of dp, drop what cannot win, evaluate single values best first, halve the others."""
+    while length(low):
+        if space.dp is not None:
+            fine = np.searchsorted(np.sort(space.dp), low["dp"]) < np.searchsorted(np.sort(space.dp), high["dp"], side="right")
+            low, high = keep(low, fine), keep(high, fine)
+        seconds = lower(job, space, best, low, high)
+        single = low["dp"] == high["dp"]
+        ready = _valid_mask(job, low, space) & single
+        yield from _best_first(best, keep(low, ready), seconds[ready], progress)
+        alive = ~single & (seconds <= best.limit)
+        low, high = keep(low, alive), keep(high, alive)
+        middle = np.floor((low["dp"] + high["dp"]) / 2)
+        low, high = (
+            {k: np.concatenate([low[k], (middle + 1) if k == "dp" else low[k]]) for k in low},
+            {k: np.concatenate([middle if k == "dp" else high[k], high[k]]) for k in high},
+        )
+
+
+__all__ = ["Best", "brute", "search"]

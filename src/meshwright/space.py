@@ -76,7 +76,10 @@ class Options:
 
 
 def options(job: Job, space: Space) -> Options:
-    """The space's choices, without those that change nothing: with flash attention there is no selective recomputation."""
+    """The space's choices, without those that change nothing: with flash attention selective recomputation saves next to nothing."""
+    sp = space.sequence_parallel
+    if job.model.moe and True in sp:  # experts need it when tp > 1, and at tp = 1 it changes nothing
+        sp = (True,)
     recompute = tuple(r for r in space.recompute if r != "selective" or job.attention_kernel != "flash" or space.recompute == ("selective",))
     chunks = [v for v in divisors(job.model.layers) if v > 1 and _allowed(v, space.interleave)]
     schedules: list[tuple[str, int]] = []
@@ -87,7 +90,7 @@ def options(job: Job, space: Space) -> Options:
             schedules += [(name, int(kind.chunks(1)))]
         else:
             schedules += [(name, v) for v in chunks]
-    return Options(space.sequence_parallel, recompute, tuple(schedules), space.zero)
+    return Options(sp, recompute, tuple(schedules), space.zero)
 
 
 def _allowed(value: int, allowed: Range) -> bool:
