@@ -83,9 +83,9 @@ def bodies(job: Job, layout: Layout) -> step.Body:
     groups = [layout.group(a) for a in (("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp"))]
     columns = [layout.microbatch, layout.panels, *(share for group in groups for share in group)]
     index, inverse = distinct(columns)
+    if len(index) == len(inverse):  # all distinct: `index` would only reorder them
+        return step.body(job, layout)
     parts = step.body(job, _pick(layout, index))
-    if len(index) == len(inverse):
-        return parts
     return step.Body(*(_spread(part, inverse) for part in parts))
 
 
