@@ -1,5 +1,6 @@
 """Units: text in, SI floats inside, text out."""
 
+import contextlib
 import math
 
 import pytest
@@ -14,9 +15,12 @@ READ = [
     ("50 GBps", "B/s", 5e10), ("3.35 TB/s", "B/s", 3.35e12), ("900e9", "B/s", 9e11), ("3352 GB/s", "B/s", 3.352e12),
     ("80 GB", "B", 8e10), ("80 GiB", "B", 80 * 2**30), ("640 Kib", "B", 80 * 2**10), ("40MiB", "B", 40 * 2**20),
     ("989.4 TFLOP/s", "FLOP/s", 9.894e14), ("989.4 TFLOPS", "FLOP/s", 9.894e14), ("1e25 FLOP", "FLOP", 1e25),
-    ("2.5 us", "s", 2.5e-6), ("2.5 µs", "s", 2.5e-6), ("5 ms", "s", 5e-3), ("90 min", "s", 5400), ("3 days", "s", 259200),
-    ("1830 MHz", "Hz", 1.83e9), ("700 W", "W", 700), ("1.4 kW", "W", 1400), ("4M", "token", 4e6), ("15T tokens", "token", 15e12),
-    ("2.5 USD/h", "USD/h", 2.5), ("0.8", "", 0.8), (0.8, "", 0.8), (7, "B", 7), ("1_000", "", 1000), ("1,024 B", "B", 1024),
+    ("2.5 us", "s", 2.5e-6), ("2.5 µs", "s", 2.5e-6), ("5 ms", "s", 5e-3), ("90 min", "s", 5400), ("3 days", "s",
+    259200),
+    ("1830 MHz", "Hz", 1.83e9), ("700 W", "W", 700), ("1.4 kW", "W", 1400), ("4M", "token", 4e6), ("15T tokens",
+    "token", 15e12),
+    ("2.5 USD/h", "USD/h", 2.5), ("0.8", "", 0.8), (0.8, "", 0.8), (7, "B", 7), ("1_000", "", 1000), ("1,024 B", "B",
+    1024),
 ]  # fmt: skip
 
 
@@ -27,10 +31,14 @@ def test_reads_exactly(text, unit, value):
 
 WRONG = [
     ("80 GiB", "B/s", "'80 GiB' is in B, but B/s is needed"), ("400 Gb/s", "B", "is in B/s, but B is needed"),
-    ("989 TFLOP", "FLOP/s", "but FLOP/s is needed"), ("5 s", "B", "is in s"), ("5 parsec", "s", "unknown unit 'parsec'"),
-    ("fast", "B/s", "has no number"), ("", "B", "has no number"), ("nan", "B", "has no number"), ("1e999 B", "B", "finite"),
-    (math.inf, "B", "finite"), (math.nan, "B", "finite"), (10**400, "B", "finite"), (10**5000, "B", "finite"), (True, "B", "not True"),
-    (None, "B", "has no number"), ([], "B", "has no number"), ("1" * 10**6, "B", "has no number"), ("1e308 EB", "B", "finite"),
+    ("989 TFLOP", "FLOP/s", "but FLOP/s is needed"), ("5 s", "B", "is in s"), ("5 parsec", "s",
+    "unknown unit 'parsec'"),
+    ("fast", "B/s", "has no number"), ("", "B", "has no number"), ("nan", "B", "has no number"), ("1e999 B", "B",
+    "finite"),
+    (math.inf, "B", "finite"), (math.nan, "B", "finite"), (10**400, "B", "finite"), (10**5000, "B", "finite"), (True,
+    "B", "not True"),
+    (None, "B", "has no number"), ([], "B", "has no number"), ("1" * 10**6, "B", "has no number"), ("1e308 EB", "B",
+    "finite"),
 ]  # fmt: skip
 
 
@@ -44,10 +52,8 @@ def test_refuses_with_one_sentence(text, unit, reason):
 
 @given(st.text(max_size=40), st.sampled_from(["B", "B/s", "FLOP/s", "s", "token", ""]))
 def test_any_text_is_a_finite_number_or_a_sentence(text, unit):
-    try:
+    with contextlib.suppress(BadInput):
         assert math.isfinite(parse(text, unit))
-    except BadInput:
-        pass
 
 
 @given(st.floats(1, 1e20), st.sampled_from(["B", "B/s", "FLOP/s", "W"]))

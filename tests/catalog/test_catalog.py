@@ -1,4 +1,4 @@
-"""The catalogue: every entry loads, resolves by every name, says where its numbers come from, and agrees with what is published."""
+"""The catalogue: every entry loads, is found by every name, says where its numbers come from, agrees with papers."""
 
 import dataclasses
 import re
@@ -141,19 +141,29 @@ def test_columns_of_lbl_as_printed():
 
 def test_bandwidth_is_one_way():
     """NVLink is printed both ways (600, 900, 1800 GB/s); a torus axis counts two links of one direction each."""
-    expected = {"dgx-1-v100": 150, "dgx-a100": 300, "dgx-h100": 450, "dgx-h800": 200, "dgx-b200": 900, "gb300-nvl72": 900}
+    expected = {
+        "dgx-1-v100": 150,
+        "dgx-a100": 300,
+        "dgx-h100": 450,
+        "dgx-h800": 200,
+        "dgx-b200": 900,
+        "gb300-nvl72": 900,
+    }
     for name, rate in (expected | {"tpu-v5p-pod": 180, "tpu-v5e-pod": 90, "mi300x-node": 448}).items():
         assert catalog.network(name).dims[0].bandwidth == rate * 1e9, name
     assert catalog.network("dgx-1-v100").dims[1].rate == pytest.approx(6e9)  # 100 Gbit/s between two GPUs, 96 % of it
 
 
 PUBLISHED = {  # billions of parameters: model cards and papers
-    "llama-7b": 6.74, "llama-65b": 65.29, "llama2-70b": 68.98, "llama3-8b": 8.03, "llama3-70b": 70.55, "llama3-405b": 405.85,
+    "llama-7b": 6.74, "llama-65b": 65.29, "llama2-70b": 68.98, "llama3-8b": 8.03, "llama3-70b": 70.55,
+    "llama3-405b": 405.85,
     "llama3.2-1b": 1.236, "llama3.2-3b": 3.213, "mistral-7b": 7.242, "mixtral-8x7b": 46.70, "mixtral-8x22b": 140.6,
     "deepseek-v2": 235.7, "deepseek-v2-lite": 15.71, "deepseek-v3": 671.03, "kimi-k2": 1026.4, "qwen2.5-7b": 7.616,
     "qwen2.5-72b": 72.71, "qwen3-8b": 8.191, "qwen3-32b": 32.76, "qwen3-30b-a3b": 30.53, "qwen3-235b-a22b": 235.09,
-    "gemma2-9b": 9.242, "gemma2-27b": 27.23, "falcon-7b": 6.922, "falcon-40b": 41.3, "olmo2-7b": 7.299, "gpt-oss-20b": 20.91,
-    "gpt-oss-120b": 116.83, "gpt2": 0.1244, "gpt2-xl": 1.558, "gpt3-175b": 174.6, "bloom-176b": 176.25, "palm-540b": 540.35,
+    "gemma2-9b": 9.242, "gemma2-27b": 27.23, "falcon-7b": 6.922, "falcon-40b": 41.3, "olmo2-7b": 7.299,
+    "gpt-oss-20b": 20.91,
+    "gpt-oss-120b": 116.83, "gpt2": 0.1244, "gpt2-xl": 1.558, "gpt3-175b": 174.6, "bloom-176b": 176.25,
+    "palm-540b": 540.35,
     "gpt-neox-20b": 20.55, "phi3-mini": 3.821, "phi4": 14.66, "glm4.5-air": 106.85, "turing-nlg-530b": 529.6,
     "gpt3-1t": 1006.7, "vit-era5": 86.98,
 }  # fmt: skip
@@ -200,7 +210,8 @@ def test_cluster_text():
 
 WRONG_CLUSTERS = [
     ("h100", "such as '1024xh100-sxm'"), ("0xh100", "between 1 and"), ("8x", "such as"), ("-8xh100", "such as"),
-    ("8xh1000", "did you mean"), ("9" * 30 + "xh100", "between 1 and"), ("9" * 300 + "xh100", "such as"), ("", "such as"),
+    ("8xh1000", "did you mean"), ("9" * 30 + "xh100", "between 1 and"), ("9" * 300 + "xh100", "such as"), ("",
+    "such as"),
     ("8.5xh100", "such as"), ("8xh100\x00", "not known"), ("१xh100", "such as"),
 ]  # fmt: skip
 

@@ -361,7 +361,7 @@ FAMILIES: dict[str, Family] = {
     "olmo": Family({"norm": "nonparametric"}, _biases),
     "olmo2": Family({"qk_norm": True, "qk_norm_whole": True}, _biases),
     "olmo3": Family({"qk_norm": True, "qk_norm_whole": True}, _olmo3),
-    "gpt_oss": Family({}, _gpt_oss),
+    "gpt_oss": Family({"attention_sinks": True}, _gpt_oss),
     "phi3": Family({}, _window),
     "bloom": Family({**LAYERNORM_GELU, **BIASED, "positions": "alibi", "embedding_norm": True}, defaults=TIED),
     "glm": Family({}, _glm),
