@@ -4,7 +4,7 @@
     reproduce("lbl", against="optima.json")     against a file or folder of the same format
     reproduce("all", out="results")             and write tables (CSV, Markdown) and figures (PNG, SVG)
 
-A paper is a module with `run(files) -> Report`; `files`: format -> files found in `against`, empty for the shipped numbers.
+A paper is a module with `run(files) -> Report`; `files`: format -> files found in `against`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ HEADERS = {"epoch": ("T_flop", "n_gpu", "util_vs_boost_peak"), "nccl": ("collect
 
 
 def find(where: str | Path) -> dict[str, tuple[Path, ...]]:
-    """format (lbl, scaling-book, epoch, nccl) -> files, for a file or for the .json and .csv files of a folder (and its folders).
+    """format (lbl, scaling-book, epoch, nccl) -> files, of a file or of the .json and .csv files two folders deep.
 
     Raises BadInput if there is nothing there, or if a file named by itself has an unknown format.
     """

@@ -1,0 +1,95 @@
+"""The search beside the published optima: no slower wherever costs agree, and the very same optimum with the code's defects switched on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ... import search
+from ...memory import capacity
+from ...num import divisors
+from ...prediction import Prediction
+from ...space import Space
+from ...spec.assumptions import LBL_CODE
+from ...spec.job import Job
+from ...spec.layout import Layout
+from ...step import step_time
+from ...units import GB
+from ..report import Check, relative
+from .defects import touching
+from .saved import SCHEME, Case
+
+EQUAL = 1e-9
+"""Relative difference within which two optima are one."""
+
+
+def space(strategy: str, job: Job, **chosen: tuple[int, ...]) -> Space:
+    """The layouts the authors search: ZeRO-1, 1F1B, no recomputation, sequence parallel, even stages, every placement.
+
+    SUMMA cuts tokens n2 ways and widths n1 ways, so that it needs no shards of the sequence over tp: sequence parallel is off.
+    chosen: ranges of degrees that are held fixed, such as pp=(64,).
+    """
+    ranges = {"pp": tuple(divisors(job.model.layers)), **({"cp": (1,)} if strategy == "1d_tp" else {}), **chosen}
+    return Space(
+        **ranges, schedules=("1f1b",), zero=(1,), recompute=("none",), sequence_parallel=(strategy != "2d_tp_summa",), scheme=SCHEME[strategy], relaxed=False
+    )  # fmt: skip
+
+
+def optimum(strategy: str, job: Job, **chosen: tuple[int, ...]) -> tuple[float, Layout] | None:
+    """(seconds, layout) of the fastest layout that fits, or None."""
+    best = search.search(job, space(strategy, job, **chosen), 1)
+    if not best.rows:
+        return None
+    layout = best.layouts(SCHEME[strategy], len(job.cluster.sizes))[0]
+    return float(step_time(job, layout)), layout
+
+
+def check(case: Case) -> Check:
+    """The optimum of one case beside the published one."""
+    return _feasible(case) if case.saved else _infeasible(case)
+
+
+def _feasible(case: Case) -> Check:
+    id, best = f"{case.id}/search", case.saved[0]
+    found = optimum(case.strategy, case.job)
+    if found is None:
+        return Check(id, best.time_s, None, None, "mismatch", "the search finds no layout that fits")
+    seconds, layout = found
+    repaired = float(step_time(case.job, best.job.layout))
+    if seconds <= best.time_s * (1 + EQUAL) and abs(repaired / best.time_s - 1) <= EQUAL:
+        return Check(id, best.time_s, seconds, relative(best.time_s, seconds), "match", describe(layout))
+    with_defects = optimum(case.strategy, replace(case.job, assumptions=LBL_CODE))
+    same = with_defects is not None and with_defects[0] <= best.time_s * (1 + EQUAL)
+    room, need = capacity(case.job), float(Prediction(case.job, best.job.layout).memory_use.total)
+    good = same and bool(touching(best.job.layout)) and (seconds <= repaired * (1 + EQUAL) or need > room)
+    note = (
+        f"{', '.join(d.name for d in touching(best.job.layout))} repaired: the published optimum ({describe(best.job.layout)}) "
+        f"takes {repaired:.6g} s{f' but {need / GB:.5g} GB of {room / GB:g}' if need > room else ''}, the search finds {seconds:.6g} s "
+        f"({describe(layout)}); with the defects it finds "
+        + (f"{with_defects[0]:.6g} s ({describe(with_defects[1])})" if with_defects else "nothing")
+    )
+    return Check(id, best.time_s, seconds, relative(best.time_s, seconds), "explained" if good else "mismatch", note)
+
+
+def _infeasible(case: Case) -> Check:
+    """The authors found nothing that fits: 0 layouts."""
+    id, found = f"{case.id}/infeasible", optimum(case.strategy, case.job)
+    if found is None:
+        return Check(id, 0.0, 0.0, 0.0, "match", "nothing fits")
+    with_defects = optimum(case.strategy, replace(case.job, assumptions=LBL_CODE))
+    note = f"with the defects repaired {describe(found[1])} fits ({found[0]:.6g} s)"
+    if with_defects is None:
+        return Check(id, 0.0, 1.0, None, "explained", f"{note}; with them nothing does")
+    return Check(id, 0.0, 1.0, None, "mismatch", f"{note}; with them {describe(with_defects[1])} does")
+
+
+def describe(l: Layout) -> str:
+    """A layout in a line: degrees, microbatch, and in brackets how many ranks of each axis share a fast domain."""
+    near = "x".join(str(int(l.group(a)[0])) for a in ("tp", "cp", "dp", "pp"))
+    panels = f", {int(l.panels)} panels" if l.scheme == "summa" else ""
+    return f"tp {l.tp} cp {l.cp} dp {l.dp} pp {l.pp}, microbatch {l.microbatch}{panels} [{near}]"
+
+
+def all_checks(cases: tuple[Case, ...]) -> Iterator[Check]:
+    """One check a case."""
+    return (check(case) for case in cases)
