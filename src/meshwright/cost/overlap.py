@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..num import Num, maximum, minimum
+from . import levels
 
 
 def behind_layers(collective: Num, layer: Num, layers: Num) -> Num:
@@ -34,3 +37,17 @@ def partly(comm: Num, share: float, work: Num) -> Num:
         return comm
     return comm - minimum(share * comm, work)
 
+
+
+def mesh(loads: Sequence[Sequence[Num]], policy: str) -> Num:
+    """Seconds of several mesh axes' collectives, each given as the seconds it keeps every network dimension busy.
+
+    policy: "none", one mesh axis after the other, or "full", beside each other: the busiest dimension counts.
+    Source: How To Scale Your Model, part 5, whose editions of February 2025 add and whose newest edition takes the larger.
+    """
+    if policy == "full":
+        return levels.slowest(*loads)
+    total: Num = 0.0
+    for load in loads:
+        total = total + levels.slowest(load)
+    return total

@@ -1,15 +1,15 @@
 """Collectives on the axes of a torus and the levels above it, as the scaling book times them.
 
-A group spans n chips of an axis: the whole ring, a line, or every s-th chip. Letters: W [B/s], what one chip sends along a ring
-axis, both directions together (a line, or a part of an axis, has W/2); V [B], the full vector: what each chip ends with.
+A group spans n chips of an axis: the whole ring, a line, or every s-th chip. Letters: W [B/s], what one chip sends along a
+ring axis, both directions together (a line, or a part of an axis, has W/2); V [B], the full vector: what each chip ends with.
 
-    all-gather, reduce-scatter   V/(W_1 + W_2 + ...)     axes of a torus are used side by side; n does not matter (exactly: (n-1)/n)
+    all-gather, reduce-scatter   V/(W_1 + W_2 + ...)   axes of a torus work side by side; n drops out (exactly: (n-1)/n)
     all-reduce                   twice that; once where switches add up
     all-to-all                   S n_i/(4 W_i) for the longest axis i, S = V/n being what one chip starts with
     latency                      hops x 1 us, hidden under the bytes: the larger of the two counts
 
 Levels above (other pods, other nodes) see V/S_i and work behind one another: the slowest counts (`levels`).
-Source: How To Scale Your Model, parts 3, 5 and 12; strided parts and all-to-all on several axes follow from the load of the links.
+Source: How To Scale Your Model, parts 3, 5 and 12; parts of axes and several axes at once follow from the load of the links.
 """
 
 from __future__ import annotations
@@ -55,14 +55,16 @@ class Lanes(NamedTuple):
 def axis(dim: Dim, n: Num, stride: Num = 1, efficiency: float | None = None) -> Part:
     """n members of a network dimension, every `stride`-th one.
 
-    A ring that the group closes (n x stride chips are the axis) gives W, half of it where it does not close; s interleaved
-    groups share the links, so each has 1/s of that. Hops: half way round a ring, all along a line; one through a switch.
+    A ring that the group closes (n x stride chips are the axis) gives W, half of it where it does not close; s
+    interleaved groups share the links, so each has 1/s of that. Hops: half way round a ring, all along a line; one
+    through a switch.
     """
     rate = dim.reached(efficiency)
     if dim.kind not in TORUS:
         return Part(n, rate, where(n > 1, dim.latency, 0.0))
-    closed = (n * stride == dim.size) if dim.kind == "ring" else (n < 0)
-    open_rate = rate / 2 if dim.kind == "ring" else rate
+    ring = dim.kind == "ring"
+    closed = (n * stride == dim.size) & ring
+    open_rate = rate / 2 if ring else rate
     hops = where(closed, ceil(n / 2), n - 1) * stride
     return Part(n, where(closed, rate, open_rate) / stride, where(n > 1, hops, 0.0) * dim.latency, row=True)
 
@@ -104,10 +106,10 @@ def all_reduce(V: Num, span: Span, whole: bool = False, in_network: bool = False
 
 
 def carried(part: Part) -> Num:
-    """What a chip sends along an axis in a uniform exchange, in units of what it starts with: n/4, exactly floor(n^2/4)/n.
+    """What a uniform exchange loads on an axis, in units of what a chip starts with: n/4, exactly floor(n^2/4)/n.
 
-    On a line floor(n^2/4) of the n^2 pairs cross the middle; a ring carries half as much each way, on twice the rate. Through a
-    switch: (n-1)/n.
+    On a line floor(n^2/4) of the n^2 pairs cross the middle; a ring carries half as much each way, on twice the rate.
+    Through a switch: (n-1)/n.
     """
     return floor(part.n * part.n / 4) / part.n if part.row else (part.n - 1) / part.n
 
@@ -118,7 +120,8 @@ def all_to_all(S: Num, span: Span) -> Num:
     A share of S_{i+1}/n stays below level i + 1 and is spread evenly over the members of level i.
     """
     sizes = members(span)
-    n, inside = product(sizes), 1.0
+    n = product(sizes)
+    inside: Num = 1.0
     worst: Num = 0.0
     for level, size in zip(span, sizes, strict=True):
         inside = inside * size
