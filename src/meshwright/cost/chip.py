@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..count.work import Pass
@@ -54,3 +55,14 @@ def exposed_memory(work: Pass, compute: Num, r: Rates) -> Num:
     if r.levels and work.products:
         return maximum(hierarchy.time(r.levels, work.products) - compute, 0.0)
     return maximum(work.memory / r.memory - compute, 0.0)
+
+
+def pass_time(works: Sequence[Pass], r: Rates) -> Num:
+    """Seconds of several passes one after the other: of each the slower of its arithmetic and its memory traffic."""
+    if r.levels and all(work.products for work in works):  # the same, without counting what the products do not need
+        return hierarchy.time(r.levels, [p for work in works for p in work.products])
+    total: Num = 0.0
+    for work in works:
+        compute = compute_time(work, r)
+        total = total + compute + exposed_memory(work, compute, r)
+    return total

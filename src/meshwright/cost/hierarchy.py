@@ -145,8 +145,12 @@ def product_time(chip: Levels, product: Product) -> Num:
 
 
 def time(chip: Levels, products: Iterable[Product]) -> Num:
-    """Seconds of several matrix products, one after the other."""
+    """Seconds of several matrix products, one after the other; those of the very same numbers are computed once."""
     total: Num = 0.0
+    known: dict[tuple[int, ...], tuple[Num, Product]] = {}
     for product in products:
-        total = total + product_time(chip, product)
+        key = tuple(map(id, product))
+        if key not in known:
+            known[key] = product_time(chip, product), product  # keeps the numbers alive: id() stays theirs
+        total = total + known[key][0]
     return total

@@ -1,0 +1,117 @@
+"""Utilisation against the size of a training run: for each model of a law the smallest cluster that trains it in time.
+
+Chips come in E 2^k; the smallest number that trains the model in less than the scenario's duration counts. A curve ends with the last
+model that can be trained at all, or at a utilisation of 0.1 %.
+Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, sections 4.4 and 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..num import ceil, log2
+from .laws import Shape, shape, widths
+from .placing import Lower, group
+from .scenario import MONTH_S, Scenario
+from .search import Found, fastest
+from .simulate import AXES, Degrees, Machine, Step, simulate, utilisation
+from .space import Column
+
+DOUBLINGS = 12
+"""A model that cannot be trained with 2^12 times the chips its arithmetic needs cannot be trained."""
+LEAST_UTILISATION = 1e-3
+
+
+@dataclass(frozen=True)
+class Point:
+    """One model on the smallest cluster that trains it in time."""
+
+    flops: float
+    hidden: float
+    layers: float
+    experts: float
+    parameters: float
+    batch_tokens: float
+    chips: float
+    utilisation: float
+    """Of the peak at boost clock."""
+    duration_s: float
+    """Of the whole run."""
+    degrees: Degrees
+    lower: Lower
+    """For each axis (dp, tp_model, tp_ff, pp, ep) its ranks in every network level but the last."""
+    step: Step
+
+    def to_dict(self) -> dict[str, Any]:
+        """SI units, keys that end in their unit."""
+        d = {k: float(v) for k, v in self.degrees._asdict().items()}
+        seconds = {("bubble_share" if k == "bubble" else f"{k}_s"): float(v) for k, v in self.step._asdict().items()}
+        plain = {k: float(getattr(self, k)) for k in ("flops", "hidden", "layers", "experts", "parameters", "batch_tokens", "chips", "utilisation", "duration_s")}
+        return {**plain, "degrees": d, "lower": {a: list(x) for a, x in zip(AXES, self.lower, strict=True)}, "step": seconds}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The points of a scenario, by growing training compute."""
+
+    scenario: Scenario
+    points: tuple[Point, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of one curve of `limits --json`."""
+        return {"scenario": self.scenario.name, "threshold": self.scenario.threshold, "points": [p.to_dict() for p in self.points]}
+
+
+def curve(scenario: Scenario, hidden: Any = None) -> Curve:
+    """The curve of a scenario.  hidden: widths of the models; None = the paper's grid."""
+    on = scenario.machine
+    s = shape(scenario.law, np.asarray(widths() if hidden is None else hidden, dtype=np.float64))
+    chips = first_guess(on, s, scenario.duration_s)
+    budget = scenario.duration_s / s.steps
+    alive = np.nonzero(trainable(on, s, scenario.duration_s))[0]
+    end = len(s.D) if len(alive) == len(s.D) else int(np.argmin(trainable(on, s, scenario.duration_s)))
+    alive, points = alive[alive < end], {}
+    for _ in range(DOUBLINGS + 1):
+        if not len(alive):
+            break
+        found = fastest(scenario, s.at(alive), chips[alive], budget[alive])
+        for i in np.nonzero(found.feasible)[0]:
+            points[int(alive[i])] = point(on, s.at(alive[i]), float(chips[alive[i]]), found, int(i))
+        alive = alive[~found.feasible]
+        chips[alive] *= 2
+    last = min([end, *alive])
+    kept = []
+    for i in range(last):
+        if points[i].utilisation < LEAST_UTILISATION:
+            break
+        kept.append(points[i])
+    return Curve(scenario, tuple(kept))
+
+
+def first_guess(on: Machine, s: Shape, duration_s: float) -> Column:
+    """The smallest E 2^k that would do at the sustained rate of the chips, were there nothing but arithmetic."""
+    least = s.flops / (duration_s * on.rates.matrix)
+    chips: Column = s.E * 2.0 ** np.maximum(ceil(log2(least / s.E)), 0.0)
+    return chips
+
+
+def trainable(on: Machine, s: Shape, duration_s: float) -> Any:
+    """Whether launching the kernels alone leaves time: 6 products in each of L blocks for each step, one after the other."""
+    return 6 * s.L * on.rates.launch_s * s.steps < duration_s
+
+
+def point(on: Machine, s: Shape, chips: float, found: Found, i: int) -> Point:
+    """The best of model i, simulated once more by itself."""
+    s = Shape(*map(float, s))
+    d, lower = Degrees(*(float(x[i]) for x in found.degrees)), found.lower[i]
+    step = simulate(on, s, d, {a: group(getattr(d, a), low) for a, low in zip(AXES, lower, strict=True)})
+    used = float(utilisation(on, s, chips, step.total))
+    return Point(s.flops, s.D, s.L, s.E, s.parameters, s.batch, chips, used, float(s.steps * step.total), d, lower, step)
+
+
+def months(seconds: float) -> float:
+    """Seconds in months as the paper counts them."""
+    return seconds / MONTH_S

@@ -1,0 +1,139 @@
+"""Scaling laws as data: from the width of a model to its depth, experts, training data and batch.
+
+    layers   L = depth(D F)             experts  E = experts(D F), or 1          F = ffn_ratio D
+    tokens   = tokens_per_parameter N   batch    b = E^s batch(T) tokens         T = FLOPs of the whole training
+
+A law rounds depth, experts and batch to numbers with small odd factors (`mantissas` times a power of two), so that they can be divided;
+without mantissas it is smooth.
+Source of the laws: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, sections 2.3 and 6; DeepSeek-AI 2024 for its batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from ..count.mlp2d import parameters, training_flops
+from ..errors import unknown
+from ..num import Num, maximum
+from ..spec.fields import Unit
+
+MOST_DOUBLINGS = 60
+
+
+@dataclass(frozen=True)
+class Power:
+    """A power law: coefficient (x / at)^exponent."""
+
+    coefficient: float
+    exponent: float = 0.0
+    at: float = 1.0
+
+    def __call__(self, x: Num) -> Num:
+        return self.coefficient * (x / self.at) ** self.exponent
+
+
+@dataclass(frozen=True)
+class Law:
+    """How a model and its training grow."""
+
+    name: str
+    batch: Power
+    """Tokens of a step, from the training FLOPs of the whole run, for a dense model."""
+    depth: Power = Power(0.10056, 0.3751)
+    """Blocks, from D F."""
+    experts: Power | None = None
+    """Experts of a block, from D F; a token meets one of them. None = dense."""
+    batch_experts: float = 0.5
+    """Exponent s by which the batch grows with the number of experts."""
+    ffn_ratio: float = 4.0
+    """F / D."""
+    tokens_per_parameter: float = 20.0
+    """Training tokens for each parameter, experts that a token does not meet included."""
+    seq: Annotated[float, Unit("token")] = 2048.0
+    """A step has whole sequences of this length."""
+    mantissas: tuple[int, ...] = (1, 3, 5, 7, 9)
+    """Depth, experts and batch are rounded to these times a power of two; none = not rounded."""
+    source: str = ""
+
+
+class Shape(NamedTuple):
+    """Models of a law: numbers or columns."""
+
+    D: Num
+    F: Num
+    L: Num
+    E: Num
+    parameters: Num
+    flops: Num
+    """Training FLOPs of the whole run."""
+    batch: Num
+    """Tokens of a step."""
+    tokens: Num
+    """Tokens of the whole run."""
+
+    @property
+    def steps(self) -> Num:
+        """Optimizer steps of the run."""
+        return self.tokens / self.batch
+
+    @property
+    def step_flops(self) -> Num:
+        """FLOPs of one step."""
+        return training_flops(self.L, self.D, self.F) * self.batch
+
+    def at(self, index: Any) -> Shape:
+        """The rows at `index`."""
+        return Shape(*(column[index] for column in self))
+
+
+def shape(law: Law, D: Num) -> Shape:
+    """The models of width D that a law asks for."""
+    F = law.ffn_ratio * D
+    L = rounded(law.depth(D * F), law.mantissas)
+    E = rounded(law.experts(D * F), law.mantissas) if law.experts else D / D
+    N = parameters(L, E, D, F)
+    tokens = law.tokens_per_parameter * N
+    T = training_flops(L, D, F) * tokens
+    sequences = E**law.batch_experts * law.batch(T) / law.seq
+    batch = E * rounded(sequences / E, law.mantissas) * law.seq
+    return Shape(D, F, L, E, N, T, batch, tokens)
+
+
+def rounded(x: Num, mantissas: tuple[int, ...]) -> Num:
+    """The nearest f 2^k with f among the mantissas, the smaller one of two equally near; x itself (at least 1) if there are none."""
+    if not mantissas:
+        return maximum(x, 1.0)
+    grid = np.unique(np.outer(mantissas, 2.0 ** np.arange(MOST_DOUBLINGS)))
+    above = np.clip(np.searchsorted(grid, x), 1, len(grid) - 1)
+    low, high = grid[above - 1], grid[above]
+    nearest = np.where(x - low <= high - x, low, high)
+    return nearest if isinstance(x, np.ndarray) else float(nearest)
+
+
+def widths(least: float = 12288.0, most: float = 128 * 12288.0) -> Any:
+    """Model widths of the paper's curves: odd numbers up to 15 times 2^11 ... 2^21, between the width of GPT-3 and 128 times that."""
+    grid = np.unique(np.outer(np.arange(1, 16, 2), 2.0 ** np.arange(11, 22)))
+    return grid[(grid >= least) & (grid <= most)]
+
+
+SPARSE = Power(8.0, 0.5, 4 * 12288.0**2)
+"""8 experts at the width of GPT-3, growing with the square root of the weights of a layer."""
+EPOCH = "Erdil & Schneider-Joseph 2024, arXiv 2411.01137"
+LAWS = {
+    law.name: law
+    for law in (
+        Law("baseline", Power(2.0**22, 1 / 6, 3e23), source=f"{EPOCH}, section 6: 4M tokens at 3e23 FLOP, b ~ T^(1/6)"),
+        Law("deepseek", Power(0.2920, 0.3271), source="DeepSeek-AI 2024, arXiv 2401.02954, equation 1: b = 0.2920 T^0.3271"),
+        Law("fixed", Power(2.0**22), batch_experts=0.0, source=f"{EPOCH}, section 6.3: 4M tokens whatever the size"),
+    )
+}  # fmt: skip
+
+
+def law(name: str) -> Law:
+    """The law of that name; BadInput names the nearest ones."""
+    if name not in LAWS:
+        raise unknown("scaling law", name, LAWS)
+    return LAWS[name]

@@ -1,0 +1,61 @@
+"""How the ranks of the five axes may lie in the levels of a network: every factorisation of every level but the last.
+
+A level of 8 chips holds, say, 4 ranks along D and 2 along F; the last level takes what is left of each axis. Traffic of an
+axis depends only on where that axis lies, so times are tables over a few placements, and a whole placement is one entry
+of each table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..num import divisors
+from .simulate import AXES
+
+Lower = tuple[tuple[int, ...], ...]
+"""For each axis, its ranks in each level but the last."""
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Placings:
+    """All placements in levels of given sizes, and tables of what single axes and pairs of them may do."""
+
+    whole: tuple[Lower, ...]
+    single: tuple[tuple[tuple[int, ...], ...], ...]
+    """Distinct placements of dp alone."""
+    tensor: tuple[tuple[tuple[int, ...], ...], ...]
+    """Distinct placements of (tp_model, tp_ff)."""
+    between: tuple[tuple[tuple[int, ...], ...], ...]
+    """Distinct placements of (pp, ep)."""
+    entry: tuple[Index, Index, Index]
+    """For each whole placement its number in single, tensor and between."""
+
+
+def factorisations(n: int, parts: int) -> list[tuple[int, ...]]:
+    """All ordered ways to write n as a product of so many whole numbers."""
+    if parts == 1:
+        return [(n,)]
+    return [(d, *rest) for d in divisors(n) for rest in factorisations(n // d, parts - 1)]
+
+
+@lru_cache(maxsize=256)
+def placings(sizes: tuple[int, ...]) -> Placings:
+    """All placements of the five axes in levels of these sizes (the last level, unlimited, not among them)."""
+    whole: list[Lower] = [tuple(zip(*levels, strict=True)) if levels else ((),) * len(AXES)
+                          for levels in product(*(factorisations(n, len(AXES)) for n in sizes))]  # fmt: skip
+    parts = [[p[:1] for p in whole], [p[1:3] for p in whole], [p[3:] for p in whole]]
+    distinct = [sorted(set(part)) for part in parts]
+    entry = tuple(np.array([{p: i for i, p in enumerate(d)}[p] for p in part]) for d, part in zip(distinct, parts, strict=True))
+    return Placings(tuple(whole), *(tuple(d) for d in distinct), entry)  # type: ignore[arg-type]
+
+
+def group(degree: Any, lower: tuple[int, ...]) -> tuple[Any, ...]:
+    """Ranks of an axis in each level: those given, and in the last level the rest."""
+    return (*lower, degree / float(np.prod(lower))) if lower else (degree,)

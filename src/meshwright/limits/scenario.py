@@ -1,0 +1,94 @@
+"""A scenario: hardware, a scaling law and a time to train in. And the scenarios of the paper, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from .. import catalog
+from ..errors import BadInput, unknown
+from ..spec.assumptions import EPOCH, Assumptions
+from ..spec.chip import Chip
+from ..spec.fields import Unit
+from ..spec.job import PRECISIONS, Precision
+from ..spec.network import Network
+from .laws import LAWS, SPARSE, Law
+from .simulate import Machine, machine
+
+YEAR_S = 3.154e7
+"""A year as the paper rounds it."""
+MONTH_S = YEAR_S / 12
+SCHEDULES = ("1f1b", "zb-h2")
+LOW_LATENCY_S = 0.45e-6
+"""Launch of a kernel in the paper's low-latency scenarios, a tenth of today's."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is asked: how far does this scale?"""
+
+    name: str
+    chip: Chip
+    network: Network
+    law: Law = LAWS["baseline"]
+    duration_s: Annotated[float, Unit("s")] = 3 * MONTH_S
+    """Time a run may take."""
+    assumptions: Assumptions = EPOCH
+    precision: Precision = PRECISIONS["fp16-pure"]
+    schedules: tuple[str, ...] = SCHEDULES
+    """Pipeline schedules to choose from: 1f1b (interleaved as far as the depth allows) and zb-h2."""
+    linear: float = 0.8
+    """Scaling counts as linear down to this share of the utilisation a chip can sustain."""
+
+    @property
+    def machine(self) -> Machine:
+        """Chip and network as the simulation sees them; raises BadInput if data are missing."""
+        if not self.schedules or set(self.schedules) - set(SCHEDULES):
+            raise BadInput(f"scenario {self.name}: schedules must be some of {', '.join(SCHEDULES)}, not {self.schedules}")
+        return machine(self.chip, self.network, self.assumptions, self.precision)
+
+    @property
+    def sustained(self) -> float:
+        """Share of the boost-clock peak that the chip can hold."""
+        on = self.machine
+        return on.rates.matrix / on.peak
+
+    @property
+    def threshold(self) -> float:
+        """Utilisation of the peak below which scaling is no longer linear."""
+        return self.linear * self.sustained
+
+
+def _of(network: str, chip: str, low_latency: bool = False, law: str = "baseline") -> Scenario:
+    launch = LOW_LATENCY_S if low_latency else EPOCH.chip.launch_s
+    how = replace(EPOCH, chip=replace(EPOCH.chip, launch_s=launch))
+    return Scenario("", catalog.chip(chip), catalog.network(network), LAWS[law], assumptions=how)
+
+
+PRESETS = {
+    "v100": ("epoch-v100", "epoch-v100"),
+    "a100": ("epoch-a100", "epoch-a100"),
+    "h100": ("epoch-h100", "epoch-h100"),
+    "h100-low-latency": ("epoch-h100-low-latency", "epoch-h100", True),
+    "h100-superpod": ("epoch-h100-superpod", "epoch-h100"),
+    "h100-global-nvlink": ("epoch-h100-global-nvlink", "epoch-h100"),
+    "h100-global-nvlink-low-latency": ("epoch-h100-global-nvlink-low-latency", "epoch-h100", True),
+    "h100-infinite-low-latency": ("epoch-h100-infinite-low-latency", "epoch-h100", True),
+    "h100-deepseek": ("epoch-h100", "epoch-h100", False, "deepseek"),
+    "h100-fixed": ("epoch-h100", "epoch-h100", False, "fixed"),
+}
+"""name -> network, chip, low latency?, scaling law. Each exists dense and sparse ("h100/sparse")."""
+
+
+def presets() -> tuple[str, ...]:
+    """Names of all scenarios of the paper, dense and sparse."""
+    return tuple(f"{name}{kind}" for name in PRESETS for kind in ("", "/sparse"))
+
+
+def preset(name: str) -> Scenario:
+    """A scenario of the paper; raises BadInput with the nearest names."""
+    base, _, kind = name.strip().lower().partition("/")
+    if base not in PRESETS or kind not in ("", "dense", "sparse"):
+        raise unknown("scenario", name, presets())
+    found = replace(_of(*PRESETS[base]), name=base + ("/sparse" if kind == "sparse" else ""))
+    return replace(found, law=replace(found.law, experts=SPARSE)) if kind == "sparse" else found
