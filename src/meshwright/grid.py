@@ -90,17 +90,26 @@ def bodies(job: Job, layout: Layout) -> step.Body:
 
 
 def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """(index of the first row of each distinct combination, its number for every row)."""
+    """(index of the first row of each distinct combination, its number for every row). Columns are packed into one whole number each row."""
     rows = max(len(c) for c in columns if isinstance(c, np.ndarray))
-    code = np.zeros(rows, dtype=np.int64)
+    code, range_ = np.zeros(rows, dtype=np.int64), 1
     for column in columns:
-        values, number = np.unique(np.broadcast_to(column, rows), return_inverse=True)
-        if len(values) > 1:
-            code = code * len(values) + number
-            if code.max() > 2**40:
-                code = np.unique(code, return_inverse=True)[1]
+        number, values = _numbered(np.broadcast_to(column, rows))
+        if range_ * values > 2**62:
+            _, code = np.unique(code, return_inverse=True)
+            range_ = int(code.max()) + 1
+        code, range_ = code * values + number, range_ * values
     _, index, inverse = np.unique(code, return_index=True, return_inverse=True)
     return index, inverse
+
+
+def _numbered(column: Column) -> tuple[NDArray[np.int64], int]:
+    """(a whole number for each value, how many there may be): the values themselves if they are whole."""
+    whole = column.astype(np.int64)
+    if (whole == column).all() and (most := int(whole.max())) < 2**20:
+        return whole, most + 1
+    values, number = np.unique(column, return_inverse=True)
+    return number, len(values)
 
 
 def _pick(layout: Layout, index: NDArray[np.intp]) -> Layout:
@@ -133,14 +142,14 @@ def pieces(job: Job, table: Table, far: Table, shares: dict[str, tuple[Column, .
     after = np.empty((n_sp, n_rec, len(folds), n_zero, rows))
     kept = (np.empty((1, 1, len(folds), n_zero, rows)), np.empty((1, 1, len(folds), n_zero, rows)))
     buffers = np.empty((1, 1, 1, n_zero, rows))
-    n = ceil_div(float(job.model.layers), table["pp"])
     runs = _runs(job, table, choice)
+    holders = [step.shares(job, layouts(table, shares, sizes, scheme, True), kind, v) for kind, v in of_fold]
     for i, sp in enumerate(choice.sequence_parallel):
         near = layouts(table, shares, sizes, scheme, sp)
         wide = near if far is table else layouts(far, shares, sizes, scheme, sp)
         parts, means, fine = bodies(job, near), _means(near, choice), _shards(job, table, sp, choice)
         send, times = step.hop(job, near, parts), step.collectives(job, near, parts)
-        owned = [[step.held(job, near, parts, kind, v, end) for end in ENDS] for kind, v in of_fold]
+        owned = [[step.held(job, near, parts, by, end) for end in ENDS] for by in holders]
         for z, zero in enumerate(choice.zero):
             if i == 0:
                 buffers[0, 0, 0, z] = memory.buffers(job, wide, parts, zero)
@@ -149,13 +158,13 @@ def pieces(job: Job, table: Table, far: Table, shares: dict[str, tuple[Column, .
                         kept[e][0, 0, f, z] = memory.states(job, wide, parameters, zero).total
             updates = [step.update(job, wide, *ends, zero) for ends in owned]
             for r, recompute in enumerate(choice.recompute):
-                sync = step.synchronise(job, near, parts, times, recompute, zero, n)
+                sync = step.synchronise(job, near, parts, times, recompute, zero, holders[0]["middle"].typical)
                 for f, seconds in enumerate(updates):
                     after[i, r, f, z] = np.where(means[z], sync + seconds, np.inf)
         flights = [[memory.in_flight(job, near, kind, float(v), end) for end in ENDS] for kind, v in kinds]
         for r, recompute in enumerate(choice.recompute):
-            staged = [step.stages(job, near, parts, recompute, kind, v) for kind, v in of_fold]
-            bytes_ = [[memory.activations(job, near, parts, recompute, kind, v, end) for end in ENDS] for kind, v in of_fold]
+            staged = [step.stages(near, parts, recompute, by) for by in holders]
+            bytes_ = [[memory.activations(job, near, parts, recompute, by, end) for end in ENDS] for by in holders]
             for k, (kind, v) in enumerate(kinds):
                 seconds = step.ordered(job, near, staged[folded[k]], send, kind, float(v)).total
                 pipe[i, r, k, 0] = np.where(runs[k] & fine, seconds, np.inf)

@@ -12,21 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import memory
 from .cost.network import Fabric
+from .cost.layer import LayerCost
 from .grid import Grid, Pieces, bodies, bound, exact, layouts, pieces
 from .num import ceil_div
 from .placement import Shares, placements
+from .schedule import get as schedule_named
 from .space import DEGREES, Column, Options, Space, Table, cross, fill, keep, length, options, pipelines, shards, take
 from .spec.job import Job
 from .spec.layout import AXES, Layout
-from .schedule import get as schedule_named
+from .step import Body, stages
 from .step import shares as shares_of
-from .step import stages
 
 BLOCK = 4096
 """Rows whose terms are computed at once."""
@@ -223,41 +225,94 @@ def lower(job: Job, space: Space, best: Best, near: Table, far: Table) -> Column
     return found
 
 
-def microbatch_seconds(job: Job, space: Space, best: Best, table: Table) -> Column:
-    """Bound of one microbatch on the slowest device: nearest groups, nothing recomputed. table: with pp, any dp."""
-    job, found = optimist(job), np.full(length(table), np.inf)
-    folds = {schedule_named(name).folded: (schedule_named(name), float(schedule_named(name).chunks(1))) for name, _ in best.choice.schedules}
-    for start in range(0, length(table), 4 * BLOCK):
-        at = np.arange(start, min(start + 4 * BLOCK, length(table)))
-        part = take(table, at)
+class Partly(NamedTuple):
+    """Shards with a pipeline degree that may still win; dp is the largest possible."""
+
+    table: Table
+    each: Column
+    """Bound of one microbatch on the slowest device, in seconds."""
+    bubble: Column
+    """Bound of the bubble of any schedule, in seconds."""
+
+
+def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column) -> Partly:
+    """Every shard with every pipeline degree whose fewest microbatches, and smallest bubble, stay within the limit.
+
+    Nearest groups, nothing recomputed, no memory limit. A schedule's bubble is smallest with p or with unlimited microbatches.
+    """
+    easy, found = optimist(job), []
+    folds = {k.folded: (k, float(k.chunks(1))) for k in (schedule_named(name) for name, _ in best.choice.schedules)}
+    size = max(1, 8192 // len(degrees))
+    for start in range(0, length(table), size):
+        part = take(table, np.arange(start, min(start + size, length(table))))
+        grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees[None, :]}
+        dp = largest_dp(job, grid, space)
+        pipes = Layout(pp=grid["pp"])
+        staged = []
         for sp in best.choice.sequence_parallel:
-            layout = layouts(part, None, job.cluster.sizes, space.scheme, sp)
-            costs = bodies(job, layout)
-            for schedule, v in folds.values():
-                s = stages(layout, costs, "none", shares_of(job, layout, schedule, v))
-                found[at] = np.minimum(found[at], s.forward + s.backward)
-    return found
+            alone = part | {"pp": np.ones(length(part)), "dp": np.ones(length(part))}
+            costs = _upright(bodies(easy, layouts(alone, None, job.cluster.sizes, space.scheme, sp)))
+            staged += [(fold, stages(pipes, costs, "none", shares_of(easy, pipes, *folds[fold]))) for fold in folds]
+        each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
+        fewest = ceil_div(float(job.batch), np.maximum(dp, 1) * grid["microbatch"])
+        rows, columns = np.nonzero((dp >= 1) & (fewest * each <= best.limit))
+        here = take(part, rows) | {"pp": degrees[columns], "dp": dp[rows, columns]}
+        bubble = _least_bubble(job, best.choice, here["pp"], [(fold, [x[rows, columns] for x in s[2:]]) for fold, s in staged])
+        fine = fewest[rows, columns] * each[rows, columns] + bubble <= best.limit
+        found.append((keep(here, fine), each[rows, columns][fine], bubble[fine]))
+    tables, eaches, bubbles = zip(*found, strict=True)
+    return Partly({k: np.concatenate([t[k] for t in tables]) for k in tables[0]}, np.concatenate(eaches), np.concatenate(bubbles))
+
+
+def _least_bubble(job: Job, choice: Options, pp: Column, staged: list[tuple[bool, list[Column]]]) -> Column:
+    """The smallest bubble of a schedule with enough layers; staged: (folded, [forward, backward, weight seconds of the other devices])."""
+    least = np.full(len(pp), np.inf)
+    for name, v in choice.schedules:
+        kind = schedule_named(name)
+        fits = kind.chunks(v) * pp <= job.model.layers
+        for folded, (f, b, w) in staged:
+            for m in (pp, 1e9) if folded == kind.folded else ():
+                least = np.minimum(least, np.where(fits, kind.bubble(pp, m, float(v), f, b - w, w), np.inf))
+    return least
+
+
+def _upright(parts: Body) -> Body:
+    """Columns as (rows, 1), to meet pipeline degrees as (1, degrees)."""
+
+    def upright(x: Any) -> Any:
+        if isinstance(x, LayerCost):
+            return LayerCost(*(upright(y) for y in x))
+        return x[:, None] if isinstance(x, np.ndarray) else x
+
+    return Body(*(upright(part) for part in parts))
 
 
 def _relaxed(job: Job, space: Space, best: Best, table: Table, progress: Progress | None) -> Iterator[Table]:
-    """Any dp and pp: shards, then pipelines, then intervals of dp with one number of microbatches, halved down to single values."""
+    """Any dp and pp: shards with pipelines, then intervals of dp with one number of microbatches, halved down to single values."""
     N, B = job.cluster.chips, float(job.batch)
     degrees = pipelines(job, space, True)
     best.searched = covered(job, table, degrees) * best.choice.count
-    alone = table | {"pp": np.ones_like(table["tp"]), "dp": np.ones_like(table["tp"])}
     # all chips busy, nothing padded, no bubble: B/b microbatches through the whole model on tp cp of N chips each
-    work = microbatch_seconds(job, space, best, alone) * B / table["microbatch"] * table["tp"] * table["cp"] / N
+    work = _whole_model(job, space, best, table) * B / table["microbatch"] * table["tp"] * table["cp"] / N
     yield from _first_guess(job, space, best, table, degrees, work)
-    table = cross(keep(table, work <= best.limit), pp=degrees)
-    table = keep(table, table["tp"] * table["cp"] * table["pp"] <= N)
-    table["dp"] = largest_dp(job, table, space)
-    table = keep(table, table["dp"] >= 1)
+    partly = pipelined(job, space, best, keep(table, work <= best.limit), degrees)
     if progress:
         progress("pipelines", 0.1)
-    each = microbatch_seconds(job, space, best, table)
-    fine = ceil_div(B, table["dp"] * table["microbatch"]) * each <= best.limit
-    low, high = _intervals(job, keep(table, fine), each[fine], best.limit)
-    yield from _halve(job, space, best, low, high, progress)
+    yield from _halve(job, space, best, *_intervals(job, partly, best.limit), progress)
+
+
+def _whole_model(job: Job, space: Space, best: Best, table: Table) -> Column:
+    """Bound of one microbatch through the whole model on one device of each shard, in seconds."""
+    easy, found = optimist(job), np.full(length(table), np.inf)
+    for start in range(0, length(table), BLOCK):
+        at = slice(start, start + BLOCK)
+        part = {k: c[at] for k, c in table.items()}
+        part |= {"pp": np.ones(length(part)), "dp": np.ones(length(part))}
+        for sp in best.choice.sequence_parallel:
+            costs = bodies(easy, layouts(part, None, job.cluster.sizes, space.scheme, sp))
+            whole = shares_of(easy, Layout(), schedule_named("1f1b"), 1.0)["whole"]
+            found[at] = np.minimum(found[at], whole.of(costs, lambda c: c.forward + c.backward))
+    return found
 
 
 def _first_guess(job: Job, space: Space, best: Best, table: Table, degrees: Column, work: Column) -> Iterator[Table]:
@@ -270,8 +325,7 @@ def _first_guess(job: Job, space: Space, best: Best, table: Table, degrees: Colu
     rows = keep(rows, (rows["dp"] >= 1) & (rows["dp"] % 1 == 0))
     rows = _valid(job, rows, space)
     if length(rows):
-        seconds = lower(job, space, best, rows, rows)
-        yield take(rows, np.argsort(seconds, kind="stable")[: 8 * best.k])
+        yield from _best_first(best, rows, lower(job, space, best, rows, rows), None)
 
 
 def covered(job: Job, table: Table, degrees: Column) -> int:
@@ -283,17 +337,19 @@ def covered(job: Job, table: Table, degrees: Column) -> int:
     return int(total)
 
 
-def _intervals(job: Job, table: Table, each: Column, limit: float) -> tuple[Table, Table]:
-    """For every number of microbatches m a row can have within the limit, the interval of dp that gives it: (smallest, largest)."""
-    B, b = float(job.batch), table["microbatch"]
+def _intervals(job: Job, partly: Partly, limit: float) -> tuple[Table, Table]:
+    """The intervals of dp that give one number of microbatches m, for every m that stays within the limit: (smallest, largest)."""
+    table, B = partly.table, float(job.batch)
+    b = table["microbatch"]
     fewest = ceil_div(B, table["dp"] * b)
-    most = np.minimum(np.floor(limit / each) if np.isfinite(limit) else np.full_like(b, np.inf), ceil_div(B, b))
+    most = np.minimum(np.floor((limit - partly.bubble) / partly.each), ceil_div(B, b))
     counts = np.maximum(most - fewest + 1, 0).astype(np.int64)
     index = np.repeat(np.arange(len(counts)), counts)
     m = fewest[index] + (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts))
     rows = take(table, index)
     low = ceil_div(B, m * rows["microbatch"])
-    high = np.minimum(np.where(m > 1, ceil_div(B, np.maximum(m - 1, 1) * rows["microbatch"]) - 1, rows["dp"]), rows["dp"])
+    below = ceil_div(B, np.maximum(m - 1, 1) * rows["microbatch"]) - 1  # the last dp that still needs m microbatches
+    high = np.minimum(np.where(m > 1, below, rows["dp"]), rows["dp"])
     fine = low <= high
     return keep(rows | {"dp": low}, fine), keep(rows | {"dp": high}, fine)
 
@@ -302,12 +358,14 @@ def _halve(job: Job, space: Space, best: Best, low: Table, high: Table, progress
     """Bound intervals of dp, drop what cannot win, evaluate single values best first, halve the others."""
     while length(low):
         if space.dp is not None:
-            fine = np.searchsorted(np.sort(space.dp), low["dp"]) < np.searchsorted(np.sort(space.dp), high["dp"], side="right")
+            allowed = np.sort(space.dp)
+            fine = np.searchsorted(allowed, low["dp"]) < np.searchsorted(allowed, high["dp"], side="right")
             low, high = keep(low, fine), keep(high, fine)
         seconds = lower(job, space, best, low, high)
-        single = low["dp"] == high["dp"]
-        ready = _valid_mask(job, low, space) & single
-        yield from _best_first(best, keep(low, ready), seconds[ready], progress)
+        single, valid = low["dp"] == high["dp"], _valid_mask(job, low, space)
+        promising = np.argsort(seconds, kind="stable")[:64]
+        yield take(low, promising[valid[promising] & ~single[promising]])  # their smallest dp, for a better limit
+        yield from _best_first(best, keep(low, valid & single), seconds[valid & single], progress)
         alive = ~single & (seconds <= best.limit)
         low, high = keep(low, alive), keep(high, alive)
         middle = np.floor((low["dp"] + high["dp"]) / 2)
