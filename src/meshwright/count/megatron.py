@@ -18,6 +18,8 @@ from .context import exchange
 from .moe import experts
 from .work import Local, Message, Op, local
 
+FP32 = 4.0
+
 
 class Kind(NamedTuple):
     """What varies from layer to layer of one model."""
@@ -40,52 +42,74 @@ def attention(job: Job, layout: Layout, size: Local, window: int | None) -> list
     one = 1.0 if c.dot_product == "2k-1" else 0.0
     D, tp, t = m.hidden, size.tp, size.tokens
     H, K = m.heads / tp, maximum(m.K / tp, 1.0)  # fewer kv heads than tp: they are copied
-    gather, scatter, both = collectives(layout, t * D * act)
+    gather, reduce = collectives(layout, t * D * act)
     q, v = (m.mla.qk_nope_head_dim + m.mla.qk_rope_head_dim, m.mla.v_head_dim) if m.mla else (m.h, m.h)
     if m.mla:
         K = H
-    ops = [norm(job, "attention/norm", size, gather, scatter)]
-    ops += latent(job, layout, size, both) if m.mla else [
-        blocks.matmul("attention/qkv", t, D, (H + 2 * K) * q, one=one, act=act, wgt=wgt, kept=kept(c.gathered_inputs, size),
-                      backward=column_backward(c.gathered_inputs, layout, gather, scatter, both))
+    beside_ffn = m.norms_per_layer == 1  # a parallel block: the feed-forward gathers, keeps and reduces for both
+    ops = [norm(job, "attention/norm", size, () if m.mla and m.mla.q_lora_rank else gather, gather)]
+    ops += latent(job, layout, size) if m.mla else [
+        blocks.matmul("attention/qkv", t, D, (H + 2 * K) * q, one=one, act=act, wgt=wgt, kept=0.0 if beside_ffn else kept(c.gathered_inputs, size),
+                      backward=() if beside_ffn else column_backward(c.gathered_inputs, gather, reduce))
     ]  # fmt: skip
     if m.qkv_bias:
         ops.append(blocks.bias("attention/qkv bias", t, (H + 2 * K) * q, act=act, wgt=wgt))
     if m.qk_norm:
-        ops.append(blocks.norm("attention/qk norm", t * (H + K), q, parameters=1, act=act, wgt=wgt)._replace(weights=2.0 * q))
+        ops.append(query_key_norm(job, layout, size, H, K))
     forward, backward = exchange(layout, size, K, q, v, act)
     ops.append(blocks.attention(
         "attention/core", size.b, H, K, size.T / size.cp, size.T, q, v, seen=seen(job, window), one=one, act=act,
         dropout=m.dropout, fused=job.attention_kernel == "flash", output_twice=c.attention_output == "twice",
         forward=forward, backward=backward)._replace(weights=H if m.attention_sinks else 0.0))  # fmt: skip
-    ops.append(blocks.matmul("attention/out", t, H * v, D, one=one, act=act, wgt=wgt, forward=scatter_or_reduce(layout, scatter, both)))
+    ops.append(blocks.matmul("attention/out", t, H * v, D, one=one, act=act, wgt=wgt, forward=() if beside_ffn else reduce))
     return ops + after(job, layout, size, "attention")
 
 
-def latent(job: Job, layout: Layout, size: Local, both: tuple[Message, ...]) -> list[Op]:
-    """Queries, keys and values of multi-head latent attention: down to the latent (on every tp rank alike), up to the heads (cut by tp)."""
-    m, act, wgt = job.model, job.precision.activation_bytes, job.precision.weight_bytes
+def query_key_norm(job: Job, layout: Layout, size: Local, H: Num, K: Num) -> Op:
+    """RMS norm of queries and keys: each head by itself, with the same 2 h parameters; or all heads together (OLMo 2).
+
+    Then their sums of squares, one number a token for queries and one for keys, are added up over tp.
+    """
+    m, t = job.model, size.tokens
+    statistics = (Message("all_reduce", "tp", 2 * t * FP32),) if m.qk_norm_whole else ()
+    act, wgt = job.precision.activation_bytes, job.precision.weight_bytes
+    op = blocks.norm(
+        "attention/qk norm", t * (H + K), m.h, parameters=1, act=act, wgt=wgt, forward=statistics, backward=statistics
+    )
+    return op._replace(weights=(H + K) * m.h if m.qk_norm_whole else 2.0 * m.h)
+
+
+def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
+    """Queries, keys and values of latent attention: down to the latent (on every tp rank alike), up to the heads (cut by tp).
+
+    With sequence parallelism the narrow latents are gathered over tp, not the hidden state, as in Megatron-LM.
+    """
+    m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
     mla = m.mla
     assert mla is not None
-    one = 1.0 if job.assumptions.count.dot_product == "2k-1" else 0.0
+    one = 1.0 if c.dot_product == "2k-1" else 0.0
     D, t, H = m.hidden, size.tokens, m.heads / size.tp
-    q = mla.qk_nope_head_dim + mla.qk_rope_head_dim
+    rope = mla.qk_rope_head_dim
 
-    def product(name: str, tokens: Num, k: Num, n: Num, **kw: tuple[Message, ...]) -> Op:
-        return blocks.matmul(f"attention/{name}", tokens, k, n, one=one, act=act, wgt=wgt, **kw)
+    def down(name: str, n: int, kept: Num) -> Op:
+        return blocks.matmul(f"attention/{name} down", size.shard, D, n, one=one, act=act, wgt=wgt, kept=kept)
 
-    def latent_norm(name: str, width: int) -> Op:
-        return blocks.norm(f"attention/{name}", size.shard, width, parameters=1, act=act, wgt=wgt)
+    def latent_norm(name: str, width: int, *widths: int) -> Op:
+        forward = tuple(message for w in (width, *widths) for message in collectives(layout, t * w * act)[0])
+        return blocks.norm(f"attention/{name} norm", size.shard, width, parameters=1, act=act, wgt=wgt, forward=forward)
 
-    ops = []
-    if mla.q_lora_rank:
-        ops += [product("q down", size.shard, D, mla.q_lora_rank), latent_norm("q norm", mla.q_lora_rank)]
-        ops += [product("q up", t, mla.q_lora_rank, H * q, backward=both)]
-    else:
-        ops += [product("q", t, D, H * q, backward=both)]
-    ops += [product("kv down", size.shard, D, mla.kv_lora_rank + mla.qk_rope_head_dim), latent_norm("kv norm", mla.kv_lora_rank)]
-    ops += [product("kv up", t, mla.kv_lora_rank, H * (mla.qk_nope_head_dim + mla.v_head_dim))]
-    return ops
+    def up(name: str, k: int, n: Num, *beside: Message) -> Op:
+        gather, reduce = collectives(layout, t * k * act)
+        backward = (*column_backward(c.gathered_inputs, gather, reduce), *beside)
+        return blocks.matmul(f"attention/{name}", t, k, n, one=one, act=act, wgt=wgt, kept=kept(c.gathered_inputs, size), backward=backward)
+
+    q_heads, rank = H * (mla.qk_nope_head_dim + rope), mla.q_lora_rank
+    queries = [down("q", rank, size.shard), latent_norm("q", rank), up("q up", rank, q_heads)] if rank else [up("q", D, q_heads)]
+    of_rope = collectives(layout, t * rope * act)[1]  # the key's rotary part goes to all heads as it is
+    return [
+        *queries, down("kv", mla.kv_lora_rank + rope, 0.0), latent_norm("kv", mla.kv_lora_rank, rope),
+        up("kv up", mla.kv_lora_rank, H * (mla.qk_nope_head_dim + mla.v_head_dim), *of_rope),
+    ]  # fmt: skip
 
 
 def dense(job: Job, layout: Layout, size: Local, width: Num, name: str = "ffn", with_norm: bool = True) -> list[Op]:
@@ -93,26 +117,29 @@ def dense(job: Job, layout: Layout, size: Local, width: Num, name: str = "ffn", 
     m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
     one = 1.0 if c.dot_product == "2k-1" else 0.0
     D, t, F = m.hidden, size.tokens, width / size.tp
-    gather, scatter, both = collectives(layout, t * D * act)
+    gather, reduce = collectives(layout, t * D * act)
     up = blocks.matmul(f"{name}/up", t, D, F * (2 if m.gated else 1), one=one, act=act, wgt=wgt, kept=kept(c.gathered_inputs, size),
-                       backward=column_backward(c.gathered_inputs, layout, gather, scatter, both))  # fmt: skip
+                       backward=column_backward(c.gathered_inputs, gather, reduce))  # fmt: skip
     parallel_block = m.norms_per_layer == 1
-    ops = [norm(job, f"{name}/norm", size, gather, scatter)] if with_norm and not parallel_block else []
+    ops = [norm(job, f"{name}/norm", size, gather, gather)] if with_norm and not parallel_block else []
     ops.append(up)
     if m.bias:
         ops.append(blocks.bias(f"{name}/up bias", t, F * (2 if m.gated else 1), act=act, wgt=wgt))
     ops.append((blocks.gated_activation if m.gated else blocks.gelu)(f"{name}/activation", t * F, act=act))
     if m.dropout and c.dropout == "lbl":
         ops.append(blocks.dropout(f"{name}/activation dropout", t * F, act=act))
-    ops.append(blocks.matmul(f"{name}/down", t, F, D, one=one, act=act, wgt=wgt, forward=scatter_or_reduce(layout, scatter, both)))
+    ops.append(blocks.matmul(f"{name}/down", t, F, D, one=one, act=act, wgt=wgt, forward=reduce))
     return ops + (after(job, layout, size, name) if with_norm else [])
 
 
-def after(job: Job, layout: Layout, size: Local, name: str) -> list[Op]:
-    """What follows a row-parallel matrix: its bias, dropout, a post-norm, the residual sum; all on the device's shard of the sequence."""
+def after(job: Job, layout: Layout, size: Local, name: str, biased: bool = True) -> list[Op]:
+    """What follows a row-parallel matrix, on the device's shard of the sequence: its bias, dropout, a post-norm, the residual sum.
+
+    biased: False where experts brought their own biases.
+    """
     m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
     x, ops = size.shard * m.hidden, []
-    if m.bias:
+    if m.bias and biased:
         whole = layout.scheme == "megatron" and c.output_bias == "replicated"
         by_column = layout.scheme == "context" and name == "attention"  # LBL cuts this one by columns
         width, tokens = (m.hidden / size.tp, size.tokens) if by_column else (m.hidden, size.tokens if whole else size.shard)
@@ -120,42 +147,37 @@ def after(job: Job, layout: Layout, size: Local, name: str) -> list[Op]:
     if m.dropout:
         ops.append(blocks.dropout(f"{name}/dropout", x, act=act))
     if m.norms_per_layer == 4:
-        ops.append(norm(job, f"{name}/post norm", size, (), ()))
+        ops.append(norm(job, f"{name}/post norm", size))
     if c.residual:
         ops.append(blocks.residual(f"{name}/residual", x, act=act))
     return ops
 
 
-def norm(job: Job, name: str, size: Local, gather: tuple[Message, ...], scatter: tuple[Message, ...]) -> Op:
-    """The norm before a column-parallel matrix: its output is gathered, and in backward the gradient of the sublayer's output is."""
+def norm(job: Job, name: str, size: Local, forward: tuple[Message, ...] = (), backward: tuple[Message, ...] = ()) -> Op:
+    """A norm on the device's shard of the sequence.
+
+    Before a column-parallel matrix its output is gathered, and in backward the gradient of the sublayer's output (counted here).
+    """
     m = job.model
     return blocks.norm(
         name, size.shard, m.hidden, parameters=2 if m.norm == "layernorm" else 1,
-        act=job.precision.activation_bytes, wgt=job.precision.weight_bytes, forward=gather, backward=gather,
+        act=job.precision.activation_bytes, wgt=job.precision.weight_bytes, forward=forward, backward=backward,
     )  # fmt: skip
 
 
-def collectives(layout: Layout, volume: Num) -> tuple[tuple[Message, ...], tuple[Message, ...], tuple[Message, ...]]:
-    """(gather, scatter, both): with sequence parallelism the first two carry the volume, without it one all-reduce does.
+def collectives(layout: Layout, volume: Num) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """(gather, reduce) around a pair of column- and row-parallel matrices, forward; in backward they change places.
 
-    `both` closes a column-parallel matrix in backward: a reduce-scatter, or the all-reduce.
+    With sequence parallelism an all-gather and a reduce-scatter, without it nothing and an all-reduce.
     """
     if layout.sequence_parallel:
-        scatter = (Message("reduce_scatter", "tp", volume),)
-        return (Message("all_gather", "tp", volume),), scatter, scatter
-    return (), (), (Message("all_reduce", "tp", volume),)
+        return (Message("all_gather", "tp", volume),), (Message("reduce_scatter", "tp", volume),)
+    return (), (Message("all_reduce", "tp", volume),)
 
 
-def scatter_or_reduce(layout: Layout, scatter: tuple[Message, ...], both: tuple[Message, ...]) -> tuple[Message, ...]:
-    """What closes a row-parallel matrix in forward."""
-    return scatter if layout.sequence_parallel else both
-
-
-def column_backward(
-    inputs: str, layout: Layout, gather: tuple[Message, ...], scatter: tuple[Message, ...], both: tuple[Message, ...]
-) -> tuple[Message, ...]:
+def column_backward(inputs: str, gather: tuple[Message, ...], reduce: tuple[Message, ...]) -> tuple[Message, ...]:
     """What a column-parallel matrix sends in backward: its input gradient, and its input again if only the shard was kept."""
-    return gather + both if inputs == "regathered" and layout.sequence_parallel else both
+    return gather + reduce if inputs == "regathered" else reduce
 
 
 def kept(inputs: str, size: Local) -> Num:

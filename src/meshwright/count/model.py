@@ -60,8 +60,15 @@ def operations(model: Model, seq: int = 0, counting: Counting = REFERENCE, kerne
     ops = [(op, n) for kind, n in (*lead, *body) for op in layer(job, layout, kind)]
     ops += [(op, 1) for op in (*vocabulary.embedding(job, layout), *vocabulary.head(job, layout))]
     if model.mtp_layers:
-        ops += [(op, model.mtp_layers) for op in (*layer(job, layout, body[-1][0]), *vocabulary.head(job, layout))]
+        ops += [(op, model.mtp_layers) for op in next_token(job, layout)]
     return ops
+
+
+def next_token(job: Job, layout: Layout) -> list[Op]:
+    """One multi-token-prediction block: join, one more layer of the last kind, and the head again, whose matrix is that of the model."""
+    *final, logits, loss = vocabulary.head(job, layout)
+    block = layer(job, layout, groups(job.model)[1][-1][0])
+    return [*vocabulary.join(job, layout), *block, *final, logits._replace(weights=0.0), loss]
 
 
 @lru_cache(maxsize=4096)

@@ -30,10 +30,10 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
     # the router works on the device's own tokens; its weights are on every rank
     router = blocks.matmul("experts/router", size.shard, D, moe.experts, one=one, act=act, wgt=wgt)
     router = router._replace(weights=router.weights + (moe.experts if moe.router_bias else 0))
-    gather, scatter, _ = megatron.collectives(layout, size.tokens * D * act)
+    gather, _ = megatron.collectives(layout, size.tokens * D * act)
     # only shared experts need the whole sequence on each tp rank
     shared_gather = gather if moe.shared_ffn else ()
-    ops = [megatron.norm(job, "ffn/norm", size, shared_gather, scatter), router, dispatch(sent, D, act, "dispatch"), inner(layout, x, D, act)]
+    ops = [megatron.norm(job, "ffn/norm", size, shared_gather, shared_gather), router, dispatch(sent, D, act, "dispatch"), inner(layout, x, D, act)]
     ops.append(product("up", D, F * gates))
     if moe.expert_bias:
         ops.append(blocks.bias("experts/up bias", x, F * gates, act=act, wgt=wgt, expert=True, copies=here)._replace(weights=here * F * gates))
@@ -46,7 +46,7 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
         ops += megatron.dense(job, layout, size, moe.shared_ffn, name="shared", with_norm=False)
     if moe.shared_gate:
         ops.append(blocks.matmul("shared/gate", size.shard, D, 1, one=one, act=act, wgt=wgt))
-    return ops + megatron.after(job, layout, size, "ffn")
+    return ops + megatron.after(job, layout, size, "ffn", biased=False)
 
 
 def dispatch(sent: float, D: float, act: float, name: str) -> Op:

@@ -10,9 +10,8 @@ from ..num import Num, ceil_div
 from ..spec.job import Job
 from ..spec.layout import Layout
 from . import blocks, megatron
+from .megatron import FP32
 from .work import Message, Op, Pass, local
-
-FP32 = 4.0
 
 
 def rows(job: Job, layout: Layout) -> Num:
@@ -27,23 +26,42 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
         return []
     size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
     x = size.tokens * m.hidden
-    gather, scatter, both = megatron.collectives(layout, x * act)
+    gather, reduce = megatron.collectives(layout, x * act)
     weights = rows(job, layout) * m.hidden + (m.seq * m.hidden if m.positions == "learned" else 0)
     step = Pass(0.0, 0.0, 2 * x * act + x * wgt)
-    return [Op("embedding", "lookup", step._replace(comm=megatron.scatter_or_reduce(layout, scatter, both)), step._replace(comm=gather), weights=weights)]
+    look_up = Op("embedding", "lookup", step._replace(comm=reduce), step._replace(comm=gather), weights=weights)
+    return [look_up, megatron.norm(job, "embedding/norm", size)] if m.embedding_norm else [look_up]
 
 
 def head(job: Job, layout: Layout) -> list[Op]:
     """Last stage: final norm, logits, loss. The logits are kept in fp32 for the backward pass."""
-    m, act, wgt = job.model, job.precision.activation_bytes, job.precision.weight_bytes
-    if not (m.vocab and job.assumptions.count.vocabulary):
+    m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
+    if not (m.vocab and c.vocabulary):
         return []
     size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
-    one = 1.0 if job.assumptions.count.dot_product == "2k-1" else 0.0
-    gather, scatter, both = megatron.collectives(layout, size.tokens * m.hidden * act)
+    one = 1.0 if c.dot_product == "2k-1" else 0.0
+    gather, reduce = megatron.collectives(layout, size.tokens * m.hidden * act)
     V = rows(job, layout)
-    logits = blocks.matmul("head/logits", size.tokens, m.hidden, V, one=one, act=act, wgt=wgt, kept=size.shard, backward=both)
+    logits = blocks.matmul("head/logits", size.tokens, m.hidden, V, one=one, act=act, wgt=wgt, kept=megatron.kept(c.gathered_inputs, size),
+                           backward=megatron.column_backward(c.gathered_inputs, gather, reduce))  # fmt: skip
     statistics = Message("all_reduce", "tp", 3 * size.tokens * FP32)
     scores = size.tokens * V
     loss = Op("head/loss", "vector", Pass(0.0, 5 * scores, 3 * scores * FP32, (statistics,)), Pass(0.0, 2 * scores, 2 * scores * FP32), saved=scores * FP32)
-    return [megatron.norm(job, "head/norm", size, gather, ()), logits, loss]
+    return [megatron.norm(job, "head/norm", size, gather), logits, loss]
+
+
+def join(job: Job, layout: Layout) -> list[Op]:
+    """What a multi-token-prediction block does before its layer: hidden state and the next token's embedding, each normalised,
+    go side by side through one matrix of 2 D x D, cut tp ways by columns. Source: DeepSeek-AI 2024, DeepSeek-V3, section 2.2.
+    """
+    m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
+    size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
+    one = 1.0 if c.dot_product == "2k-1" else 0.0
+    D, t = m.hidden, size.tokens
+    gather, reduce = megatron.collectives(layout, 2 * t * D * act)
+    columns = (Message("all_gather", "tp", t * D * act),)
+    project = blocks.matmul(
+        "mtp/project", t, 2 * D, D / layout.tp, one=one, act=act, wgt=wgt, kept=megatron.kept(c.gathered_inputs, size),
+        forward=(*gather, *columns), backward=(*columns, *megatron.column_backward(c.gathered_inputs, gather, reduce)),
+    )  # fmt: skip
+    return [megatron.norm(job, f"mtp/{name} norm", size) for name in ("hidden", "token")] + [project]
