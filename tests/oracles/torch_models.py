@@ -64,7 +64,9 @@ class Attention(nn.Module):
         self.core = Core(self.H, kernel, window, m.attention_sinks)
         self.whole = m.qk_norm_whole
         if m.qk_norm:
-            self.q_norm, self.k_norm = (nn.RMSNorm(heads * self.h if self.whole else self.h) for heads in (self.H, self.K))
+            self.q_norm, self.k_norm = (
+                nn.RMSNorm(heads * self.h if self.whole else self.h) for heads in (self.H, self.K)
+            )
         self.normed = m.qk_norm
 
     def forward(self, x: Tensor) -> Tensor:
@@ -201,7 +203,11 @@ class Block(nn.Module):
         self.parts = ("experts", "shared") if sparse and sparse.shared_ffn else ("experts",) if sparse else ("ffn",)
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        return torch.stack([getattr(self, part)(x) for part in self.parts]).sum(0) if len(self.parts) > 1 else getattr(self, self.parts[0])(x)
+        return (
+            torch.stack([getattr(self, part)(x) for part in self.parts]).sum(0)
+            if len(self.parts) > 1
+            else getattr(self, self.parts[0])(x)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         if len(self.norms) == 1:
@@ -257,7 +263,11 @@ class Decoder(nn.Module):
 
     def forward(self, tokens: Tensor) -> list[Tensor]:
         embedded = self.embedding(tokens)
-        x = embedded if self.positions is None else embedded + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
+        x = (
+            embedded
+            if self.positions is None
+            else embedded + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
+        )
         x = x if self.embedding_norm is None else self.embedding_norm(x)
         for block in self.layers:
             x = block(x)
