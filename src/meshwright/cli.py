@@ -1,62 +1,31 @@
 """The command `meshwright`: parse, call, print.
 
 Tables go to stdout, progress to stderr. Exit codes: 0 a result, 1 no feasible layout, 2 bad input (one sentence on
-stderr), 130 interrupted, 141 the reader of a pipe has left.
+stderr), 130 interrupted, 141 the reader of a pipe has left. What a verb needs is imported when it runs.
 """
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import CycloptsError, Parameter
 
-from ._version import __version__
+from .command import RESULT, VERBS, Json, ModelArg, app, output, verb
 from .errors import MeshwrightError
-from .formats.flags import STDIN, Flag, flags, read_flags
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-SCHEMA = "meshwright/1"
-"""Version of everything --json writes."""
-VERBS: list[str] = []
-"""Names of the commands."""
-WIDE = 240
-"""Columns of a table that is not printed on a terminal."""
-RESULT = Group("Result", sort_key=1)
-GROUPS = {name: Group(name.capitalize(), sort_key=i) for i, name in enumerate(("cluster", "job", "layout"), 2)}
-GROUPS["constraints"] = Group(
-    "Constraints on the layout", help="One value, a list 1,2,4, or a range 1..16.", sort_key=5
-)
-Json = Annotated[bool, Parameter(help="Print JSON in SI units instead of tables.", negative=(), group=RESULT)]
-Output = Annotated[str | None, Parameter(name=("--output", "-o"), group=RESULT)]
-ModelArg = Annotated[
-    str,
-    Parameter(help="A model of the catalogue, a Hugging Face config.json, a JOB.toml, or - for a TOML text on stdin."),
-]
-
-app = App(
-    name="meshwright",
-    help="Plan and predict distributed training of transformers: how long a step takes, whether it fits, "
-    "which layout is best and why.",
-    version=__version__,
-    help_format="plaintext",
-    result_action="return_value",
-)
+from .formats.flags import STDIN
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    words = sys.argv[1:] if argv is None else list(argv)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows ?, not a traceback
     try:
-        code = run(words)
+        code = run(sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -64,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # a bug: still one sentence, and MESHWRIGHT_DEBUG=1 shows where
+    except Exception as error:  # a bug: still one sentence; MESHWRIGHT_DEBUG=1 shows where
         if os.environ.get("MESHWRIGHT_DEBUG"):
             raise
         return refuse(f"internal error, please report it with this command: {type(error).__name__}: {error}")
@@ -87,59 +56,6 @@ def refuse(sentence: str, code: int = 2) -> int:
     return code
 
 
-def verb(*tables: str, group: str = "") -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Make a function a command: its parameter `given` becomes one option for each field of these tables."""
-
-    def register(function: Callable[..., int]) -> Callable[..., int]:
-        own = inspect.signature(function, eval_str=True).parameters
-        chosen = [flag for flag in flags() if flag.table in tables and flag.name not in own]
-
-        def command(*args: Any, **options: Any) -> int:
-            given = {flag.name: text for flag in chosen if (text := options.pop(flag.name, None)) is not None}
-            return function(*args, **options, **({"given": given} if "given" in own else {}))
-
-        mine = [p for name, p in own.items() if name != "given"]
-        signature = inspect.Signature([*mine, *(option(flag, group) for flag in chosen)])
-        command.__signature__ = signature  # type: ignore[attr-defined]
-        command.__annotations__, command.__doc__ = {}, function.__doc__
-        VERBS.append(function.__name__)
-        app.command(command, name=function.__name__)
-        return function
-
-    return register
-
-
-def option(flag: Flag, group: str) -> inspect.Parameter:
-    """A field as a keyword of a command."""
-    section = GROUPS[group if group and flag.table == "layout" else flag.table]
-    metavar = "" if flag.table == "layout" else "TEXT"
-    kind = Annotated[
-        str | None, Parameter(name=flag.spelled, help=flag.help, group=section, show_default=False, metavar=metavar)
-    ]
-    return inspect.Parameter(flag.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-
-
-def show(*parts: RenderableType) -> None:
-    """Print tables; a pipe or file gets lines as long as they need to be."""
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else WIDE)
-    for part in parts:
-        console.print(part)
-
-
-def show_json(name: str, data: Mapping[str, Any]) -> None:
-    """Print one JSON object."""
-    import json
-
-    print(json.dumps({"schema": SCHEMA, "verb": name, **data}, indent=2))
-
-
-def ascii_only() -> bool:
-    """stdout cannot show block characters."""
-    return not (sys.stdout.encoding or "ascii").lower().startswith("utf")
-
-
 @verb("cluster", "job", "layout")
 def predict(
     model: ModelArg,
@@ -147,28 +63,175 @@ def predict(
     *,
     given: Mapping[str, str],
     explain: Annotated[
-        str | None, Parameter(help="Show one term in full: step_time, memory, mfu, compute/ffn/up, ...", group=RESULT)
+        str | None,
+        Parameter(
+            help="Show one term in full: step_time, memory, mfu, compute/ffn/up, ...", metavar="TERM", group=RESULT
+        ),
     ] = None,
     json: Json = False,
-    output: Output = None,
+    output: Annotated[str | None, output(".json, .toml (the job), .png or .svg (bars)")] = None,
 ) -> int:
     """Predict one training step under a given layout: time by cause, memory by kind, MFU, days and cost.
 
-    meshwright predict llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 8 --pp 4 --interleave 4 --zero 1
+    Example: meshwright predict llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 8 --pp 4 --interleave 4 --zero 1
     """
-    from dataclasses import replace
-
     from .prediction import predict as predict_job
+    from .report import console, files
     from .report import explain as explanation
     from .report.predict import report
 
+    files.suffix(output, (".json", ".toml", *files.PLOTS))
     notes: list[str] = []
-    p = predict_job(read_flags(model, given, notes, sys.stdin))
+    p = predict_job(read_job(model, given, notes))
     p = replace(p, notes=(*notes, *p.notes))
+    terms = {"explain": explanation.to_dict(p, explain)} if explain else {}
+    data = console.envelope("predict", {**p.to_dict(), **terms})
     if json:
-        show_json("predict", {**p.to_dict(), **({"explain": explanation.to_dict(p, explain)} if explain else {})})
+        console.show_json(data)
     else:
-        show(explanation.report(p, explain) if explain else report(p, ascii_only()))
+        console.show(explanation.report(p, explain) if explain else report(p, console.ascii_only()))
+    if output:
+        files.write(output, files.of_predictions([p], data, p))
+    return 0
+
+
+@verb("cluster", "job", "layout", layout="constraints")
+def plan(
+    model: ModelArg,
+    /,
+    *,
+    given: Mapping[str, str],
+    assumptions: Annotated[
+        tuple[str, ...],
+        Parameter(help="Modelling choices; several are shown side by side.", metavar="NAME", group=RESULT),
+    ] = (),
+    top: Annotated[int, Parameter(help="Layouts to show.", metavar="N", group=RESULT)] = 10,
+    relaxed: Annotated[
+        bool | None,
+        Parameter(
+            negative="--strict",
+            group=RESULT,
+            help="Allow uneven stages, any dp and idle chips, or not; default: only if nothing divides.",
+        ),
+    ] = None,
+    json: Json = False,
+    output: Annotated[str | None, output(".json, .toml (the best, for predict), .csv, .png or .svg (bars)")] = None,
+) -> int:
+    """Find the fastest layouts that fit, and say why the best one wins.
+
+    Example: meshwright plan llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 4,8 --pp 1..16 -o plan.toml
+    """
+    from .formats.flags import command_line, split
+    from .report import console, files
+    from .report import plan as reports
+    from .search import plan as search
+    from .spec.assumptions import assumptions as assumption_set
+
+    files.suffix(output, (".json", ".toml", ".csv", *files.PLOTS))
+    described, space = split(given, relaxed)
+    notes: list[str] = []
+    job = read_job(model, described, notes, fill=False)
+    sets = [name.strip() for text in assumptions for name in text.split(",")] or [job.assumptions.name]
+    jobs = {name: replace(job, assumptions=assumption_set(name)) if assumptions else job for name in sets}
+    with console.progress() as told:
+        found = {name: search(j, space, top=top, progress=told) for name, j in jobs.items()}
+    found = {name: replace(plan, notes=(*notes, *plan.notes)) for name, plan in found.items()}
+    first = next(iter(found.values()))
+    several = {"plans": {name: plan.to_dict() for name, plan in found.items()}}
+    data = console.envelope("plan", first.to_dict() if len(found) == 1 else several)
+    if json:
+        console.show_json(data)
+    elif len(found) > 1:
+        console.show(reports.comparison(found))
+    for name, each in found.items() if not json else ():
+        extra = {"assumptions": name} if assumptions else {}
+        again = command_line(model, {**described, **extra}, each.best) if each.best else ""
+        console.show(
+            *(["", f"[bold]{name}[/bold]"] if len(found) > 1 else []), reports.report(each, again, console.ascii_only())
+        )
+    if output and first.best:
+        files.write(output, files.of_predictions([first.best, *first.alternatives], data, first.best))
+    return 0 if any(plan.best for plan in found.values()) else 1
+
+
+@verb("cluster", "job", "layout", layout="constraints")
+def sweep(
+    model: ModelArg,
+    /,
+    *,
+    given: Mapping[str, str],
+    over: Annotated[
+        str,
+        Parameter(
+            metavar="FIELD=VALUES",
+            group=RESULT,
+            help="What to vary: chips=64..4096 (doubling), batch=1M,4M, seq, tp, chip.hbm_bytes, model, assumptions, "
+            "network.ib.bandwidth=100 Gbit/s,400 Gbit/s, ...",
+        ),
+    ],
+    fixed: Annotated[
+        bool, Parameter(help="Predict the given layout at every value instead of searching.", negative=(), group=RESULT)
+    ] = False,
+    json: Json = False,
+    output: Annotated[str | None, output(".json, .csv, .png or .svg (curves)")] = None,
+) -> int:
+    """Vary one field, keep the rest: strong scaling, batch, sequence length, bandwidth, ... Ctrl-C keeps what is done.
+
+    Example: meshwright sweep llama3-70b --on 64xh100-sxm --batch 4Mi --over chips=64..4096 -o scaling.png
+    """
+    from .formats.flags import split
+    from .report import console, files
+    from .report.sweep import report
+    from .sweep import parse
+    from .sweep import sweep as compute
+
+    files.suffix(output, (".json", ".csv", *files.PLOTS))
+    field, values = parse(over)
+    described, space = (given, None) if fixed else split(given)
+    job = read_job(model, described, [], fill=fixed)
+    with console.progress() as told:
+        found = compute(job, field, values, space, fixed, told)
+    data = console.envelope("sweep", found.to_dict())
+    if json:
+        console.show_json(data)
+    else:
+        console.show(report(found))
+    if output and found.found:
+        files.write(output, files.of_sweep(found, data))
+    return 130 if found.interrupted else 0 if found.found else 1
+
+
+@verb("cluster", "job", "layout")
+def timeline(
+    model: ModelArg,
+    /,
+    *,
+    given: Mapping[str, str],
+    json: Json = False,
+    output: Annotated[
+        str | None,
+        output(".json (a trace for ui.perfetto.dev), .csv (order for torch.distributed), .png or .svg (Gantt)"),
+    ] = None,
+) -> int:
+    """Replay the pipeline of a step action by action, beside its closed form.
+
+    Example: meshwright timeline gpt3-175b --on 64xa100-80 --batch 64seq --tp 8 --pp 8 --interleave 2 -o gantt.png
+    """
+    from .prediction import predict as predict_job
+    from .replay import replay
+    from .report import console, files
+    from .report.timeline import report
+
+    files.suffix(output, (".json", ".csv", *files.PLOTS))
+    notes: list[str] = []
+    p = predict_job(read_job(model, given, notes))
+    exact = replay(replace(p, notes=(*notes, *p.notes)))
+    if json:
+        console.show_json(console.envelope("timeline", exact.to_dict()))
+    else:
+        console.show(report(exact, console.ascii_only()))
+    if output:
+        files.write(output, files.of_replay(exact))
     return 0
 
 
@@ -184,13 +247,69 @@ def catalog(
 ) -> int:
     """List chips, networks and models, or show one of them with the source of every number."""
     from . import catalog as data
+    from .report import console
     from .report.catalog import details, report
     from .spec.read import to_dict
 
     names = data.names(kind)
     find: dict[str, Callable[[str], Any]] = {"chips": data.chip, "networks": data.network, "models": data.model}
     if json:
-        show_json("catalog", to_dict(find[kind](name)) if name else {kind: [to_dict(find[kind](n)) for n in names]})
+        table = to_dict(find[kind](name)) if name else {kind: [to_dict(find[kind](n)) for n in names]}
+        console.show_json(console.envelope("catalog", table))
     else:
-        show(details(find[kind](name)) if name else report(kind))
+        console.show(details(find[kind](name)) if name else report(kind))
     return 0
+
+
+@verb()
+def reproduce(
+    paper: Annotated[str, Parameter(help="lbl, epoch, scaling-book, megatron or all.")] = "all",
+    /,
+    *,
+    against: Annotated[
+        str | None,
+        Parameter(help="Published numbers in a file or folder instead of those shipped.", metavar="PATH", group=RESULT),
+    ] = None,
+    json: Json = False,
+    output: Annotated[str | None, output("tables and figures go into this folder")] = None,
+) -> int:
+    """Make the tables and figures of the papers again and hold them against the published numbers."""
+    from .report import console
+    from .report.results import reproduced
+    from .reproduce import reproduce as compute
+
+    data = compute(paper, against, output).to_dict()
+    console.show_json(console.envelope("reproduce", data)) if json else console.show(reproduced(data))
+    return 0
+
+
+@verb()
+def validate(
+    runs: Annotated[
+        str | None, Parameter(help="Measured runs (JSON) or collectives (CSV); default: those of the catalogue.")
+    ] = None,
+    /,
+    *,
+    json: Json = False,
+    output: Annotated[str | None, output(".json, .csv or .md")] = None,
+) -> int:
+    """Predict measured runs as they were made, and report the errors."""
+    from .report import console, files
+    from .report.results import validated
+    from .validate import published
+    from .validate import validate as compute
+
+    files.suffix(output, (".json", ".csv", ".md"))
+    found = compute(published() if runs is None else runs)
+    data = console.envelope("validate", found.to_dict())
+    console.show_json(data) if json else console.show(validated(data))
+    if output:
+        files.write(output, files.of_validation(found, data))
+    return 0
+
+
+def read_job(model: str, given: Mapping[str, str], notes: list[str], fill: bool = True) -> Any:
+    """The job of the arguments."""
+    from .formats.flags import read_flags
+
+    return read_flags(model, given, notes, sys.stdin, fill)

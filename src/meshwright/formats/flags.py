@@ -1,4 +1,4 @@
-"""The description of a job on a command line: one flag for each field of cluster, job and layout, named as in the TOML file.
+"""The description of a job on a command line: a flag for each field of cluster, job and layout, as in the TOML file.
 
     predict llama3-70b --on 1024xh100-sxm --batch 4M --tp 8 --pp 4          the model by name
     predict job.toml --batch 8M                                             a file, with some fields replaced
@@ -11,20 +11,29 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import shlex
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..errors import BadInput
+from ..schedule import get as schedule_named
 from ..spec.job import Job
 from ..spec.layout import Layout, placed
+from ..spec.read import read
 from . import LARGEST, parse_toml, read_text
 from .toml import load_job
 
+if TYPE_CHECKING:
+    from ..prediction import Prediction
+    from ..space import Space
+
+WORDS = ("schedule", "recompute", "sequence_parallel", "scheme", "placement")
+"""Layout fields that are not numbers."""
 STDIN = "<stdin>"
 """In place of a model: the job is a TOML text on standard input."""
 CLUSTER = {
@@ -59,6 +68,11 @@ class Flag:
         """As the user types it."""
         return "--" + self.name.replace("_", "-")
 
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in the help."""
+        return "TEXT" if self.table != "layout" else "WORD" if self.name in WORDS else "N"
+
 
 def field_docs(cls: type) -> dict[str, str]:
     """field -> the text under it in the source of a dataclass (empty without a source file)."""
@@ -88,15 +102,20 @@ def flags() -> tuple[Flag, ...]:
 
 
 def read_flags(
-    model: str, given: Mapping[str, str], notes: list[str] | None = None, stdin: TextIO | None = None
+    model: str,
+    given: Mapping[str, str],
+    notes: list[str] | None = None,
+    stdin: TextIO | None = None,
+    fill: bool = True,
 ) -> Job:
     """The job of a model (name, config.json, JOB.toml, or "-" for a TOML text on `stdin`) and flags (name -> text).
 
-    notes: receives a sentence on what was rounded or filled in.  Raises BadInput.
+    notes: receives a sentence on what was rounded or filled in;  fill: take all chips as replicas if dp is not given.
+    Raises BadInput.
     """
     source = describe(model, given, stdin)
     notes = [] if notes is None else notes
-    fill = "layout" not in source or not (is_file(model) or "dp" in source["layout"])
+    fill = fill and ("layout" not in source or not (is_file(model) or "dp" in source["layout"]))
     job = load_job(source, notes=notes)
     return _filled(job, notes) if fill else job
 
@@ -161,6 +180,50 @@ def placement(text: str) -> dict[str, list[str]]:
     return {axis.strip(): shares.split("x") for axis, _, shares in pairs}
 
 
+DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave")
+CHOICES = {"schedule": "schedules", "zero": "zero", "recompute": "recompute", "sequence_parallel": "sequence_parallel"}
+"""flag -> field of `Space`."""
+LONGEST_RANGE = 2**20
+RANGE = re.compile(r"(\d{1,9})\.\.(\d{1,9})")
+
+
+def split(given: Mapping[str, str], relaxed: bool | None = None) -> tuple[dict[str, str], Space]:
+    """(flags of the job, space that the layout flags leave to a search): "8", "1,2,4" or "1..16".  Raises BadInput."""
+    from ..space import Space
+
+    allowed: dict[str, Any] = {"relaxed": relaxed}
+    rest = dict(given)
+    for name in DEGREES:
+        if name in rest:
+            allowed[name] = whole_numbers(name, rest.pop(name))
+    for name, field in CHOICES.items():
+        if name in rest:
+            texts = [text.strip() for text in rest.pop(name).split(",")]
+            allowed[field] = tuple(dict.fromkeys(getattr(read(Layout, {name: text}), name) for text in texts))
+    if "scheme" in rest:
+        allowed["scheme"] = read(Layout, {"scheme": rest.pop("scheme")}).scheme
+    for schedule in allowed.get("schedules", ()):
+        schedule_named(schedule)
+    for name in ("placement", "panels"):
+        if name in rest:
+            raise BadInput(f"--{name} is what a search chooses: it can only be given to predict")
+    return rest, Space(**allowed)
+
+
+def whole_numbers(name: str, text: str) -> tuple[int, ...]:
+    """The numbers of "8", "1,2,4" or "1..16", ascending."""
+    found: set[int] = set()
+    for part in text.split(","):
+        if match := RANGE.fullmatch(part.strip()):
+            low, high = int(match[1]), int(match[2])
+            if not 0 < high - low + 1 <= LONGEST_RANGE:
+                raise BadInput(f"--{name} {part.strip()} must rise, by at most {LONGEST_RANGE:,} values")
+            found.update(range(max(low, 1), high + 1))
+        else:
+            found.add(getattr(read(Layout, {name: part.strip()}, "layout"), name))
+    return tuple(sorted(found))
+
+
 def write_flags(layout: Layout, job: Job, everything: bool = False) -> list[str]:
     """The words that give this layout to `predict`; fields with their default value only if `everything`."""
     words = []
@@ -179,11 +242,11 @@ def write_flags(layout: Layout, job: Job, everything: bool = False) -> list[str]
     return words
 
 
-def command_line(model: str, given: Mapping[str, str], job: Job, layout: Layout) -> str:
-    """The command that predicts this layout, for copying; `model` and `given` as the user wrote them."""
+def command_line(model: str, given: Mapping[str, str], found: Prediction) -> str:
+    """The command that predicts this layout again, for copying; `model` and `given` as the user wrote them."""
     table_of = {flag.name: flag for flag in flags()}
     words = ["meshwright", "predict", "-" if model == STDIN else model]
     for name, text in given.items():
         if name in table_of and table_of[name].table != "layout":
             words += [table_of[name].spelled, text]
-    return shlex.join([*words, *write_flags(layout, job, everything=is_file(model))])
+    return shlex.join([*words, *write_flags(found.layout, found.job, everything=is_file(model))])

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..prediction import Prediction
 from ..units import show
-from .text import CAUSES, KINDS, MFU, bar, headline, layout_words, percent, placement_words
+from .text import CAUSES, KINDS, MFU, bar, headline, layout_words, percent, placement_words, seconds
 
 WIDTH = 30
 """Characters of a full bar."""
@@ -40,17 +40,12 @@ def time_table(p: Prediction, ascii_only: bool = False) -> Table:
     """Seconds by cause; causes that take no time are left out."""
     table = plain("time of a step", "seconds", "share", "", "what it is")
     longest = max(p.time_s.values())
-    for cause, seconds in p.time_s.items():
-        if seconds:
-            table.add_row(
-                cause,
-                show(seconds, "s"),
-                percent(seconds / p.step_time_s),
-                bar(seconds / longest, WIDTH, ascii_only),
-                CAUSES[cause],
-            )
+    for cause, s in p.time_s.items():
+        if s:
+            share = percent(s / p.step_time_s)
+            table.add_row(cause, seconds(s), share, bar(s / longest, WIDTH, ascii_only), CAUSES[cause])
     table.add_section()
-    table.add_row("step_time", show(p.step_time_s, "s"), "100 %", "", "sum", style="bold")
+    table.add_row("step_time", seconds(p.step_time_s), "100 %", "", "sum", style="bold")
     return table
 
 

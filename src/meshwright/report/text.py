@@ -35,6 +35,11 @@ def bar(share: float, width: int, ascii_only: bool = False) -> str:
     return "█" * (eighths // 8) + (BLOCKS[eighths % 8] if eighths % 8 else "")
 
 
+def seconds(value: float, digits: int = 3) -> str:
+    """Seconds as such up to an hour, so that steps compare at a glance."""
+    return show(value, "s", digits) if value < 60 or value >= 3600 else f"{show(value, '', max(digits, 3))} s"
+
+
 def percent(share: float, digits: int = 1) -> str:
     """0.412 -> "41.2 %"."""
     return f"{100 * share:.{digits}f} %"
@@ -88,7 +93,7 @@ def headline(p: Prediction) -> list[str]:
     """The answer in a few lines: the step, its rates, memory, and the whole run if its length is known."""
     peak = p.job.cluster.chip.peak(p.job.precision.compute)
     interval = p.to_dict()["interval_s"]
-    step = show(p.step_time_s, "s") + (f" ({show(interval[0], 's')} to {show(interval[1], 's')})" if interval else "")
+    step = seconds(p.step_time_s) + (f" ({show(interval[0], 's')} to {show(interval[1], 's')})" if interval else "")
     use = p.memory_bytes
     room = "fits" if p.fits else f"does NOT fit, {show(use['total'] - use['capacity'], 'GiB')} short"
     lines = [

@@ -1,0 +1,129 @@
+"""The pipeline of a predicted step, replayed action by action: the exact counterpart of the closed form.
+
+The closed form (`step.ordered`) takes m times the slowest device, the sends it waits for, and the schedule's bubble.
+The replay gives every stage the seconds of the layers it really holds, orders the actions as the schedule does, and
+takes the longest path. Sends occupy neither device in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from .errors import BadInput
+from .num import ceil_div
+from .prediction import Prediction
+from .schedule import get as schedule_named
+from .schedule.timeline import Passes, Timeline, timeline
+from .spec.job import Job
+from .spec.layout import Layout
+from .step import Body, Share, backward, body, hop, total
+from .units import show
+
+MOST_ACTIONS = 1_000_000
+"""Actions of a timeline: more take too long and too much memory to replay."""
+IN_THE_PIPELINE = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "bubble")
+"""Causes of time that the timeline covers."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The exact timeline of a prediction beside the closed form. Synchronisation and optimizer follow after both."""
+
+    prediction: Prediction
+    timeline: Timeline
+    stages: tuple[Passes, ...]
+    """Seconds of F, I and W of one microbatch, by stage."""
+    send_s: float
+    """One send between neighbouring stages."""
+    closed_s: float
+    """The closed form: microbatches, sends and bubble of the prediction."""
+
+    @cached_property
+    def exact_s(self) -> float:
+        """From the first action to the end of the last."""
+        return self.timeline.makespan_s
+
+    @property
+    def difference(self) -> float:
+        """Closed form over exact timeline, minus 1."""
+        return self.closed_s / self.exact_s - 1
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the comparison leaves out."""
+        if self.prediction.job.assumptions.overlap.pp == "none" and self.prediction.time_s["pp_comm"]:
+            exposed = show(self.prediction.time_s["pp_comm"], "s")
+            return (f"the closed form charges {exposed} of sends that the timeline hides behind compute where it can",)
+        return ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of `timeline --json`, without the actions."""
+        t = self.timeline
+        return {
+            "schedule": self.prediction.layout.schedule,
+            "ranks": len(t.order),
+            "microbatches": self.prediction.microbatches,
+            "stage_s": [{"forward_s": f, "input_gradient_s": i, "weight_gradient_s": w} for f, i, w in self.stages],
+            "send_s": self.send_s,
+            "exact_s": self.exact_s,
+            "closed_form_s": self.closed_s,
+            "difference": self.difference,
+            "bubble_fraction": t.bubble_fraction,
+            "busy_s": t.busy_s,
+            "idle_s": t.idle_s,
+            "in_flight_microbatches": t.in_flight,
+            "notes": [*self.notes, *self.prediction.notes],
+        }
+
+
+def replay(prediction: Prediction) -> Replay:
+    """The exact timeline of a prediction's pipeline.  Raises BadInput if it has more than MOST_ACTIONS actions."""
+    job, layout, m = prediction.job, prediction.layout, prediction.microbatches
+    schedule = schedule_named(layout.schedule)
+    p, v = int(layout.pp), int(layout.interleave)
+    actions = p * m * int(schedule.chunks(v)) * (3 if schedule.split_backward else 2)
+    if actions > MOST_ACTIONS:
+        raise BadInput(
+            f"the timeline has {actions:,} actions, more than {MOST_ACTIONS:,}: raise dp or microbatch, or lower pp"
+        )
+    parts = body(job, layout, details=True)
+    passes = stage_seconds(job, layout, parts)
+    send = float(hop(job, layout, parts))
+    exact = timeline(schedule.order(p, m, v), schedule.placement(p, v), passes, send)
+    return Replay(prediction, exact, passes, send, sum(prediction.time_s[cause] for cause in IN_THE_PIPELINE))
+
+
+def stage_seconds(job: Job, layout: Layout, parts: Body) -> tuple[Passes, ...]:
+    """F, I and W of one microbatch through each stage; recomputation belongs to I."""
+    found = []
+    for share in stage_shares(job, layout):
+        forward = float(total(share.of(parts, lambda c: c.forward)))
+        back = float(total(share.of(parts, lambda c: backward(c, layout.recompute))))
+        weight = float(share.of(parts, lambda c: c.weight_pass))
+        found.append((forward, back - weight, weight))
+    return tuple(found)
+
+
+def stage_shares(job: Job, layout: Layout) -> tuple[Share, ...]:
+    """What each stage holds: the embedding is in the first, the head in the last; leading layers come first."""
+    count = int(layout.pp * schedule_named(layout.schedule).chunks(layout.interleave))
+    lead = job.model.moe.dense_layers if job.model.moe else 0
+    found, first = [], 0
+    for stage, layers in enumerate(stage_layers(job.model.layers, count)):
+        leading = min(max(lead - first, 0), layers)
+        ends = float(stage == 0), float(stage == count - 1)
+        found.append(Share(float(layers - leading), float(leading), *ends))
+        first += layers
+    return tuple(found)
+
+
+def stage_layers(layers: int, stages: int) -> Sequence[int]:
+    """Layers of each stage; where they do not divide, the last, the first, the last but one, ... hold one fewer."""
+    most = int(ceil_div(layers, stages))
+    held = [most] * stages
+    for k in range(most * stages - layers):
+        held[-1 - k // 2 if k % 2 == 0 else k // 2] -= 1
+    return held

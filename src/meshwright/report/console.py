@@ -1,0 +1,54 @@
+"""Where output goes: tables and JSON to stdout, progress to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+SCHEMA = "meshwright/1"
+"""Version of everything written as JSON."""
+WIDE = 240
+"""Columns of a table that is not printed on a terminal."""
+Progress = Callable[[str, float], None]
+
+
+def show(*parts: RenderableType) -> None:
+    """Print tables; in a pipe or file, lines are as long as they need to be."""
+    terminal = sys.stdout.isatty()
+    console = Console(highlight=False, soft_wrap=not terminal, width=None if terminal else WIDE)
+    for part in parts:
+        console.print(part)
+
+
+def envelope(verb: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The data under the version of the schema."""
+    return {"schema": SCHEMA, "verb": verb, **{k: v for k, v in data.items() if k != "schema"}}
+
+
+def show_json(data: Mapping[str, Any]) -> None:
+    """Print one JSON object."""
+    print(json.dumps(data, indent=2, allow_nan=False))
+
+
+def ascii_only() -> bool:
+    """stdout cannot show block characters."""
+    return not (sys.stdout.encoding or "ascii").lower().startswith("utf")
+
+
+@contextmanager
+def progress() -> Iterator[Progress | None]:
+    """A bar on stderr that is told (what is done, share), or None where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as bars
+
+    columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TimeElapsedColumn())
+    with bars.Progress(*columns, console=Console(file=sys.stderr), transient=True) as display:
+        task = display.add_task("", total=1.0)
+        yield lambda what, share: display.update(task, description=what, completed=share)

@@ -1,0 +1,144 @@
+"""Results written to files; the suffix of the name picks the format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from ..formats import perfetto, schedule_csv
+from ..formats.toml import dump_job
+from ..prediction import Prediction
+from ..replay import Replay
+from ..schedule import get as schedule_named
+from ..sweep import Sweep
+
+Writers = Mapping[str, Callable[[], str | bytes]]
+"""suffix -> what makes the content of the file."""
+PLOTS = (".png", ".svg")
+
+
+def suffix(output: str | None, allowed: Sequence[str]) -> str:
+    """The suffix of an output file ("" without one); BadInput if it is not allowed or the file cannot be written there.
+
+    Called before anything is computed, so that a long search does not end in a refusal.
+    """
+    if output is None:
+        return ""
+    path = Path(output[:4096])
+    kind = path.suffix.lower()
+    if kind not in allowed:
+        raise BadInput(f"-o {output[:80]!r} must end in {' or '.join(allowed)}")
+    try:
+        fine = path.parent.is_dir() and not path.is_dir()
+    except (OSError, ValueError):
+        fine = False
+    if not fine:
+        raise BadInput(f"-o {output[:80]!r} cannot be written: its folder does not exist, or it is a folder itself")
+    if kind in PLOTS and find_spec("matplotlib") is None:
+        raise BadInput("plots need matplotlib: pip install 'meshwright[plot]'")
+    return kind
+
+
+def write(output: str, writers: Writers) -> None:
+    """Write what the writer of the file's suffix makes."""
+    content = writers[Path(output).suffix.lower()]()
+    try:
+        Path(output).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"-o {output[:80]!r} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+
+
+def json_text(data: Mapping[str, Any]) -> str:
+    """JSON for people and programs; never NaN, which is not JSON."""
+    return json.dumps(data, indent=2, allow_nan=False) + "\n"
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """CSV with a header line; columns in the order they first appear."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def of_predictions(predictions: Sequence[Prediction], data: Mapping[str, Any], best: Prediction) -> Writers:
+    """JSON of `data`, the job of the best layout, a row and a bar for each layout."""
+
+    def bars(kind: str) -> bytes:
+        from . import plots
+
+        job = best.job
+        title = (
+            f"{job.model.name} on {job.cluster.chips:,} x {job.cluster.chip.name}, {job.batch:,} sequences of {job.T:,}"
+        )
+        return plots.image(plots.layouts(predictions, title=title), kind)
+
+    return {
+        ".json": lambda: json_text(data),
+        ".toml": lambda: dump_job(best.job),
+        ".csv": lambda: csv_text([flat(p.to_dict()) for p in predictions]),
+        **{kind: partial(bars, kind) for kind in PLOTS},
+    }
+
+
+def of_sweep(sweep: Sweep, data: Mapping[str, Any]) -> Writers:
+    """JSON, a row a point, curves."""
+
+    def curves(kind: str) -> bytes:
+        from . import plots
+
+        return plots.image(plots.scaling(sweep), kind)
+
+    return {
+        ".json": lambda: json_text(data),
+        ".csv": lambda: csv_text(sweep.rows()),
+        **{kind: partial(curves, kind) for kind in PLOTS},
+    }
+
+
+def of_replay(replay: Replay) -> Writers:
+    """A Perfetto trace, the order for PyTorch's pipelining, a Gantt chart."""
+    layout, t = replay.prediction.layout, replay.timeline
+
+    def gantt(kind: str) -> bytes:
+        from . import plots
+
+        return plots.image(plots.pipeline(replay), kind)
+
+    def order() -> str:
+        schedule = schedule_named(layout.schedule)
+        return schedule_csv.write(t.order, schedule.placement(int(layout.pp), int(layout.interleave)))
+
+    return {
+        ".json": lambda: json.dumps(perfetto.write(t, f"{replay.prediction.job.model.name}, {layout.schedule}")),
+        ".csv": order,
+        **{kind: partial(gantt, kind) for kind in PLOTS},
+    }
+
+
+def of_validation(found: Any, data: Mapping[str, Any]) -> Writers:
+    """JSON, a row a comparison, the tables of docs/accuracy.md."""
+
+    def tables() -> str:
+        from ..validate.markdown import markdown
+
+        return markdown(found)
+
+    return {".json": lambda: json_text(data), ".csv": lambda: csv_text(data["rows"]), ".md": tables}
+
+
+def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one row with dotted names."""
+    row: dict[str, Any] = {}
+    for key, value in data.items():
+        row |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return row

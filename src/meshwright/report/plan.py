@@ -1,0 +1,118 @@
+"""A plan as tables: the best layout, why it wins, the runners-up, the Pareto front, and what was searched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..prediction import Prediction
+from ..units import show
+from .predict import answer, memory_table, notes, plain, time_table
+from .text import CAUSES, layout_words, percent, seconds
+
+if TYPE_CHECKING:
+    from ..search import Plan
+
+BINDING = 0.02
+"""Share of the step from which a cause is named among those that bind."""
+
+
+def report(plan: Plan, command: str, ascii_only: bool = False) -> RenderableType:
+    """Everything `plan` prints; `command`: what predicts the best layout again."""
+    parts: list[RenderableType] = []
+    if plan.best:
+        best = plan.best
+        parts += [*answer(best), Text(), time_table(best, ascii_only), Text(), memory_table(best, ascii_only), Text()]
+        parts += [*why(plan), Text(), ranking("layouts, fastest first", (best, *plan.alternatives))]
+        if len(plan.pareto) > 1:
+            parts += [Text(), ranking("time against memory: no layout is better in both", plan.pareto)]
+    else:
+        parts.append(Text("no layout fits", "bold red"))
+        parts += [Text(f"  {note}") for note in plan.notes]
+        if plan.closest:
+            parts += [
+                Text(),
+                Text("closest:", "bold"),
+                *answer(plan.closest),
+                Text(),
+                memory_table(plan.closest, ascii_only),
+            ]
+    parts += [Text(), *searched(plan)]
+    if plan.best:
+        parts += [
+            *(Text(f"note: {note}", "yellow") for note in plan.notes),
+            *notes(plan.best),
+            Text(),
+            Text(f"again: {command}"),
+        ]
+    return Group(*parts)
+
+
+def why(plan: Plan) -> Iterator[Text]:
+    """What binds the best layout, and what the runner-up loses."""
+    best = plan.best
+    if not best:
+        return
+    ranked = sorted(best.time_s.items(), key=lambda item: -item[1])
+    binding = [(cause, s) for cause, s in ranked if cause != "compute" and s >= BINDING * best.step_time_s]
+    words = ", ".join(f"{CAUSES[cause]} {show(s, 's')} ({percent(s / best.step_time_s)})" for cause, s in binding)
+    yield Text("why", "bold")
+    share = percent(best.time_s["compute"] / best.step_time_s)
+    yield Text(f"  besides arithmetic ({share}) the step waits for: {words or 'nothing much'}")
+    if not plan.alternatives:
+        return
+    second = plan.alternatives[0]
+    slower = second.step_time_s / best.step_time_s - 1
+    changes = [(cause, second.time_s[cause] - s) for cause, s in best.time_s.items()]
+    largest = sorted(changes, key=lambda item: -abs(item[1]))[:3]
+    parts = ", ".join(
+        f"{cause} {'+' if d > 0 else '-'}{show(abs(d), 's')}"
+        for cause, d in largest
+        if abs(d) > 1e-9 * best.step_time_s
+    )
+    loses = f"is {percent(slower, 2)} slower ({parts})" if slower > 1e-9 else "is as fast"
+    yield Text(f"  the runner-up, {layout_words(second.layout)}, {loses}")
+
+
+def ranking(title: str, predictions: Sequence[Prediction]) -> Table:
+    """One layout a row."""
+    moe = any(p.layout.ep != 1 for p in predictions)
+    cp = any(p.layout.cp != 1 for p in predictions)
+    axes = ["tp", *(["cp"] if cp else []), "pp", "dp", *(["ep"] if moe else [])]
+    table = plain(title, "step", "slower", "MFU", "memory", *axes, "microbatch", "schedule", "ZeRO", "recompute")
+    fastest = min((p.step_time_s for p in predictions), default=1.0)
+    for rank, p in enumerate(predictions, 1):
+        l = p.layout
+        chunks = f" x{int(l.interleave)}" if l.interleave != 1 else ""
+        loss = p.step_time_s / fastest - 1
+        cells = [str(rank), seconds(p.step_time_s, 4), percent(loss, 2) if loss > 1e-9 else "", percent(p.mfu)]
+        cells += [show(p.memory_bytes["total"], "GiB"), *(str(int(getattr(l, axis))) for axis in axes)]
+        table.add_row(
+            *cells, str(int(l.microbatch)), l.schedule + chunks if l.pp != 1 else "-", str(l.zero), l.recompute
+        )
+    return table
+
+
+def searched(plan: Plan) -> Iterator[Text]:
+    """How much was looked at."""
+    yield Text(f"searched {plan.searched:,} layouts in {show(plan.elapsed_s, 's')}; {plan.feasible:,} fit")
+    for rule, count in sorted(plan.rejected.items(), key=lambda item: -item[1]):
+        if count:
+            yield Text(f"  {count:,} rejected: {rule}", "dim")
+
+
+def comparison(plans: dict[str, Plan]) -> Table:
+    """The best layout under several assumption sets, side by side."""
+    table = plain("assumptions", "step", "MFU", "memory", "what")
+    for name, plan in plans.items():
+        p = plan.best
+        if p:
+            words = layout_words(p.layout, p.microbatches)
+            table.add_row(name, seconds(p.step_time_s), percent(p.mfu), show(p.memory_bytes["total"], "GiB"), words)
+        else:
+            table.add_row(name, "", "", "", "no layout fits")
+    return table

@@ -1,0 +1,244 @@
+"""Plots of results: time and memory of layouts with their configuration beneath, scaling curves, pipelines.
+
+Legible in black and white: every colour comes with a hatch, every line with a marker. matplotlib is only needed here.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from ..prediction import Prediction
+from ..replay import Replay
+from ..schedule.timeline import Timeline
+from ..sweep import Sweep
+from ..units import GIB
+from .text import CAUSES, KINDS, count
+
+DPI = 150
+STYLE = {
+    "compute": ("#4477aa", ""), "memory": ("#66ccee", "..."), "tp_comm": ("#ee6677", "///"),
+    "cp_comm": ("#aa3377", "xxx"), "ep_comm": ("#ccbb44", "+++"), "pp_comm": ("#885522", "ooo"),
+    "dp_comm": ("#228833", "\\\\\\"), "bubble": ("#eeeeee", ""), "optimizer": ("#777777", "---"),
+    "other": ("#ffffff", "***"), "weights": ("#4477aa", ""), "gradients": ("#ee6677", "///"),
+    "activations": ("#228833", "\\\\\\"), "buffers": ("#eeeeee", ""),
+}  # fmt: skip
+"""cause of time or kind of memory -> colour and hatch ("optimizer" is both)."""
+LABELS = {
+    "memory": "memory traffic", "tp_comm": "tensor parallel", "cp_comm": "context parallel",
+    "ep_comm": "expert parallel", "pp_comm": "stage sends", "dp_comm": "data parallel",
+}  # fmt: skip
+"""Causes whose name says too little in a legend."""
+ROWS = ("tp", "cp", "pp", "dp", "ep", "microbatch", "interleave", "zero", "recompute", "schedule")
+"""The configuration beneath the bars."""
+ALWAYS = ("tp", "pp", "dp", "microbatch", "zero", "MFU")
+"""Rows shown even if they say 1."""
+
+
+def image(figure: Figure, kind: str) -> bytes:
+    """The figure as .png or .svg; the same figure gives the same bytes."""
+    data = io.BytesIO()
+    with rc_context({"svg.hashsalt": "meshwright", "hatch.linewidth": 0.6}):
+        figure.savefig(data, format=kind.lstrip("."), dpi=DPI, metadata={"Date": None} if kind == ".svg" else None)
+    return data.getvalue()
+
+
+def layouts(predictions: Sequence[Prediction], names: Sequence[str] = (), title: str = "") -> Figure:
+    """A bar of time and a bar of memory for each layout, with its configuration beneath."""
+    n = len(predictions)
+    figure = Figure(figsize=(max(5.0, 2.8 + 0.8 * n), 8.0), layout="constrained")
+    top, middle, low = figure.subplots(3, 1, sharex=True, height_ratios=[3, 2, 2])
+    if title:
+        figure.suptitle(title, fontsize=10)
+    time_bars(top, [p.time_s for p in predictions])
+    memory_bars(middle, [p.memory_bytes for p in predictions])
+    configuration(low, predictions, names or [str(i + 1) for i in range(n)])
+    low.set_xlim(-0.6, n - 0.4)
+    return figure
+
+
+def time_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
+    """Seconds of a step, stacked by cause."""
+    _stack(axes, times, [c for c in CAUSES if any(t[c] for t in times)])
+    axes.set_ylabel("step time [s]")
+    for x, t in enumerate(times):
+        whole = sum(t.values())
+        axes.annotate(f"{whole:.3g}", (x, whole), (0, 2), textcoords="offset points", ha="center", fontsize=8)
+    axes.margins(y=0.1)
+
+
+def memory_bars(axes: Axes, uses: Sequence[Mapping[str, float]]) -> None:
+    """GiB of the fullest chip, stacked by kind, against its capacity."""
+    _stack(axes, uses, list(KINDS), GIB)
+    axes.axhline(uses[0]["capacity"] / GIB, color="black", linestyle="--", linewidth=1.2, label="capacity")
+    axes.set_ylabel("memory [GiB]")
+    axes.margins(y=0.12)
+    _legend(axes)
+
+
+def _stack(axes: Axes, bars: Sequence[Mapping[str, float]], parts: Sequence[str], unit: float = 1.0) -> None:
+    """Stacked bars, the first part at the bottom."""
+    below = [0.0] * len(bars)
+    for part in parts:
+        heights = [bar[part] / unit for bar in bars]
+        colour, hatch = STYLE[part]
+        look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.6}
+        axes.bar(range(len(bars)), heights, 0.66, below, label=LABELS.get(part, part), **look)
+        below = [b + h for b, h in zip(below, heights, strict=True)]
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="x", length=0, labelbottom=False)
+    _legend(axes)
+
+
+def _legend(axes: Axes) -> None:
+    """Beside the plot, in the order of the stack from top to bottom."""
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False)
+
+
+def configuration(axes: Axes, predictions: Sequence[Prediction], names: Sequence[str]) -> None:
+    """The layout of each bar as a column of values; rows in which nothing happens are left out."""
+    found = {row: [_cell(getattr(p.layout, row)) for p in predictions] for row in ROWS}
+    found |= {"MFU": [f"{100 * p.mfu:.1f}%" for p in predictions]}
+    rows = [row for row, cells in found.items() if row in ALWAYS or {*cells} - {"1", "none"}]
+    for y, row in enumerate(rows):
+        for x, cell in enumerate(found[row]):
+            axes.text(x, y, cell, ha="center", va="center", fontsize=8 if len(cell) < 8 else 6)
+        if y % 2 == 0:
+            axes.axhspan(y - 0.5, y + 0.5, color="black", alpha=0.05, linewidth=0)
+    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xticks(range(len(predictions)), names)
+    axes.tick_params(length=0, labelbottom=True)
+    axes.set_xlabel("layout")
+    for side in ("top", "right", "left", "bottom"):
+        axes.spines[side].set_visible(False)
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else str(int(value))
+
+
+def scaling(sweep: Sweep) -> Figure:
+    """Throughput and MFU against the varied field; for chips also the straight line of perfect scaling."""
+    figure = Figure(figsize=(7.0, 6.0), layout="constrained")
+    top, low = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    found = sweep.found
+    chips = sweep.over in ("chips", "on", "cluster.chips")
+    xs, numeric = _positions(sweep)
+    rates = [p.tokens_per_s for _, p in found]
+    if chips and numeric:
+        ideal = [rates[0] * p.job.cluster.chips / found[0][1].job.cluster.chips for _, p in found]
+        top.plot(xs, ideal, color="black", linestyle=":", label="perfect scaling")
+    top.plot(xs, rates, color="#4477aa", marker="o", label="predicted")
+    low.plot(xs, [100 * p.mfu for _, p in found], color="#ee6677", marker="s", linestyle="--", label="MFU")
+    top.set_ylabel("tokens / s")
+    low.set_ylabel("MFU [%]")
+    low.set_ylim(0, 118 * max(p.mfu for _, p in found))
+    low.set_xlabel(sweep.over)
+    if numeric:
+        top.set_xscale("log", base=2)
+        top.set_yscale("log", base=2)
+    low.set_xticks(xs, [str(point.value) for point, _ in found], rotation=30 if len(found) > 8 else 0)
+    low.minorticks_off()
+    top.yaxis.set_major_formatter(FuncFormatter(lambda y, _: count(y)))
+    top.yaxis.set_minor_formatter(NullFormatter())
+    job = found[0][1].job
+    fixed = "" if sweep.over == "batch" else f", {job.batch_tokens:,.0f} tokens a step"
+    top.set_title(f"{job.model.name} on {job.cluster.chip.name}{fixed}", fontsize=10)
+    for axes in (top, low):
+        axes.grid(alpha=0.3)
+    top.legend(frameon=False)
+    return figure
+
+
+def _positions(sweep: Sweep) -> tuple[list[float], bool]:
+    """Where the points lie: at their number if all are numbers, else one after the other."""
+    values = [point.job.cluster.chips if sweep.over == "on" else point.value for point, _ in sweep.found]
+    try:
+        numbers = [float(v) for v in values]
+    except ValueError:
+        return [float(i) for i in range(len(values))], False
+    return numbers, all(n > 0 for n in numbers)
+
+
+def pipeline(replay: Replay) -> Figure:
+    """A Gantt chart: a row a rank, a box an action, later chunks of the model darker."""
+    t = replay.timeline
+    figure = Figure(figsize=(11.0, 1.8 + min(0.34 * len(t.order), 9.0)), layout="constrained")
+    axes = figure.subplots()
+    unit, name = _time_unit(t.makespan_s)
+    few = sum(map(len, t.order)) <= FEW
+    for rank in range(len(t.order)):
+        for kind in sorted({action.kind for action in t.order[rank]}):
+            _boxes(axes, t, rank, kind, unit, few)
+    _decorate(axes, replay, name, unit, few)
+    return figure
+
+
+GANTT = {
+    "F": ("#cfe6f7", "", "forward"), "B": ("#e0913c", "///", "backward"),
+    "I": ("#e0913c", "///", "input gradient"), "W": ("#7db27d", "...", "weight gradient"),
+}  # fmt: skip
+"""kind of an action -> colour (light, darker, darker still), hatch, name."""
+FEW = 600
+"""Actions up to which boxes are hatched and numbered."""
+
+
+def _boxes(axes: Axes, t: Timeline, rank: int, kind: str, unit: float, few: bool) -> None:
+    """All actions of a kind on a rank."""
+    actions = zip(t.order[rank], t.start_s[rank], t.end_s[rank], strict=True)
+    boxes = [(start / unit, (end - start) / unit, a) for a, start, end in actions if a.kind == kind]
+    colour, hatch, _ = GANTT[kind]
+    bars = axes.broken_barh(
+        [(start, width) for start, width, _ in boxes],
+        (rank - 0.4, 0.8),
+        facecolors=[_shade(colour, a.chunk) for *_, a in boxes],
+        edgecolors="black",
+        linewidth=0.4 if few else 0.1,
+    )
+    bars.set_hatch(hatch if few else "")
+    for start, width, action in boxes if few else ():
+        middle = (start + width / 2, rank)
+        axes.text(*middle, str(action.microbatch), ha="center", va="center", fontsize=6, clip_on=True)
+
+
+def _shade(colour: str, chunk: int) -> tuple[float, ...]:
+    """The colour, darker for later chunks."""
+    dark = 0.78 ** min(chunk, 4)
+    return tuple(int(colour[i : i + 2], 16) / 255 * dark for i in (1, 3, 5))
+
+
+def _time_unit(seconds: float) -> tuple[float, str]:
+    return (1.0, "s") if seconds >= 1 else (1e-3, "ms") if seconds >= 1e-3 else (1e-6, "us")
+
+
+def _decorate(axes: Axes, replay: Replay, name: str, unit: float, few: bool) -> None:
+    """Axes, legend and title of a Gantt chart."""
+    t, p = replay.timeline, replay.prediction
+    ranks, kinds = len(t.order), {action.kind for row in t.order for action in row}
+    handles = [
+        Patch(facecolor=colour, hatch=hatch if few else "", edgecolor="black", linewidth=0.6, label=label)
+        for kind, (colour, hatch, label) in GANTT.items()
+        if kind in kinds
+    ]
+    chunks = max((action.chunk for row in t.order for action in row), default=0) + 1
+    if chunks > 1:
+        handles.append(Patch(facecolor="none", edgecolor="none", label="darker: later chunks of the model"))
+    axes.set_ylim(ranks - 0.5, -0.5)
+    axes.set_xlim(0, t.makespan_s / unit)
+    axes.set_yticks(range(0, ranks, max(1, ranks // 16)))
+    axes.set_ylabel("pipeline rank")
+    axes.set_xlabel(f"time [{name}]")
+    axes.figure.legend(handles=handles, loc="outside lower left", ncols=4, fontsize=8, frameon=False)
+    words = f"{p.layout.schedule}, {chunks} chunks a rank" if chunks > 1 else p.layout.schedule
+    idle = f"{100 * t.bubble_fraction:.1f} % idle"
+    axes.set_title(f"{p.job.model.name}: {words}, {p.microbatches} microbatches, {idle}", fontsize=10)

@@ -1,0 +1,88 @@
+"""The exact timeline of a pipeline as text: seconds of the stages, closed form beside replay, and each rank's day."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..replay import Replay
+from ..schedule.timeline import Timeline
+from ..units import show
+from .predict import plain
+from .text import layout_words, percent, seconds
+
+COLUMNS = 100
+"""Characters of the text Gantt."""
+RANKS = 32
+"""Ranks shown; longer pipelines show the first and the last."""
+
+
+def report(r: Replay, ascii_only: bool = False) -> RenderableType:
+    """Everything `timeline` prints."""
+    p, t = r.prediction, r.timeline
+    title = f"{p.job.model.name} on {p.job.cluster.chips:,} x {p.job.cluster.chip.name}"
+    after = ", ".join(f"{name} {show(p.time_s[name], 's')}" for name in ("dp_comm", "optimizer"))
+    lines = [
+        Text(f"{title}: {layout_words(p.layout, p.microbatches)}", "bold"),
+        Text(f"  exact, longest path:  {seconds(r.exact_s, 4)}, {percent(t.bubble_fraction)} of all device time idle"),
+        Text(f"  closed form:          {seconds(r.closed_s, 4)} ({100 * r.difference:+.2f} %)"),
+        Text(f"  outside the pipeline: {after}"),
+        Text(f"  a send between stages takes {show(r.send_s, 's')}", "dim"),
+    ]
+    lines += [Text(f"note: {note}", "yellow") for note in (*r.notes, *p.notes)]
+    return Group(*lines, Text(), stages(r), Text(), ranks(t), Text(), *gantt(t, ascii_only))
+
+
+def stages(r: Replay) -> Table:
+    """Seconds of one microbatch by stage; equal neighbours share a row."""
+    table = plain("stages", "forward", "input gradient", "weight gradient", "sum")
+    begin = 0
+    for k in range(1, len(r.stages) + 1):
+        if k == len(r.stages) or r.stages[k] != r.stages[begin]:
+            passes = r.stages[begin]
+            name = str(begin) if k == begin + 1 else f"{begin} to {k - 1}"
+            table.add_row(name, *(show(s, "s") for s in passes), show(sum(passes), "s"))
+            begin = k
+    return table
+
+
+def ranks(t: Timeline) -> Table:
+    """Busy and idle seconds of each rank, and the microbatches it holds."""
+    table = plain("rank", "busy", "idle", "idle share", "microbatches held")
+    for rank in _shown(len(t.order)):
+        busy, idle = t.busy_s[rank], t.idle_s[rank]
+        table.add_row(
+            str(rank), show(busy, "s"), show(idle, "s"), percent(idle / t.makespan_s), f"{t.in_flight[rank]:g}"
+        )
+    return table
+
+
+def _shown(ranks: int) -> list[int]:
+    return list(range(ranks)) if ranks <= RANKS else [*range(RANKS // 2), *range(ranks - RANKS // 2, ranks)]
+
+
+def gantt(t: Timeline, ascii_only: bool = False) -> list[Text]:
+    """A line a rank: what it does most of the time in each slice (F, B or I, W; a dot is idle)."""
+    slice_ = show(t.makespan_s / COLUMNS, "s")
+    lines = [Text(f"a character is {slice_}: F forward, B backward, I and W its halves, . idle", "dim")]
+    style = {"F": "blue", "B": "green", "I": "green", "W": "yellow"}
+    for rank in _shown(len(t.order)):
+        line = Text(f"{rank:4d} ")
+        for kind in _slices(t, rank):
+            line.append(kind, style.get(kind, "dim"))
+        lines.append(line)
+    return lines
+
+
+def _slices(t: Timeline, rank: int) -> str:
+    """What the rank does in the middle of each slice of the makespan."""
+    starts, ends = t.start_s[rank], t.end_s[rank]
+    kinds = []
+    for k in range(COLUMNS):
+        now = (k + 0.5) * t.makespan_s / COLUMNS
+        at = bisect_right(starts, now) - 1
+        kinds.append(t.order[rank][at].kind if at >= 0 and now < ends[at] else ".")
+    return "".join(kinds)

@@ -1,0 +1,256 @@
+"""One field varied, all others kept: strong scaling over chips, or any number of model, machine, job or layout.
+
+sweep(job, "chips", ["64..4096"])                            the best layout at every size
+sweep(job, "network.ib.bandwidth", ["100 Gbit/s", "400 Gbit/s"])
+sweep(job, "tp", [1, 2, 4, 8], fixed=True)                   the job's own layout, predicted
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from . import catalog
+from .errors import BadInput, MeshwrightError, unknown
+from .formats.toml import known, parse_batch
+from .prediction import Prediction, predict
+from .spec.cluster import Cluster
+from .spec.job import Job
+from .spec.layout import Layout
+from .spec.ranges import check
+from .spec.read import brief, read
+
+SHOWN = ("tp", "cp", "pp", "dp", "ep", "microbatch", "interleave", "schedule", "zero", "recompute")
+"""Layout fields of a row."""
+MOST = 1000
+"""Points of a sweep."""
+DOUBLING = re.compile(r"\s*(\d+)\s*\.\.\s*(\d+)\s*")
+Value = str | int | float
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of the field and what came of it."""
+
+    value: Value
+    job: Job
+    prediction: Prediction | None
+    """None if nothing fits or the value is impossible."""
+    note: str = ""
+    """Why there is no prediction."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The points that were finished, in order."""
+
+    over: str
+    points: tuple[Point, ...]
+    interrupted: bool = False
+    """Some points are missing."""
+
+    @property
+    def found(self) -> tuple[tuple[Point, Prediction], ...]:
+        """The points that have a prediction."""
+        return tuple((p, p.prediction) for p in self.points if p.prediction)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row a point, for tables and CSV."""
+        return [self._row(p) for p in self.points]
+
+    def _row(self, point: Point) -> dict[str, Any]:
+        p = point.prediction
+        if p is None:
+            return {self.over: point.value, "note": point.note}
+        first = self.found[0][1]
+        rates = {
+            "chips": p.job.cluster.chips, "step_time_s": p.step_time_s, "tokens_per_s": p.tokens_per_s, "mfu": p.mfu,
+            "speedup": p.tokens_per_s / first.tokens_per_s,
+            "efficiency": p.tokens_per_s_per_chip / first.tokens_per_s_per_chip,
+            "memory_bytes": p.memory_bytes["total"], "fits": p.fits,
+        }  # fmt: skip
+        layout = {name: getattr(p.layout, name) for name in SHOWN}
+        return {self.over: point.value, **rates, **layout, "note": point.note}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of `sweep --json`."""
+        points = [
+            {"value": p.value, "note": p.note, "prediction": p.prediction.to_dict() if p.prediction else None}
+            for p in self.points
+        ]
+        return {"over": self.over, "interrupted": self.interrupted, "points": points}
+
+
+def values(texts: Sequence[Value]) -> list[Value]:
+    """The values of texts: "64..4096" doubles from 64 to at most 4096, the rest stands for itself."""
+    found: list[Value] = []
+    for text in texts:
+        if isinstance(text, str) and (match := DOUBLING.fullmatch(text[:100])):
+            low, high = int(match[1]), int(match[2])
+            if not 0 < low <= high <= 10**12:
+                raise BadInput(f"range {text.strip()!r} must rise from at least 1 to at most 1e12")
+            while low <= high:
+                found.append(low)
+                low *= 2
+        elif text != "":
+            found.append(text)
+    if not 0 < len(found) <= MOST:
+        raise BadInput(f"a sweep needs 1 to {MOST} values, not {len(found)}")
+    return found
+
+
+def parse(over: str) -> tuple[str, list[str]]:
+    """(field, texts of its values) of "chips=64..4096" or "network.ib.bandwidth=100 Gbit/s,400 Gbit/s"."""
+    field, equals, texts = over.partition("=")
+    if not equals or not field.strip():
+        raise BadInput(f"--over {over[:60]!r} must look like chips=64..4096 or batch=1M,4M")
+    return field.strip(), [text.strip() for text in texts.split(",")]
+
+
+def sweep(
+    job: Job,
+    over: str,
+    texts: Sequence[Value],
+    space: Any = None,
+    fixed: bool = False,
+    progress: Callable[[str, float], None] | None = None,
+) -> Sweep:
+    """The best layout (with `fixed`: the job's own) for every value of a field. Ctrl-C ends it without loss.
+
+    over: path of the field, such as chips, batch, seq, tp, network.ib.bandwidth, chip.hbm_bytes, assumptions;
+    space: constraints of the search (a `Space`);  progress: told what is done.  Raises BadInput if no value can be set.
+    """
+    chosen = values(texts)
+    points: list[Point] = []
+    try:
+        for point in _points(job, over, chosen, space, fixed):
+            points.append(point)
+            if progress:
+                progress(f"{over} = {point.value}", len(points) / len(chosen))
+    except KeyboardInterrupt:
+        return Sweep(over, tuple(points), interrupted=True)
+    return Sweep(over, tuple(points))
+
+
+def _points(job: Job, over: str, chosen: list[Value], space: Any, fixed: bool) -> Iterator[Point]:
+    jobs = [(value, vary(job, over, value)) for value in chosen]  # a wrong path or value shows before the work starts
+    for value, varied in jobs:
+        try:
+            if fixed:
+                yield Point(value, varied, predict(varied))
+            else:
+                yield _planned(varied, over, value, space)
+        except MeshwrightError as error:
+            yield Point(value, varied, None, str(error))
+
+
+def _planned(job: Job, over: str, value: Value, space: Any) -> Point:
+    """The best layout; a degree that is varied is a constraint."""
+    from .search import plan
+    from .space import Space
+
+    space = space or Space()
+    name = {"schedule": "schedules"}.get(over.removeprefix("layout."), over.removeprefix("layout."))
+    if name in {f.name for f in dataclasses.fields(Space)}:
+        space = replace(space, **{name: (getattr(job.layout, over.removeprefix("layout.")),)})
+    found = plan(job, space, top=1)
+    note = "" if found.best else "; ".join(found.notes) or "nothing fits"
+    return Point(value, job, found.best, note)
+
+
+def vary(job: Job, path: str, value: Value) -> Job:
+    """The job with one field changed; `path` begins at the job, its cluster or its layout. Raises BadInput.
+
+    A changed `seq` keeps the tokens of a step; `batch` is read as on the command line; `on` replaces the cluster. A
+    layout that takes all chips goes on to do so: dp follows.
+    """
+    steps = [step for step in path.replace("[", ".[").split(".") if step]
+    if path in ("batch", "job.batch"):
+        return replace(job, batch=parse_batch(value, job.T)[0])
+    if path == "on":
+        changed = replace(job, cluster=catalog.cluster(str(value)))
+    else:
+        changed = _set(job, _rooted(steps, path), value, path)
+    if changed.T != job.T:
+        changed = replace(changed, batch=max(round(job.batch_tokens / changed.T), 1))
+    if changed.cluster != job.cluster:
+        changed = replace(changed, cluster=_renamed(changed.cluster))
+    if job.layout.chips == job.cluster.chips and steps[-1:] != ["dp"]:
+        changed = replace(changed, layout=_filling(changed))
+    return changed
+
+
+def _filling(job: Job) -> Layout:
+    """The job's layout with as many replicas as there is room for."""
+    l = job.layout
+    return replace(l, dp=max(job.cluster.chips // int(l.tp * l.cp * l.pp), 1), placement={})
+
+
+def _rooted(steps: list[str], path: str) -> list[str]:
+    """The path from the job on."""
+    names = {
+        "": [f.name for f in dataclasses.fields(Job)],
+        "cluster": ["chip", "network", "chips"],
+        "layout": [f.name for f in dataclasses.fields(Layout)],
+    }
+    first = steps[0] if steps else ""
+    if first == "job":
+        return steps[1:]
+    for table, fields in names.items():
+        if first in fields:
+            return [table, *steps] if table else steps
+    raise unknown("field", path, [name for fields in names.values() for name in fields])
+
+
+def _set(thing: Any, steps: list[str], value: Value, path: str) -> Any:
+    """The thing with the field at `steps` replaced; `read` checks it."""
+    if isinstance(thing, tuple):
+        index = _index(thing, steps[0], path)
+        return (*thing[:index], _set(thing[index], steps[1:], value, path), *thing[index + 1 :])
+    if not dataclasses.is_dataclass(thing) or isinstance(thing, type) or not steps:
+        raise BadInput(f"field {path!r} is not a number or a name that can be varied")
+    fields = {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing)}
+    name, rest = steps[0], steps[1:]
+    if name not in fields and (named := [f for f, v in fields.items() if isinstance(v, tuple) and name in _names(v)]):
+        name, rest = named[0], steps  # network.ib for network.dims[1]
+    if name not in fields:
+        raise unknown(f"field {path!r}: {name!r} is not a field of {type(thing).__name__.lower()},", name, fields)
+    inner = fields[name]
+    if not rest:
+        return read(type(thing), {**fields, name: value}, path, known)
+    if isinstance(inner, Mapping):
+        return read(type(thing), {**fields, name: {**inner, rest[0]: value}}, path, known)
+    changed = replace(thing, **{name: _set(inner, rest, value, path)})
+    check(changed, path)
+    return changed
+
+
+def _names(things: tuple[Any, ...]) -> list[str]:
+    """What entries of a list are called."""
+    return [str(getattr(thing, "name", i)) for i, thing in enumerate(things)]
+
+
+def _index(things: tuple[Any, ...], step: str, path: str) -> int:
+    """Which of the things "[1]" or a name means."""
+    names = _names(things)
+    if step in names:
+        return names.index(step)
+    number = step.strip("[]")
+    if number.isdecimal() and int(number[:6]) < len(things):
+        return int(number)
+    raise unknown(f"field {brief(path)}: entry", step, names)
+
+
+def _renamed(cluster: Cluster) -> Cluster:
+    """The cluster under the name that its chips and network have in the catalogue, if they have one."""
+    for what in (cluster.chip.name, cluster.network.name):
+        name = f"{cluster.chips}x{what}"
+        try:
+            if replace(catalog.cluster(name), name="") == replace(cluster, name=""):
+                return replace(cluster, name=name)
+        except BadInput:
+            pass
+    return replace(cluster, name="")
