@@ -1,4 +1,4 @@
-"""Predictions against published measurements: every complete pre-training row becomes a job, is predicted as it stands, and compared.
+"""Predictions against published measurements: every complete pre-training row becomes a job and is predicted as it is.
 
     validate("runs.json").overall["step_time"]["median_abs_error"]
 
@@ -27,7 +27,7 @@ from .stats import confusion, ranking, stats
 
 TIMES = ("step_time", "layer_forward_time", "layer_backward_time", "collective_time")
 FATAL = (rules.POSITIVE, rules.CHIPS, rules.EXPERT_RANKS, rules.BATCH)
-"""Rules without which a layout means nothing. The others are a planner's: real runs break them (uneven stages, 61 layers on 64 chunks)."""
+"""Rules without which a layout means nothing. Real runs break the others (61 layers on 64 chunks)."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class Validation:
     def to_dict(self) -> dict[str, Any]:
         """The fields of `validate --json`."""
         return {
-            "rows": [r.to_dict() for r in self.rows], "sources": self.by("source"), "chips": self.by("chip"), "overall": self.overall,
-            "skipped": self.skipped, "outside": self.outside,
+            "rows": [r.to_dict() for r in self.rows], "sources": self.by("source"), "chips": self.by("chip"),
+            "overall": self.overall, "skipped": self.skipped, "outside": self.outside,
         }  # fmt: skip
 
 
@@ -111,8 +111,8 @@ def validate(
 ) -> Validation:
     """Compare published measurements with what the assumption set predicts.
 
-    source: a JSON file of runs, a CSV file of collectives, or the rows themselves;  network: catalogue name of the machine whose collectives
-    the CSV holds.  Raises BadInput if the source as a whole cannot be read.
+    source: a JSON file of runs, a CSV file of collectives, or the rows themselves;  network: catalogue name of the
+    machine whose collectives the CSV holds.  Raises BadInput if the source as a whole cannot be read.
     """
     if isinstance(source, (str, Path)):
         content = rows.read_text(source)
@@ -181,10 +181,11 @@ def predicted(description: Job) -> Prediction:
 
 def _collectives(content: str, network: str, assumptions: Assumptions) -> Iterator[Checked]:
     for what, *rest in collectives.compare(content, network, assumptions):
+        source = f"{network} {what.split('-')[0]}"
         if len(rest) == 1:
-            yield Checked(what, network, None, skipped=str(rest[0]))
+            yield Checked(what, source, None, skipped=str(rest[0]))
         else:
-            yield Checked(what, network, "collective_time", float(rest[0]), float(rest[1]), chip=network)
+            yield Checked(what, source, "collective_time", float(rest[0]), float(rest[1]), chip=network)
 
 
 __all__ = ["Checked", "Pair", "Validation", "published", "validate"]

@@ -1,6 +1,6 @@
 """Measured collectives (NCCL tests) against the network model.
 
-A table with the columns collective, nodes, gpus_per_node, size_bytes (the full vector), time_mean_s; lines that start with # are remarks.
+Columns: collective, nodes, gpus_per_node, size_bytes (the full vector), time_mean_s; # starts a remark.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ COLUMNS = ("collective", "nodes", "gpus_per_node", "size_bytes", "time_mean_s")
 
 def is_table(text: str) -> bool:
     """Does the text look like such a table (its first line that is no remark is the header)?"""
-    return all(name in _lines(text)[:1].__str__() for name in COLUMNS[:1] + COLUMNS[-2:])
+    header = next(iter(_lines(text[:10_000])), "").split(",")
+    return {"collective", "size_bytes"} <= set(header)
 
 
 def compare(

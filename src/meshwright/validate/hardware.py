@@ -1,7 +1,8 @@
-"""The machine of a row: names like "A100-80GB-SXM" and texts like "8x200Gb HDR InfiniBand per node" to a chip and its network.
+"""The machine of a row: "A100-80GB-SXM" and "8x200Gb HDR InfiniBand per node" to a chip and its network.
 
-The chip is the catalogue's; memory, bandwidth and power that the name itself states replace its figures. The network is the one the chip is
-usually sold with, its bandwidths replaced by those the row states; latencies and efficiencies stay the catalogue's. Nothing is fitted.
+The chip is the catalogue's; memory, bandwidth and power that the name itself states replace its figures. The network is
+the one the chip is usually sold with, its bandwidths replaced by those the row states; latencies and efficiencies stay
+the catalogue's. Nothing is fitted.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?) ?tb/s")
 POWER = re.compile(r"\b(\d{2,4}) ?w\b")
 
 NVLINK = {1: "80 GB/s", 2: "150 GB/s", 3: "300 GB/s", 4: "450 GB/s", 5: "900 GB/s"}
-"""Generation -> one way per GPU. Sources: NVIDIA whitepapers of P100, V100, A100, H100 and B200 (which print both ways: 160, 300, 600, 900, 1800)."""
+"""Generation -> one way per GPU. Sources: NVIDIA whitepapers of P100 to B200 (which print both ways)."""
 PCIE = {3: "16 GB/s", 4: "32 GB/s", 5: "64 GB/s", 6: "128 GB/s"}
 """Generation -> one way, 16 lanes. Source: PCI-SIG."""
 INFINIBAND = {"edr": "100 Gbit/s", "hdr": "200 Gbit/s", "ndr": "400 Gbit/s", "xdr": "800 Gbit/s"}
@@ -51,7 +52,7 @@ def cluster(row: Row) -> Cluster:
 
 @lru_cache(maxsize=1024)
 def chip(name: str) -> Chip:
-    """The catalogue's chip of that name, alias or family, with what the name states itself; BadInput if there is none."""
+    """The catalogue's chip of that name, alias or family, with what the name itself states; else BadInput."""
     found = _known(name)
     low = name.lower()
     if memory := MEMORY.search(low):
@@ -97,7 +98,7 @@ def _family(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def network(chip_name: str, size: int, near: str, far: str) -> Network:
-    """The chip's usual network with the node size and the bandwidths of the texts; near: inside a node, far: between nodes."""
+    """The chip's usual network with the node size and bandwidths of the texts (near: in a node, far: between nodes)."""
     base = catalog.network(chip(chip_name).network)
     if "torus" in near:
         return torus(base, size)
@@ -113,7 +114,7 @@ def network(chip_name: str, size: int, near: str, far: str) -> Network:
 
 
 def _near(text: str) -> float | None:
-    """One way per chip, from a text such as "NVLink3 600GB/s" (makers print NVLink both ways) or "PCIe 4.0"; None if it does not say."""
+    """One way per chip: "NVLink3 600GB/s" (makers print both ways), "PCIe 4.0"; None if the text does not say."""
     if both := BOTH_WAYS.search(text):
         return float(both[1]) * (1e12 if both[2] == "tb" else 1e9) / 2
     for word, rates in (("nvlink", NVLINK), ("pcie", PCIE)):
@@ -123,7 +124,7 @@ def _near(text: str) -> float | None:
 
 
 def _far(text: str, per_node: int) -> float | None:
-    """One way per chip, from a text such as "8x200Gb HDR per node", "1600 Gb/s per node" or "per-GPU 400Gb"; None if it does not say."""
+    """One way per chip: "8x200Gb HDR per node", "1600 Gb/s per node", "per-GPU 400Gb"; None if it does not say."""
     match = RATE.search(text)
     if not match:
         port = next((rate for word, rate in INFINIBAND.items() if word in text), None)

@@ -1,4 +1,4 @@
-"""One published row to the job it describes. Every default that stands in for what a row does not say is here, in `words` or in `hardware`."""
+"""One published row to the job it describes. What a row does not say has a default here, in `words` or `hardware`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from . import hardware, words
 from .rows import Row, flag, needed, number, part, plain, text, whole
 
 MOST_LAYERS = 5000
+MEGATRON_ROWS = 128
+"""Megatron-LM pads the vocabulary to a multiple of this."""
 WINDOW = re.compile(r"sliding[- ]window[- ](\d+)")
 
 
@@ -22,19 +24,18 @@ def job(row: Row) -> Job:
     shape, software = model(row), text(row, "software")
     machine, parallel, sharding = hardware.cluster(row), part(row, "parallel"), text(row, "optimizer_sharding")
     notes = " ".join((software, text(part(row, "model"), "attention"), text(row, "notes")))
-    year = number(row, "year")
     return Job(
         shape, machine, needed(row, "global_batch"), layout(row, shape, machine.chips),
         precision=words.precision(text(row, "precision"), software, machine.chip),
         optimizer=words.optimizer(words.is_fsdp(sharding, text(parallel, "fsdp"), software)),
-        attention_kernel=words.attention_kernel(text(row, "attention_kernel"), notes, int(year) if year and year < 1e4 else None),
+        attention_kernel=words.attention_kernel(text(row, "attention_kernel"), notes, number(row, "year")),
     )  # fmt: skip
 
 
 def layout(row: Row, shape: Model, chips: int) -> Layout:
-    """Degrees and choices of a row. Defaults: degrees 1, dp = what is left of the chips, microbatch 1, experts not cut (etp 1).
+    """Degrees and choices of a row. Defaults: degrees 1, dp = what is left of the chips, microbatch 1, experts not cut.
 
-    Expert-parallel rows route each rank's own tokens, so a mixture of experts with tp > 1 has sequence parallelism whatever the row says.
+    A mixture of experts with tp > 1 has sequence parallelism whatever the row says: each rank routes its own tokens.
     """
     p = part(row, "parallel")
     tp, cp, pp, ep = (whole(p, name, 1) for name in ("tp", "cp", "pp", "ep"))
@@ -50,30 +51,35 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
 
 
 def model(row: Row) -> Model:
-    """The shape of a row's model. Gated means Llama-like (RMS norm, rotary positions, no biases); otherwise GPT-like (layer norm, biases,
-    learned positions unless ALiBi, embedding shared with the head). GPTs have dropout unless the row speaks of ALiBi or of no biases.
+    """The shape of a row's model. Gated means Llama-like (RMS norm, rotary positions, no biases); otherwise GPT-like
+    (layer norm, biases, learned positions unless ALiBi, embedding shared with the head). GPTs have dropout unless the
+    row speaks of ALiBi or of no biases.
     """
     m = part(row, "model")
-    arch = text(m, "arch")
-    if re.search(r"mamba|hybrid|ssm|rwkv", arch):
+    if re.search(r"mamba|hybrid|ssm|rwkv", text(m, "arch")):
         raise BadInput("state-space layers are not described yet")
-    hidden, ffn, attention = needed(m, "hidden"), needed(m, "ffn_hidden"), text(m, "attention")
-    gated = flag(m, "gated")
-    llama = gated if gated is not None else ffn != 4 * hidden
-    notes = f"{attention} {text(row, 'notes')}"
-    plain_gpt = not llama and not re.search(r"alibi|no bias", notes)
-    tied, window = flag(m, "tied_embeddings"), WINDOW.search(attention)
-    layers = needed(m, "layers")
+    layers, hidden, ffn, attention = (
+        needed(m, "layers"),
+        needed(m, "hidden"),
+        needed(m, "ffn_hidden"),
+        text(m, "attention"),
+    )
     if layers > MOST_LAYERS:
         raise BadInput(f"layers must be at most {MOST_LAYERS}, not {layers}")
+    stated, alibi = flag(m, "gated"), "alibi" in attention
+    gated = stated if stated is not None else ffn != 4 * hidden
+    biased = not gated and "no bias" not in text(row, "notes")
+    tied, window = flag(m, "tied_embeddings"), WINDOW.search(attention)
     shape = Model(
-        plain(m, "name")[:80] or "unnamed", layers, hidden, needed(m, "heads"), ffn, needed(m, "vocab"), needed(m, "seq_len"),
-        kv_heads=whole(m, "kv_heads", 0) or None, head_dim=whole(m, "head_dim", 0) or None, gated=llama,
-        window=int(window[1]) or None if window else None, full_every=2 if window and "alternating" in attention else 0 if window else 1,
-        norm="rmsnorm" if llama else "layernorm", qk_norm="qwen3" in text(m, "name"),
-        positions="rope" if llama else "alibi" if "alibi" in attention else "learned",
-        qkv_bias=plain_gpt or "alibi" in attention, bias=plain_gpt or "alibi" in attention, attention_sinks="sink" in attention,
-        tied_embeddings=tied if tied is not None else not llama, dropout=plain_gpt, vocab_multiple=1 if "fsdp" in text(row, "software") else 128,
+        plain(m, "name")[:80] or "unnamed", layers, hidden, needed(m, "heads"), ffn, needed(m, "vocab"),
+        needed(m, "seq_len"), kv_heads=whole(m, "kv_heads", 0) or None, head_dim=whole(m, "head_dim", 0) or None,
+        gated=gated, window=int(window[1]) or None if window else None,
+        full_every=1 if not window else 2 if "alternating" in attention else 0,
+        norm="rmsnorm" if gated else "layernorm",
+        positions="rope" if gated else "alibi" if alibi else "learned", qk_norm="qwen3" in text(m, "name"),
+        qkv_bias=biased, bias=biased, dropout=biased and not alibi, attention_sinks="sink" in attention,
+        tied_embeddings=tied if tied is not None else not gated,
+        vocab_multiple=1 if "fsdp" in text(row, "software") else MEGATRON_ROWS,
         mla=latent(m), moe=experts(m, ffn), mtp_layers=whole(m, "mtp_layers", 0),
     )  # fmt: skip
     check(shape, "model")
@@ -86,8 +92,13 @@ def latent(m: Row) -> MLA | None:
     if not mla and "mla" not in text(m, "arch"):
         return None
     w = mla if isinstance(mla, dict) else {}
-    return MLA(whole(w, "kv_lora_rank", 512), whole(w, "qk_nope_head_dim", 128), whole(w, "qk_rope_head_dim", 64), whole(w, "v_head_dim", 128),
-               whole(w, "q_lora_rank", 0) or (1536 if not w else None))  # fmt: skip
+    return MLA(
+        kv_lora_rank=whole(w, "kv_lora_rank", 512),
+        qk_nope_head_dim=whole(w, "qk_nope_head_dim", 128),
+        qk_rope_head_dim=whole(w, "qk_rope_head_dim", 64),
+        v_head_dim=whole(w, "v_head_dim", 128),
+        q_lora_rank=whole(w, "q_lora_rank", 0 if w else 1536) or None,
+    )
 
 
 def experts(m: Row, ffn: int) -> MoE | None:

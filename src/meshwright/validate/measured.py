@@ -1,8 +1,9 @@
 """What a row measured, in SI units, and what of a prediction stands beside it.
 
-step_time [s]: stated, or from tokens/s, samples/s or FLOP/s by the row's own batch. memory [B]: a peak per GPU; where the row says that it is
-what the tensors take ("allocated", or parameters and activations of a formula), the framework's own bytes are left out of the prediction, else
-("reserved", nvidia-smi) they are in. out_of_memory: 1 if the run did not fit, 0 if it ran.
+step_time [s]: stated, or from tokens/s, samples/s or FLOP/s by the row's own batch. memory [B]: a peak per GPU; where
+the row says that it is what the tensors take ("allocated", or the parameters and activations of a formula), the
+framework's own bytes are left out of the prediction, else ("reserved", nvidia-smi, unsaid) they are in. out_of_memory:
+1 if the run did not fit, 0 if it ran.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def step_time(m: Row, job: Job) -> float | None:
 def from_flops(m: Row, job: Job) -> float | None:
     """Seconds of a step from FLOP/s per chip, if the row says which FLOPs are meant.
 
-    model: the usual count, attention uncut (or half of it: "causal"). hardware with full recomputation: 4/3 of that, for the layers; Megatron's
-    F = 96 B s l h^2 (1 + s/6h + V/16lh) counts the logits 3 times and the layers 4 times (Narayanan et al. 2021, appendix).
+    model: the usual count, attention uncut (or half of it: "causal"). hardware with full recomputation: 4/3 of that for
+    the layers, since F = 96 B s l h^2 (1 + s/6h + V/16lh) counts them 4 times, logits 3 times (Narayanan et al. 2021).
     """
     rate, kind = number(m, "tflops_per_gpu"), text(m, "tflops_kind")
     if rate is None:

@@ -1,7 +1,7 @@
 """Published rows, read as untrusted data: bounded in size, and every field looked up by kind.
 
-A row is one measurement with its description: {id, source, model{...}, hardware{...}, parallel{...}, measured{...}, ...}. A field that is
-absent, null or of another kind counts as not said, and `jobs` puts a default in its place.
+A row is one measurement with its description: {id, source, model{...}, hardware{...}, parallel{...}, measured{...}}.
+A field that is absent, null or of another kind counts as not said, and `jobs` puts a default in its place.
 """
 
 from __future__ import annotations

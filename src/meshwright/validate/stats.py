@@ -8,7 +8,7 @@ from typing import Any
 
 
 def stats(ratios: Sequence[float], inside: Sequence[bool] = ()) -> dict[str, Any]:
-    """Errors as fractions of the measured value; bias = median ratio - 1; coverage = share of measurements inside the stated interval.
+    """Errors as fractions of the measured value; bias = median ratio - 1; coverage = share inside the stated interval.
 
     None where there is nothing to say (no rows; no intervals).
     """
@@ -23,8 +23,9 @@ def stats(ratios: Sequence[float], inside: Sequence[bool] = ()) -> dict[str, Any
         }
     errors = sorted(abs(r - 1) for r in ratios)
     return {
-        "rows": len(ratios), "median_abs_error": median(errors), "mean_abs_error": sum(errors) / len(errors), "p90_abs_error": quantile(errors, 0.9),
-        "bias": median(ratios) - 1, "coverage": sum(inside) / len(inside) if inside else None,
+        "rows": len(ratios), "median_abs_error": median(errors), "mean_abs_error": sum(errors) / len(errors),
+        "p90_abs_error": quantile(errors, 0.9), "bias": median(ratios) - 1,
+        "coverage": sum(inside) / len(inside) if inside else None,
     }  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
 
 
 def regret(predicted: Sequence[float], measured: Sequence[float]) -> float:
-    """What taking the predicted best costs: its measured value over the best measured one, - 1. Ties: the mean of the tied."""
+    """What taking the predicted best costs: its measured value over the best measured one, - 1; the mean of ties."""
     best = min(predicted)
     chosen = [m for p, m in zip(predicted, measured, strict=True) if p == best]
     return sum(chosen) / len(chosen) / min(measured) - 1

@@ -1,7 +1,8 @@
 """What the words of a row mean: precision, recomputation, sharding, schedule, attention kernel.
 
-Defaults, where a row does not say: bf16 (fp16 on chips without bf16) with fp32 gradients; no recomputation; replicated Adam; 1F1B, interleaved
-if there are virtual stages; flash attention from 2023 on, before that kernels that write the scores to memory.
+Defaults, where a row does not say: bf16 (fp16 on chips without it) with fp32 gradients; no recomputation; replicated
+Adam; 1F1B, interleaved if there are virtual stages; flash attention from the year on in which frameworks took it up,
+before that kernels that write the scores to memory.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from ..spec.chip import Chip
 from ..spec.job import OPTIMIZERS, PRECISIONS, Optimizer, Precision
 
 COMPUTE = (
-    (r"fp4", "fp4"), (r"fp8|float8|e4m3", "fp8"), (r"bf16|bfloat16", "bf16"), (r"fp16|float16|half", "fp16"), (r"tf32", "tf32"),
-    (r"fp32|float32", "fp32"),
+    (r"fp4", "fp4"), (r"fp8|float8|e4m3", "fp8"), (r"bf16|bfloat16", "bf16"), (r"fp16|float16|half", "fp16"),
+    (r"tf32", "tf32"), (r"fp32|float32", "fp32"),
 )  # fmt: skip
 FLASH_SINCE = 2023
-"""Year from which training frameworks used fused attention by default (Dao et al. 2022 appeared in May 2022, Megatron-LM took it up in January 2023)."""
+"""Year from which frameworks fuse attention by default (FlashAttention appeared in May 2022)."""
+MEGATRON_FLASH_SINCE = 2025
+"""Megatron-LM and its relatives fuse on request only (--use-flash-attn) until Transformer Engine became the default."""
 
 
 def precision(words: str, software: str, chip: Chip) -> Precision:
     """Which numbers are computed, kept and sent.
 
-    Gradients take 2 bytes with "pure" 16-bit training, and in DeepSpeed's 16-bit engines unless the row speaks of fp32 accumulation.
+    Gradients take 2 bytes with "pure" 16-bit training, and in DeepSpeed's 16-bit engines unless the row speaks of fp32.
     """
     compute = next(
         (name for pattern, name in COMPUTE if re.search(pattern, words)),
@@ -35,14 +38,15 @@ def precision(words: str, software: str, chip: Chip) -> Precision:
 
 
 def optimizer(fsdp: bool) -> Optimizer:
-    """Adam with an fp32 master copy. FSDP keeps its fp32 shard as the master: 16 bytes a parameter in all, 2 of which are counted as weight."""
+    """Adam with an fp32 master. FSDP's fp32 shard is the master: 16 bytes a parameter in all, 2 counted as weight."""
     return replace(OPTIMIZERS["adamw"], state_bytes=10.0) if fsdp else OPTIMIZERS["adamw"]
 
 
 def recompute(words: str, layers_per_chunk: float) -> str:
     """none, selective or full; the nearest of them for what lies between.
 
-    Listed modules: with the whole feed-forward or experts among them full is nearer, else selective. Some layers only: full from one half on.
+    Listed modules: with the feed-forward or the experts among them full is nearer, else selective. Some layers only:
+    full from one half on.
     """
     if partial := re.search(r"first (\d+) layers", words):
         return "full" if 2 * int(partial[1]) >= layers_per_chunk else "none"
@@ -91,16 +95,21 @@ def schedule(words: str, pp: int, interleave: int) -> tuple[str, int]:
     return ("gpipe", 1) if re.search(r"gpipe|afab", words) else ("1f1b", 1)
 
 
-def attention_kernel(named: str, words: str, year: int | None) -> str:
+def attention_kernel(named: str, words: str, year: float | None) -> str:
     """flash or unfused: as the kernel's name or the words say, else by year.
 
-    named: an explicit kernel name, such as "torch" or "flash_attention2";  words: software, attention and notes together.
+    named: an explicit kernel, such as "torch" or "flash_attention2";  words: software, attention and notes together.
     """
     kernel = named or "".join(re.findall(r"kernel=(\w+)", words)[:1])
     if kernel:
-        return "flash" if "flash" in kernel or "fused" in kernel else "unfused"
+        return "flash" if "flash" in kernel else "unfused"
     if re.search(r"no flash", words):
         return "unfused"
     if "flash" in words and not re.search(r"flash\w* (unstated|not stated|unknown)", words):
         return "flash"
-    return "unfused" if year is not None and year < FLASH_SINCE else "flash"
+    since = (
+        MEGATRON_FLASH_SINCE
+        if re.search(r"megatron-(lm|deepspeed)", words) and not re.search(r"\bte\b|transformer.engine", words)
+        else FLASH_SINCE
+    )
+    return "unfused" if year is not None and year < since else "flash"

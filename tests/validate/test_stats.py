@@ -1,0 +1,78 @@
+"""Errors, ranks and counts against values worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright.validate.stats import confusion, quantile, ranking, ranks, regret, spearman, stats
+
+
+def test_errors_are_fractions_of_the_measured_value() -> None:
+    s = stats([0.5, 0.9, 1.2])
+    assert s["rows"] == 3
+    assert s["median_abs_error"] == pytest.approx(0.2)
+    assert s["mean_abs_error"] == pytest.approx((0.5 + 0.1 + 0.2) / 3)
+    assert s["bias"] == pytest.approx(-0.1)
+    assert s["coverage"] is None
+
+
+def test_nothing_measured_has_no_error() -> None:
+    assert stats([])["rows"] == 0
+    assert stats([])["bias"] is None
+
+
+def test_coverage_is_the_share_inside() -> None:
+    assert stats([1.0, 1.0], [True, False])["coverage"] == 0.5
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.floats(0, 1))
+def test_quantile_is_numpys(values: list[float], q: float) -> None:
+    assert quantile(sorted(values), q) == pytest.approx(float(np.quantile(values, q)), abs=1e-6)
+
+
+def test_equal_values_share_their_mean_rank() -> None:
+    assert ranks([3.0, 1.0, 3.0, 2.0]) == [3.5, 1.0, 3.5, 2.0]
+
+
+def test_spearman_of_known_pairs() -> None:
+    assert spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1.0)
+    assert spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1.0)
+    # 1 - 6 sum d^2 / n (n^2 - 1) with d = 0, 1, -1, 0
+    assert spearman([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(1 - 6 * 2 / (4 * 15))
+    assert spearman([1, 1, 1], [1, 2, 3]) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=3, max_size=20))
+def test_spearman_is_the_correlation_of_ranks(pairs: list[tuple[int, int]]) -> None:
+    a, b = (list(map(float, side)) for side in zip(*pairs, strict=True))
+    found = spearman(a, b)
+    if found is None:
+        assert len(set(a)) == 1 or len(set(b)) == 1
+    else:
+        assert found == pytest.approx(np.corrcoef(ranks(a), ranks(b))[0, 1])
+
+
+def test_regret_is_what_the_predicted_best_costs() -> None:
+    assert regret([1.0, 2.0, 3.0], [12.0, 10.0, 20.0]) == pytest.approx(0.2)
+    assert regret([1.0, 1.0, 3.0], [12.0, 10.0, 20.0]) == pytest.approx(0.1)  # a tie: the mean of the tied
+
+
+def test_small_groups_are_not_ranked() -> None:
+    r = ranking([[(1.0, 1.0), (2.0, 2.0)], [(1.0, 1.0), (2.0, 3.0), (3.0, 2.0)]])
+    assert r["groups"] == 1
+    assert r["spearman_median"] == pytest.approx(0.5)
+
+
+def test_out_of_memory_is_the_positive() -> None:
+    c = confusion([(True, True), (True, False), (False, True), (False, False), (False, False)])
+    assert c == {
+        "true_positives": 1,
+        "false_positives": 1,
+        "false_negatives": 1,
+        "true_negatives": 2,
+        "rows": 5,
+        "accuracy": 0.6,
+    }
