@@ -223,7 +223,8 @@ def test_files(tmp_path):
     for text, reason in (
         ("a = [" * 50_000, "nested too deeply|not valid TOML"), ("x = " + "9" * 5000, "not valid TOML"), ("model = ",
         "not valid TOML"),
-        ("#" * (5 * 2**20), "larger than 4 MiB"), ("", r"needs a table \[model\]"), ("modle = 1", "did you mean model"),
+        ("a" + ".a" * 1_000_000 + " = 1", "nested too deeply"), ("#" * (5 * 2**20), "larger than 4 MiB"), ("",
+        r"needs a table \[model\]"), ("modle = 1", "did you mean model"),
     ):  # fmt: skip
         file.write_text(text)
         with pytest.raises(BadInput, match=reason):

@@ -16,6 +16,9 @@ from ..errors import BadInput
 LARGEST = 4 * 2**20
 """Bytes of a description (TOML, config.json). Measurements have their own bounds."""
 
+MOST_DOTS = 1e8
+"""Sum over lines of the squared number of dots in a TOML text: tomllib's time for a dotted key grows so."""
+
 
 def read_text(path: str | Path, largest: int = LARGEST) -> str:
     """The UTF-8 text of a file of at most `largest` bytes."""
@@ -33,6 +36,8 @@ def read_text(path: str | Path, largest: int = LARGEST) -> str:
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
     """The table in a TOML text; `where` names it in errors."""
+    if sum(line.count(".") ** 2 for line in text.split("\n")) > MOST_DOTS:
+        raise BadInput(f"{where} is nested too deeply")
     table: dict[str, Any] = _parsed(tomllib.loads, text, where, "TOML")
     return table
 
