@@ -132,9 +132,9 @@ def test_collectives_of_a_table() -> None:
 
 def test_docs_hold_the_tables_of_the_command() -> None:
     page = DOCS.read_text("utf-8")
-    begin, end = "<!-- made by: meshwright validate --markdown -->", "<!-- end -->"
+    begin, end = "<!-- made by: meshwright validate -o tables.md -->", "<!-- end -->"
     assert page.split(begin)[1].split(end)[0].strip() == markdown(whole()).strip(), (
-        "run meshwright validate --markdown again"
+        "run meshwright validate -o tables.md again"
     )
 
 
