@@ -10,14 +10,13 @@ from typing import Any
 from . import memory, rules
 from .cost.layer import Seconds, Timer
 from .count import vocabulary
-from .count.model import groups, layer, model_flops, operations, parameters
+from .count.model import groups, layer, model_flops, next_token, operations, parameters
 from .count.work import Op
 from .schedule import get as schedule_named
 from .schedule.types import Schedule
 from .spec.job import Job
 from .spec.layout import Layout, placed
 from .step import Body, Step, body, clock, microbatches, pick, shares, slowest, step, total
-from .step import backward as backward_of
 
 LBL_SOURCE = "Subramanian et al. 2024, arXiv 2410.00273"
 
@@ -274,7 +273,7 @@ def _device(p: Prediction) -> Iterator[tuple[str, float, list[Op], str]]:
     job, layout = p.job, p.layout
     by = shares(job, layout, p._schedule, layout.interleave)
     seconds = {
-        k: total(share.of(p._body, lambda c: c.forward)) + total(share.of(p._body, lambda c: backward_of(c, layout.recompute))) for k, share in by.items()
+        k: total(share.of(p._body, lambda c: c.forward)) + total(share.back(p._body, layout.recompute)) for k, share in by.items()
     }
     names = {k: i for i, k in enumerate(by)}
     share = by[list(names)[int(pick(slowest(layout, seconds), {k: float(i) for k, i in names.items()}))]]
@@ -287,7 +286,6 @@ def _device(p: Prediction) -> Iterator[tuple[str, float, list[Op], str]]:
     if share.embedding:
         yield "embedding", 1.0, vocabulary.embedding(job, layout), "none"
     if share.head:
-        extra = job.model.mtp_layers
-        yield "head", 1.0 + extra, vocabulary.head(job, layout), "none"
-        for kind, n in rest if extra else ():
-            yield "multi-token prediction", extra * n / sum(k for _, k in rest), layer(job, layout, kind), layout.recompute
+        yield "head", 1.0, vocabulary.head(job, layout), "none"
+        if extra := job.model.mtp_layers:
+            yield "multi-token prediction", float(extra), next_token(job, layout), "none"

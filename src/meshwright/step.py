@@ -15,7 +15,7 @@ from .cost.chip import compute_time, exposed_memory, rates
 from .cost.layer import Clock, LayerCost, Seconds, Timer, mean
 from .cost.network import Fabric, pipeline_hop
 from .count import optimizer, vocabulary
-from .count.model import groups, layer
+from .count.model import groups, layer, next_token
 from .num import Num, ceil_div, floor, maximum, minimum, where
 from .schedule import get as schedule_named
 from .schedule.types import Schedule
@@ -51,6 +51,11 @@ class Share(NamedTuple):
     def of(self, parts: Body, what: Any) -> Any:
         """The sum of what(part) over the parts, each times its share."""
         return sum_of((share, what(part)) for share, part in zip(self, parts, strict=False))
+
+    def back(self, parts: Body, recompute: str) -> Any:
+        """Backward seconds with what recomputation adds to layers; embedding and head are never computed again."""
+        how = (recompute, recompute, "none", "none")
+        return sum_of((share, backward(part, again)) for share, part, again in zip(self, parts, how, strict=False))
 
 
 class Stages(NamedTuple):
@@ -101,7 +106,7 @@ def body(job: Job, layout: Layout, details: bool = False) -> Body:
     typical, leading = mean(parts, rest), mean(parts, lead)
     head = timer.layer(vocabulary.head(job, layout))
     if job.model.mtp_layers:
-        head = mean({0: typical, 1: head}, ((0, job.model.mtp_layers), (1, 1 + job.model.mtp_layers)), divide=False)
+        head = mean({0: timer.layer(next_token(job, layout)), 1: head}, ((0, job.model.mtp_layers), (1, 1)), divide=False)
     shown = Body(typical, leading, timer.layer(vocabulary.embedding(job, layout)), head, boundary(job, layout))
     return shown if details else Body(*(_plain(c) if isinstance(c, LayerCost) else c for c in shown))
 
@@ -156,7 +161,7 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
 def stages(layout: Layout, parts: Body, recompute: str, by: Shares) -> Stages:
     """The slowest device's microbatch and the mean of the others'."""
     forward = {name: share.of(parts, lambda c: c.forward) for name, share in by.items()}
-    back = {name: share.of(parts, lambda c: backward(c, recompute)) for name, share in by.items()}
+    back = {name: share.back(parts, recompute) for name, share in by.items()}
     name = slowest(layout, {k: total(forward[k]) + total(back[k]) for k in by})
     f, b = pick(name, forward), pick(name, back)
     others = maximum(layout.pp - 1.0, 1.0)
