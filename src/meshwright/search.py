@@ -192,7 +192,7 @@ def _rounds(job: Job, space: Space, best: Best, relaxed: bool, progress: Progres
 def _best_first(best: Best, table: Table, seconds: Column, progress: Progress | None) -> Iterator[Table]:
     """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
     order = np.argsort(seconds, kind="stable")
-    begin, size = 0, 16
+    begin, size = 0, 32
     while begin < len(order):
         chosen = order[begin : begin + size]
         chosen = chosen[seconds[chosen] <= min(best.limit, np.finfo(float).max)]
@@ -200,7 +200,7 @@ def _best_first(best: Best, table: Table, seconds: Column, progress: Progress | 
             best.slower += (len(order) - begin) * best.choice.count
             return
         yield take(table, chosen)
-        begin, size = begin + size, size * 2
+        begin, size = begin + size, size * 4
         if progress:
             progress("layouts", min(begin / len(order), 1.0))
 
@@ -238,7 +238,7 @@ class Partly(NamedTuple):
 def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column) -> Partly:
     """Every shard with every pipeline degree whose fewest microbatches, and smallest bubble, stay within the limit.
 
-    Nearest groups, nothing recomputed, no memory limit. A schedule's bubble is smallest with p or with unlimited microbatches.
+    Nearest groups, nothing recomputed, no memory limit.
     """
     easy, found = optimist(job), []
     folds = {k.folded: (k, float(k.chunks(1))) for k in (schedule_named(name) for name, _ in best.choice.schedules)}
@@ -271,8 +271,8 @@ def _least_bubble(job: Job, choice: Options, pp: Column, staged: list[tuple[bool
         kind = schedule_named(name)
         fits = kind.chunks(v) * pp <= job.model.layers
         for folded, (f, b, w) in staged:
-            for m in (pp, 1e9) if folded == kind.folded else ():
-                least = np.minimum(least, np.where(fits, kind.bubble(pp, m, float(v), f, b - w, w), np.inf))
+            if folded == kind.folded:
+                least = np.minimum(least, np.where(fits, kind.least_bubble(pp, float(v), f, b - w, w), np.inf))
     return least
 
 
@@ -355,7 +355,8 @@ def _intervals(job: Job, partly: Partly, limit: float) -> tuple[Table, Table]:
 
 
 def _halve(job: Job, space: Space, best: Best, low: Table, high: Table, progress: Progress | None) -> Iterator[Table]:
-    """Bound intervals of dp, drop what cannot win, evaluate single values best first, halve the others."""
+    """Bound intervals of dp, drop what cannot win, halve the rest; single values wait until the limit has settled."""
+    waiting, bounds = keep(low, np.zeros(length(low), dtype=bool)), np.zeros(0)
     while length(low):
         if space.dp is not None:
             allowed = np.sort(space.dp)
@@ -364,15 +365,19 @@ def _halve(job: Job, space: Space, best: Best, low: Table, high: Table, progress
         seconds = lower(job, space, best, low, high)
         single, valid = low["dp"] == high["dp"], _valid_mask(job, low, space)
         promising = np.argsort(seconds, kind="stable")[:64]
-        yield take(low, promising[valid[promising] & ~single[promising]])  # their smallest dp, for a better limit
-        yield from _best_first(best, keep(low, valid & single), seconds[valid & single], progress)
+        yield take(low, promising[valid[promising]])  # their smallest dp, for a better limit
+        ready = single & valid & (seconds <= best.limit)
+        waiting, bounds = _stack(waiting, keep(low, ready)), np.concatenate([bounds, seconds[ready]])
         alive = ~single & (seconds <= best.limit)
         low, high = keep(low, alive), keep(high, alive)
         middle = np.floor((low["dp"] + high["dp"]) / 2)
-        low, high = (
-            {k: np.concatenate([low[k], (middle + 1) if k == "dp" else low[k]]) for k in low},
-            {k: np.concatenate([middle if k == "dp" else high[k], high[k]]) for k in high},
-        )
+        low, high = _stack(low, low | {"dp": middle + 1}), _stack(high | {"dp": middle}, high)
+    yield from _best_first(best, waiting, bounds, progress)
+
+
+def _stack(a: Table, b: Table) -> Table:
+    """The rows of both."""
+    return {k: np.concatenate([a[k], b[k]]) for k in a}
 
 
 __all__ = ["Best", "brute", "search"]

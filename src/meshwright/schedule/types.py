@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple, TypeAlias
 
-from ..num import Num
+from ..num import Num, minimum
 
 
 class Action(NamedTuple):
@@ -71,6 +71,15 @@ class Schedule:
     """What p, m and v must satisfy."""
     in_flight_on_last: Callable[[Num, Num, Num], Num] | None = None
     """`in_flight` of the device with the last stage, where it holds fewer; None = as many as the fullest."""
+
+    least_bubble_of: Callable[[Num, Num, Num, Num, Num], Num] | None = None
+    """(p, v, f, i, w) -> the smallest bubble any number of microbatches gives; None = that of p or of unlimited ones."""
+
+    def least_bubble(self, p: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
+        """A bound of `bubble` that holds for every m."""
+        if self.least_bubble_of:
+            return self.least_bubble_of(p, v, f, i, w)
+        return minimum(self.bubble(p, p, v, f, i, w), self.bubble(p, 1e9, v, f, i, w))
 
     @property
     def folded(self) -> bool:

@@ -70,9 +70,14 @@ def _few(q: Num, n: Num, f: Num, i: Num, w: Num) -> Num:
 
 
 def _many(q: Num, e: Num, f: Num, i: Num, w: Num) -> Num:
-    """q = p - 1 and 1 <= e = min(m - p, q)."""
+    """q = p - 1 and 1 <= e = min(m - p, q): the longest of eight paths."""
+    return reduce(maximum, _paths(q, e, f, i, w)) / 2
+
+
+def _paths(q: Num, e: Num, f: Num, i: Num, w: Num) -> tuple[Num, ...]:
+    """Twice the bubble along each of the paths; every one of them falls or grows with e throughout."""
     d = q - e
-    paths = (
+    return (
         q * i,
         2 * q * i - 2 * e * w,
         (d + 1) * i + (e - 1) * w,
@@ -82,7 +87,14 @@ def _many(q: Num, e: Num, f: Num, i: Num, w: Num) -> Num:
         (q + e - 1) * f + (d + 1) * i - 2 * e * w,
         2 * q * f - q * i - minimum(q, 2 * d + 1) * w,
     )
-    return reduce(maximum, paths) / 2
+
+
+def least_bubble(p: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
+    """Of any number of microbatches: that of m = p, or the longest path at its shorter end (e = 1 or q)."""
+    q = p - 1
+    ends = zip(_paths(q, 1.0, f, i, w), _paths(q, q, f, i, w), strict=True)
+    longest = reduce(maximum, [minimum(a, b) for a, b in ends]) / 2
+    return where(p == 1, 0.0, minimum(_few(q, q, f, i, w), longest))
 
 
 def in_flight(p: Num, m: Num, v: Num = 2) -> Num:
@@ -102,5 +114,6 @@ ZBV = Schedule(
     bubble=bubble,
     in_flight=in_flight,
     needs=(two_chunks("zbv"),),
+    least_bubble_of=least_bubble,
     in_flight_on_last=lambda p, m, v: minimum(p, (m + 1) / 2),
 )

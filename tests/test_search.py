@@ -1,0 +1,173 @@
+"""The search against a plain loop over layouts, one at a time: same best layouts, same numbers, same order of ties."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from meshwright import memory
+from meshwright.num import divisors
+from meshwright.placement import triples
+from meshwright.schedule import SCHEDULES
+from meshwright.schedule import get as schedule_named
+from meshwright.search import brute, search
+from meshwright.space import SMALLEST_SHARD, Space, options
+from meshwright.spec.assumptions import SETS
+from meshwright.spec.chip import Chip
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.job import PRECISIONS, Job
+from meshwright.spec.layout import AXES, Layout
+from meshwright.spec.model import Model, MoE
+from meshwright.spec.network import Dim, Network
+from meshwright.step import body, step
+
+
+def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
+    """A small job, a space with few options, and whether it is relaxed."""
+    heads = rng.choice([2, 4, 6, 8, 12])
+    hidden = heads * rng.choice([32, 64, 128])
+    experts = rng.choice([0, 0, 4, 8, 6])
+    moe = MoE(experts, rng.choice([1, 2]), hidden // 2, rng.choice([0, hidden]), rng.choice([0, 1])) if experts else None
+    model = Model(
+        "random", rng.choice([2, 3, 4, 6, 8]), hidden, heads, 4 * hidden, rng.choice([0, 1000]), rng.choice([128, 256, 512]),
+        kv_heads=rng.choice([None, 1, 2]), gated=rng.random() < 0.5, tied_embeddings=rng.random() < 0.3, moe=moe,
+    )  # fmt: skip
+    domain = rng.choice([2, 4, 8])
+    dims = [Dim("near", rng.choice([1e11, 3e11, 9e11]), rng.choice([0.0, 1e-6, 2.5e-6]), domain)]
+    if rng.random() < 0.3:
+        dims.append(Dim("middle", 6e10, 3e-6, rng.choice([2, 3])))
+    dims.append(Dim("far", rng.choice([1e9, 2.5e10, 5e10]), rng.choice([5e-6, 1e-5])))
+    chip = Chip("random", {"bf16": rng.choice([1e13, 3e14])}, 1e13, rng.choice([2.2e9, 3e9, 1e11]), rng.choice([5e11, 2e12]))
+    cluster = Cluster(chip, Network("random", tuple(dims)), rng.choice([1, 2, 4, 6, 8, 12, 16, 24, 48]))
+    space = Space(
+        schedules=tuple(rng.sample(sorted(SCHEDULES), 3)),
+        zero=tuple(sorted(rng.sample(range(4), 2))),
+        recompute=tuple(rng.sample(["none", "selective", "full"], 2)),
+        sequence_parallel=rng.choice([(True, False), (True,), (False,)]),
+    )
+    sets = [SETS["realistic"], SETS["lbl-2024"]]
+    job = Job(model, cluster, rng.choice([4, 8, 12, 16, 30]), attention_kernel=rng.choice(["flash", "unfused"]), assumptions=rng.choice(sets))
+    return job, space, rng.random() < 0.4
+
+
+def every_layout(job: Job, space: Space, relaxed: bool):
+    """All layouts of the space, by plain loops: the definition that the tables must agree with."""
+    m, N, B, T = job.model, job.cluster.chips, job.batch, job.T
+    choice = options(job, space)
+    for tp, cp, pp in itertools.product(divisors(m.heads), divisors(T), range(1, m.layers + 1)):
+        model_parallel = tp * cp * pp
+        if m.ffn % tp or m.hidden % tp or (m.K % tp and tp % m.K) or model_parallel > N or (cp > 1 and T // cp < SMALLEST_SHARD):
+            continue
+        if not relaxed and (N % model_parallel):
+            continue
+        replicas = range(1, N // model_parallel + 1) if relaxed else [N // model_parallel]
+        eps = divisors(m.moe.experts) if m.moe else [1]
+        for dp, ep, etp, b in itertools.product(replicas, eps, sorted({1, tp}) if m.moe else [1], range(1, min(B, 64) + 1)):
+            if dp * b > B or (not relaxed and B % (dp * b)) or (tp * cp * dp) % (ep * etp) or (m.moe and m.moe.expert_ffn % etp) or ep > N:
+                continue
+            degrees = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "ep": ep, "etp": etp, "microbatch": b}
+            micro = -(-B // (dp * b))
+            for (i, sp), (r, recompute), (k, (name, v)), (z, zero) in itertools.product(
+                *(enumerate(x) for x in (choice.sequence_parallel, choice.recompute, choice.schedules, choice.zero))
+            ):
+                schedule = schedule_named(name)
+                chunks = schedule.chunks(v)
+                if sp and (T * b) % (cp * tp) or (T * b) % (cp * (tp if True in space.sequence_parallel else 1)):
+                    continue
+                if sp and tp == 1 and False in choice.sequence_parallel or (not sp and m.moe and tp > 1):
+                    continue
+                if pp * chunks > m.layers or (chunks > 1 and m.layers % (pp * chunks)) or not schedule.legal(pp, micro, v) or (pp == 1 and k):
+                    continue
+                if dp * cp == 1 and z:
+                    continue
+                for shares in every_placement(job, degrees, relaxed):
+                    yield (i, r, k, z), Layout(
+                        **degrees, schedule=name, interleave=v, zero=zero, recompute=recompute, sequence_parallel=sp, placement=shares
+                    )
+
+
+def every_placement(job: Job, degrees: dict[str, int], relaxed: bool, i: int = 0):
+    """All ways to lay the axes over the network's dimensions, from dimension i on."""
+    sizes = job.cluster.sizes
+    if i == len(sizes) - 1:
+        yield {a: (degrees[a],) for a in AXES}
+        return
+    for tp, cp, pp in triples(sizes[i], not relaxed):
+        if degrees["tp"] % tp or degrees["cp"] % cp or degrees["pp"] % pp:
+            continue
+        room = sizes[i] // (tp * cp * pp)
+        dp = max(d for d in divisors(degrees["dp"]) if d <= room) if relaxed else room
+        if degrees["dp"] % dp:
+            continue
+        here = {"tp": tp, "cp": cp, "pp": pp, "dp": dp}
+        left = {a: degrees[a] // here[a] for a in AXES}
+        for rest in every_placement(job, {**degrees, **left}, relaxed, i + 1):
+            yield {a: (here[a], *rest[a]) for a in AXES}
+
+
+def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], int, int]:
+    """The k best by (seconds, bytes, degrees, options, placement); how many were searched; how many fit."""
+    found, searched = [], 0
+    for numbers, layout in every_layout(job, space, relaxed):
+        parts = body(job, layout)
+        seconds = float(step(job, layout, parts).total)
+        use = float(memory.use(job, layout, parts, schedule_named(layout.schedule)).total)
+        searched += 1
+        if use <= memory.capacity(job):
+            degrees = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep, layout.etp, layout.microbatch, layout.panels)
+            found.append((seconds, use, *degrees, *numbers, *(s for a in AXES for s in layout.placement[a])))
+    return sorted(found)[:k], searched, len(found)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_search_equals_brute_force_equals_a_plain_loop(seed: int) -> None:
+    """Five random spaces a seed, ties included: 200 in all."""
+    rng = random.Random(seed)
+    compared = 0
+    while compared < 5:
+        job, space, relaxed = random_job(rng)
+        if job.cluster.chips * job.batch > (100 if relaxed else 250):
+            continue
+        compared += 1
+        expected, searched, feasible = loop(job, space, 5, relaxed)
+        every, quick = brute(job, space, 5, relaxed), search(job, space, 5, relaxed)
+        assert (every.searched, every.feasible) == (searched, feasible)
+        assert every.rows == expected
+        assert quick.rows == every.rows
+
+
+def test_no_number_of_microbatches_beats_the_least_bubble() -> None:
+    """What the relaxed search's bound of the bubble rests on."""
+    rng = np.random.default_rng(1)
+    n = 20000
+    f, i, w = (10 ** rng.uniform(-1, 1, n) for _ in range(3))
+    p, m = rng.integers(1, 33, n).astype(float), rng.integers(1, 200, n).astype(float)
+    for schedule in SCHEDULES.values():
+        v = np.full(n, float(schedule.chunks(3)))
+        short = schedule.bubble(p, m, v, f, i, w) - schedule.least_bubble(p, v, f, i, w)
+        assert np.all(short[schedule.legal(p, m, v)] >= -1e-9 * np.max(f + i + w) * 32), schedule.name
+
+
+def test_any_number_of_chips() -> None:
+    """98,304 and 100,000 chips have a plan; the relaxed space may leave some idle."""
+    network = Network("two levels", (Dim("near", 4.5e11, 2.5e-6, 8), Dim("far", 5e10, 5e-6)))
+    chip = Chip("c", {"bf16": 1e15}, 1e14, 8e10, 3e12)
+    model = Model("m", 48, 8192, 64, 28672, 128256, 4096, kv_heads=8)
+    for chips in (98304, 100000, 99991):
+        job = Job(model, Cluster(chip, network, chips), 4096, precision=PRECISIONS["bf16"])
+        best = search(job, Space(), 1, relaxed=True)
+        layout = best.layouts("megatron", 2)[0]
+        assert layout.chips <= chips
+        assert best.rows[0][0] == pytest.approx(float(step(job, layout, body(job, layout)).total), rel=1e-12)
+
+
+def test_breaking_a_bound_is_noticed() -> None:
+    """A network whose far dimension is faster is not searched by bounds that assume the opposite."""
+    job, space, _ = random_job(random.Random(3))
+    odd = Network("odd", (Dim("near", 1e9, 1e-4, 4), Dim("far", 1e11, 1e-6)))
+    job = replace(job, cluster=Cluster(job.cluster.chip, odd, 8), batch=8)
+    assert search(job, space, 3).rows == brute(job, space, 3).rows
