@@ -1,10 +1,11 @@
-"""A block of two linear layers, D -> F -> D, with its weights sliced in both dimensions: tp_model ways along D, tp_ff along F.
+"""A block of two linear layers, D -> F -> D, with its weights sliced in both dimensions: tp_model ways along D, tp_ff
+along F.
 
-Every device holds W1[D/tp_model, F/tp_ff] and W2[F/tp_ff, D/tp_model]. A product over a sliced dimension leaves partial sums: those of
-width F/tp_ff are all-reduced over tp_model, those of width D/tp_model over tp_ff, forward and backward. There is no
-attention, embedding, norm or activation; an expert sees 1/E of the tokens.
-Six products a block: forward, input gradient and weight gradient of both layers.
-Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, sections 2 and 3.
+Every device holds W1[D/tp_model, F/tp_ff] and W2[F/tp_ff, D/tp_model]. A product over a sliced dimension leaves
+partial sums: those of width F/tp_ff are all-reduced over tp_model, those of width D/tp_model over tp_ff, forward and
+backward. There is no attention, embedding, norm or activation; an expert sees 1/E of the tokens. Six products a
+block: forward, input gradient and weight gradient of both layers. Source: Erdil & Schneider-Joseph 2024, arXiv
+2411.01137, sections 2 and 3.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Utilisation against the size of a training run: for each model of a law the smallest cluster that trains it in time.
 
-Chips come in E 2^k; the smallest number that trains the model in less than the scenario's duration counts. A curve ends with the last
-model that can be trained at all, or at a utilisation of 0.1 %.
-Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, sections 4.4 and 6.
+Chips come in E 2^k; the smallest number that trains the model in less than the scenario's duration counts. A curve
+ends with the last model that can be trained at all, or at a utilisation of 0.1 %. Source: Erdil & Schneider-Joseph
+2024, arXiv 2411.01137, sections 4.4 and 6.
 """
 
 from __future__ import annotations
@@ -49,8 +49,26 @@ class Point:
         """SI units, keys that end in their unit."""
         d = {k: float(v) for k, v in self.degrees._asdict().items()}
         seconds = {("bubble_share" if k == "bubble" else f"{k}_s"): float(v) for k, v in self.step._asdict().items()}
-        plain = {k: float(getattr(self, k)) for k in ("flops", "hidden", "layers", "experts", "parameters", "batch_tokens", "chips", "utilisation", "duration_s")}
-        return {**plain, "degrees": d, "lower": {a: list(x) for a, x in zip(AXES, self.lower, strict=True)}, "step": seconds}
+        plain = {
+            k: float(getattr(self, k))
+            for k in (
+                "flops",
+                "hidden",
+                "layers",
+                "experts",
+                "parameters",
+                "batch_tokens",
+                "chips",
+                "utilisation",
+                "duration_s",
+            )
+        }
+        return {
+            **plain,
+            "degrees": d,
+            "lower": {a: list(x) for a, x in zip(AXES, self.lower, strict=True)},
+            "step": seconds,
+        }
 
 
 @dataclass(frozen=True)
@@ -62,7 +80,11 @@ class Curve:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of one curve of `limits --json`."""
-        return {"scenario": self.scenario.name, "threshold": self.scenario.threshold, "points": [p.to_dict() for p in self.points]}
+        return {
+            "scenario": self.scenario.name,
+            "threshold": self.scenario.threshold,
+            "points": [p.to_dict() for p in self.points],
+        }
 
 
 def curve(scenario: Scenario, hidden: Any = None) -> Curve:
@@ -71,23 +93,23 @@ def curve(scenario: Scenario, hidden: Any = None) -> Curve:
     s = shape(scenario.law, np.asarray(widths() if hidden is None else hidden, dtype=np.float64))
     chips = first_guess(on, s, scenario.duration_s)
     budget = scenario.duration_s / s.steps
-    alive = np.nonzero(trainable(on, s, scenario.duration_s))[0]
-    end = len(s.D) if len(alive) == len(s.D) else int(np.argmin(trainable(on, s, scenario.duration_s)))
-    alive, points = alive[alive < end], {}
+    possible = trainable(on, s, scenario.duration_s)
+    end = len(possible) if possible.all() else int(np.argmin(possible))
+    alive = np.arange(end)
+    points: dict[int, Point] = {}
     for _ in range(DOUBLINGS + 1):
         if not len(alive):
             break
         found = fastest(scenario, s.at(alive), chips[alive], budget[alive])
-        for i in np.nonzero(found.feasible)[0]:
-            points[int(alive[i])] = point(on, s.at(alive[i]), float(chips[alive[i]]), found, int(i))
+        for i in np.nonzero(found.feasible)[0].tolist():
+            points[int(alive[i])] = point(on, s.at(alive[i]), chips[alive[i]], found, i)
         alive = alive[~found.feasible]
         chips[alive] *= 2
-    last = min([end, *alive])
     kept = []
-    for i in range(last):
-        if points[i].utilisation < LEAST_UTILISATION:
+    for k in range(min([end, *alive.tolist()])):
+        if points[k].utilisation < LEAST_UTILISATION:
             break
-        kept.append(points[i])
+        kept.append(points[k])
     return Curve(scenario, tuple(kept))
 
 
@@ -99,7 +121,8 @@ def first_guess(on: Machine, s: Shape, duration_s: float) -> Column:
 
 
 def trainable(on: Machine, s: Shape, duration_s: float) -> Any:
-    """Whether launching the kernels alone leaves time: 6 products in each of L blocks for each step, one after the other."""
+    """Whether launching the kernels alone leaves time: 6 products in each of L blocks for each step, one after the
+    other."""
     return 6 * s.L * on.rates.launch_s * s.steps < duration_s
 
 
@@ -109,7 +132,9 @@ def point(on: Machine, s: Shape, chips: float, found: Found, i: int) -> Point:
     d, lower = Degrees(*(float(x[i]) for x in found.degrees)), found.lower[i]
     step = simulate(on, s, d, {a: group(getattr(d, a), low) for a, low in zip(AXES, lower, strict=True)})
     used = float(utilisation(on, s, chips, step.total))
-    return Point(s.flops, s.D, s.L, s.E, s.parameters, s.batch, chips, used, float(s.steps * step.total), d, lower, step)
+    return Point(
+        s.flops, s.D, s.L, s.E, s.parameters, s.batch, chips, used, float(s.steps * step.total), d, lower, step
+    )
 
 
 def months(seconds: float) -> float:

@@ -1,8 +1,8 @@
 """How the ranks of the five axes may lie in the levels of a network: every factorisation of every level but the last.
 
-A level of 8 chips holds, say, 4 ranks along D and 2 along F; the last level takes what is left of each axis. Traffic of an
-axis depends only on where that axis lies, so times are tables over a few placements, and a whole placement is one entry
-of each table.
+A level of 8 chips holds, say, 4 ranks along D and 2 along F; the last level takes what is left of each axis. Traffic
+of an axis depends only on where that axis lies, so times are tables over a few placements, and a whole placement is
+one entry of each table.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ class Placings:
     """All placements in levels of given sizes, and tables of what single axes and pairs of them may do."""
 
     whole: tuple[Lower, ...]
-    single: tuple[tuple[tuple[int, ...], ...], ...]
-    """Distinct placements of dp alone."""
-    tensor: tuple[tuple[tuple[int, ...], ...], ...]
+    tensor: tuple[Lower, ...]
     """Distinct placements of (tp_model, tp_ff)."""
-    between: tuple[tuple[tuple[int, ...], ...], ...]
+    between: tuple[Lower, ...]
     """Distinct placements of (pp, ep)."""
+    single: tuple[Lower, ...]
+    """Distinct placements of dp alone."""
     entry: tuple[Index, Index, Index]
-    """For each whole placement its number in single, tensor and between."""
+    """For each whole placement its number in tensor, between and single."""
+    pairs: tuple[Index, Index]
+    """Numbers in tensor and single that occur together."""
 
 
 def factorisations(n: int, parts: int) -> list[tuple[int, ...]]:
@@ -50,10 +52,13 @@ def placings(sizes: tuple[int, ...]) -> Placings:
     """All placements of the five axes in levels of these sizes (the last level, unlimited, not among them)."""
     whole: list[Lower] = [tuple(zip(*levels, strict=True)) if levels else ((),) * len(AXES)
                           for levels in product(*(factorisations(n, len(AXES)) for n in sizes))]  # fmt: skip
-    parts = [[p[:1] for p in whole], [p[1:3] for p in whole], [p[3:] for p in whole]]
+    parts = [[p[1:3] for p in whole], [p[3:] for p in whole], [p[:1] for p in whole]]
     distinct = [sorted(set(part)) for part in parts]
-    entry = tuple(np.array([{p: i for i, p in enumerate(d)}[p] for p in part]) for d, part in zip(distinct, parts, strict=True))
-    return Placings(tuple(whole), *(tuple(d) for d in distinct), entry)  # type: ignore[arg-type]
+    numbers = [{p: i for i, p in enumerate(d)} for d in distinct]
+    entry = tuple(np.array([number[p] for p in part]) for number, part in zip(numbers, parts, strict=True))
+    tensor, between, single = (tuple(d) for d in distinct)
+    first, second = np.unique(np.stack([entry[0], entry[2]]), axis=1)
+    return Placings(tuple(whole), tensor, between, single, (entry[0], entry[1], entry[2]), (first, second))
 
 
 def group(degree: Any, lower: tuple[int, ...]) -> tuple[Any, ...]:

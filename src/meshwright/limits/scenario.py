@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from .. import catalog
 from ..errors import BadInput, unknown
@@ -44,7 +44,9 @@ class Scenario:
     def machine(self) -> Machine:
         """Chip and network as the simulation sees them; raises BadInput if data are missing."""
         if not self.schedules or set(self.schedules) - set(SCHEDULES):
-            raise BadInput(f"scenario {self.name}: schedules must be some of {', '.join(SCHEDULES)}, not {self.schedules}")
+            raise BadInput(
+                f"scenario {self.name}: schedules must be some of {', '.join(SCHEDULES)}, not {self.schedules}"
+            )
         return machine(self.chip, self.network, self.assumptions, self.precision)
 
     @property
@@ -59,25 +61,28 @@ class Scenario:
         return self.linear * self.sustained
 
 
-def _of(network: str, chip: str, low_latency: bool = False, law: str = "baseline") -> Scenario:
-    launch = LOW_LATENCY_S if low_latency else EPOCH.chip.launch_s
-    how = replace(EPOCH, chip=replace(EPOCH.chip, launch_s=launch))
-    return Scenario("", catalog.chip(chip), catalog.network(network), LAWS[law], assumptions=how)
+class Preset(NamedTuple):
+    """A scenario of the paper in names of the catalogue."""
+
+    network: str
+    chip: str
+    launch_s: float = EPOCH.chip.launch_s
+    law: str = "baseline"
 
 
 PRESETS = {
-    "v100": ("epoch-v100", "epoch-v100"),
-    "a100": ("epoch-a100", "epoch-a100"),
-    "h100": ("epoch-h100", "epoch-h100"),
-    "h100-low-latency": ("epoch-h100-low-latency", "epoch-h100", True),
-    "h100-superpod": ("epoch-h100-superpod", "epoch-h100"),
-    "h100-global-nvlink": ("epoch-h100-global-nvlink", "epoch-h100"),
-    "h100-global-nvlink-low-latency": ("epoch-h100-global-nvlink-low-latency", "epoch-h100", True),
-    "h100-infinite-low-latency": ("epoch-h100-infinite-low-latency", "epoch-h100", True),
-    "h100-deepseek": ("epoch-h100", "epoch-h100", False, "deepseek"),
-    "h100-fixed": ("epoch-h100", "epoch-h100", False, "fixed"),
+    "v100": Preset("epoch-v100", "epoch-v100"),
+    "a100": Preset("epoch-a100", "epoch-a100"),
+    "h100": Preset("epoch-h100", "epoch-h100"),
+    "h100-low-latency": Preset("epoch-h100-low-latency", "epoch-h100", LOW_LATENCY_S),
+    "h100-superpod": Preset("epoch-h100-superpod", "epoch-h100"),
+    "h100-global-nvlink": Preset("epoch-h100-global-nvlink", "epoch-h100"),
+    "h100-global-nvlink-low-latency": Preset("epoch-h100-global-nvlink-low-latency", "epoch-h100", LOW_LATENCY_S),
+    "h100-infinite-low-latency": Preset("epoch-h100-infinite-low-latency", "epoch-h100", LOW_LATENCY_S),
+    "h100-deepseek": Preset("epoch-h100", "epoch-h100", law="deepseek"),
+    "h100-fixed": Preset("epoch-h100", "epoch-h100", law="fixed"),
 }
-"""name -> network, chip, low latency?, scaling law. Each exists dense and sparse ("h100/sparse")."""
+"""Each exists dense and sparse ("h100/sparse")."""
 
 
 def presets() -> tuple[str, ...]:
@@ -90,5 +95,8 @@ def preset(name: str) -> Scenario:
     base, _, kind = name.strip().lower().partition("/")
     if base not in PRESETS or kind not in ("", "dense", "sparse"):
         raise unknown("scenario", name, presets())
-    found = replace(_of(*PRESETS[base]), name=base + ("/sparse" if kind == "sparse" else ""))
-    return replace(found, law=replace(found.law, experts=SPARSE)) if kind == "sparse" else found
+    p = PRESETS[base]
+    law = replace(LAWS[p.law], experts=SPARSE) if kind == "sparse" else LAWS[p.law]
+    how = replace(EPOCH, chip=replace(EPOCH.chip, launch_s=p.launch_s))
+    name = base + ("/sparse" if kind == "sparse" else "")
+    return Scenario(name, catalog.chip(p.chip), catalog.network(p.network), law, assumptions=how)

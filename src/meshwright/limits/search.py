@@ -1,9 +1,9 @@
 """The fastest way to spread each of many models on their chips: exact, by bounds.
 
-Every cell of the grid of degrees gets a bound: its matrix products, or its tensor traffic if all links of a chip carried it
-at full rate, stretched by the bubble, plus its gradients at full rate. Cells are then placed on the levels of the
-network best first, in growing chunks, until no bound is below the best time found.
-Condition for the bound: a hierarchical collective moves (n-1)/n of its vector in all, its time is that of the busiest level.
+Every cell of the grid of degrees gets a bound: its matrix products, or its tensor traffic if all links of a chip
+carried it at full rate, stretched by the bubble, plus its gradients at full rate. Cells are then placed on the levels
+of the network best first, in growing chunks, until no bound is below the best time found. Condition for the bound: a
+hierarchical collective moves (n-1)/n of its vector in all, its time is that of the busiest level.
 """
 
 from __future__ import annotations
@@ -20,11 +20,21 @@ from .laws import Shape
 from .placing import Lower, Placings, placings
 from .scenario import Scenario
 from .simulate import (
-    AXES, Degrees, Machine, bubble_share, data_time, expert, matmul_time, neighbour_time, passes, step_time, tensor_time,
+    AXES,
+    Degrees,
+    Machine,
+    bubble_share,
+    data_time,
+    expert,
+    matmul_time,
+    neighbour_time,
+    passes,
+    step_time,
+    tensor_time,
 )  # fmt: skip
 from .space import Column, Grid, grid
 
-CHUNKS = (8, 32, 128, 1024)
+CHUNKS = (4, 16, 64, 256)
 """Cells of each model placed in each round; then all that are left, in pieces of the last size."""
 SLACK = 1e-12
 """Relative differences below this are rounding."""
@@ -46,7 +56,8 @@ class Found:
     @property
     def feasible(self) -> NDArray[np.bool_]:
         """Models with a step faster than their budget."""
-        return ~np.isnan(self.degrees.dp)
+        found: NDArray[np.bool_] = ~np.isnan(self.degrees.dp)
+        return found
 
     def improve(self, models: Any, total: Column, traffic: Column, degrees: Degrees, places: Placings) -> None:
         """Take what is faster, or as fast with less traffic.
@@ -102,10 +113,14 @@ def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
         ops = expert(on, s, d)
         busy = matmul_time(on, s, d, ops)
         lanes = sum(on.fabric.rates)
-        traffic = sum(m.bytes * (n - 1) / n for m, n in zip([x for op in ops for x in op.forward.comm], (d.tp_model, d.tp_ff), strict=True))
+        traffic = sum(
+            m.bytes * (n - 1) / n
+            for m, n in zip([x for op in ops for x in op.forward.comm], (d.tp_model, d.tp_ff), strict=True)
+        )
         held = s.parameters / (d.tp_model * d.tp_ff * d.pp * d.ep) * on.element_bytes
         dp = 2 * held * (d.dp - 1) / d.dp / lanes
-        bound = step_time(on, busy, passes(s, d) * 4 * traffic / lanes, 0.0, dp, bubble_share(d), 0.0, 0.0) * (1 - SLACK)
+        tp, wait = passes(s, d) * 4 * traffic / lanes, shortest_wait(on, s, d)
+        bound = step_time(on, busy, tp, 0.0, dp, bubble_share(d), wait, 0.0) * (1 - SLACK)
         keep = g.valid & (bound < budget[rows].reshape(-1, 1, 1, 1))
     where = np.nonzero(keep)
     order = np.lexsort((bound[where], where[0]))
@@ -114,6 +129,14 @@ def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
     rank = np.arange(len(model)) - np.searchsorted(model, model)
     degrees = Degrees(*(np.broadcast_to(x, keep.shape)[where] for x in d))
     return Cells(rows[model], rank, bound[where], busy[where], degrees)
+
+
+def shortest_wait(on: Machine, s: Shape, d: Degrees) -> Column:
+    """Latency of tensor traffic and messages if each crossed only the level with the shortest one; none with ZB-H2."""
+    tensor = 4 * s.L * ((d.tp_model > 1) * 1.0 + (d.tp_ff > 1))
+    between = np.where(d.ep > 1, 2 * (s.L - 1), np.where(d.pp > 1, 2 * (d.interleave * d.pp - 1), 0.0))
+    wait: Column = np.where(d.zero_bubble > 0, 0.0, (tensor + between) * min(on.fabric.latencies))
+    return wait
 
 
 def _best_first(on: Machine, s: Shape, cells: Cells, places: Placings, found: Found) -> None:
@@ -131,34 +154,42 @@ def _best_first(on: Machine, s: Shape, cells: Cells, places: Placings, found: Fo
 
 
 def _place(on: Machine, s: Shape, cells: Cells, mine: Any, places: Placings, found: Found) -> None:
-    """Every placement of some cells."""
+    """Every placement of some cells: first only tensor degrees and replicas, then all by bandwidth, then with
+    latencies."""
     models, busy = cells.model[mine], cells.busy[mine, None]
     d = Degrees(*(x[mine, None] for x in cells.degrees))
-    dp, tp, p2p = tables(on, Shape(*(x[models, None] for x in s)), d, places)
-    share = bubble_share(d)
-    rough = step_time(on, busy, *(t[0].min(axis=1, keepdims=True) for t in (tp, p2p, dp)), share, 0.0, 0.0)
-    keep = np.nonzero(rough[:, 0] <= found.seconds[models] * (1 + SLACK))[0]
+    times, share = tables(on, Shape(*(x[models, None] for x in s)), d, places), bubble_share(d)
+
+    def near(rows: Any, bound: Column) -> Any:
+        return bound <= found.seconds[models[rows]] * (1 + SLACK)
+
+    (tp, p2p, dp), (i, k) = (t for t, _ in times), places.pairs
+    wait = np.where(d.zero_bubble > 0, 0.0, times[0][1][:, i])
+    bound = step_time(on, busy, tp[:, i], p2p.min(axis=1, keepdims=True), dp[:, k], share, wait, 0.0).min(axis=1)
+    keep = np.nonzero(near(slice(None), bound))[0]
+    tp, p2p, dp = (t[keep][:, entry] for t, entry in zip((tp, p2p, dp), places.entry, strict=True))
+    open_ = near(keep, step_time(on, busy[keep], tp, p2p, dp, share[keep], 0.0, 0.0).min(axis=1))
+    keep, tp, p2p, dp = keep[open_], tp[open_], p2p[open_], dp[open_]
     if not len(keep):
         return
-    (dp_t, dp_l), (tp_t, tp_l), (p2p_t, p2p_l) = (
-        [part[keep][:, entry] for part in times] for times, entry in zip((dp, tp, p2p), places.entry, strict=True)
-    )
+    tp_l, p2p_l, dp_l = (l[keep][:, entry] for (_, l), entry in zip(times, places.entry, strict=True))
     wait = np.where(d.zero_bubble[keep] > 0, 0.0, tp_l + p2p_l)
-    total = step_time(on, busy[keep], tp_t, p2p_t, dp_t, share[keep], wait, dp_l)
-    found.improve(models[keep], total, tp_t + dp_t + p2p_t, Degrees(*(x[keep] for x in d)), places)
+    total = step_time(on, busy[keep], tp, p2p, dp, share[keep], wait, dp_l)
+    found.improve(models[keep], total, tp + p2p + dp, Degrees(*(x[keep] for x in d)), places)
 
 
 Times = tuple[Column, Column]
-"""(bandwidth, latency) seconds of every cell in every placement of some axes; bandwidth is inf where it is impossible."""
+"""(bandwidth, latency) seconds of every cell in every placement of some axes; bandwidth is inf where it is
+impossible."""
 
 
 def tables(on: Machine, s: Shape, d: Degrees, places: Placings) -> tuple[Times, Times, Times]:
-    """Gradients, tensor traffic and messages."""
+    """Tensor traffic, messages, gradients."""
     ops = expert(on, s, d)
     return (
-        _table(d, places.single, AXES[:1], lambda dp: data_time(on, s, d, dp)),
         _table(d, places.tensor, AXES[1:3], lambda a, b: tensor_time(on, s, d, ops, {"tp_model": a, "tp_ff": b})),
         _table(d, places.between, AXES[3:], lambda pp, ep: neighbour_time(on, s, d, pp, ep)),
+        _table(d, places.single, AXES[:1], lambda dp: data_time(on, s, d, dp)),
     )
 
 

@@ -1,9 +1,11 @@
-"""Ways to spread a step over N = E 2^k chips: all powers of two for DP, TP along D and F, PP, and the microbatches that go with them.
+"""Ways to spread a step over N = E 2^k chips: all powers of two for DP, TP along D and F, PP, and the microbatches
+that go with them.
 
-EP is E (every expert on chips of its own). TP_ff lies between the root of TP and four times that. 1F1B takes the four smallest
-divisors of the batch of a replica that are at least PP, interleaved as far as the depth allows; ZB-H2 the smallest that is at least 2 PP.
-A grid has axes (model, tensor degrees, PP, schedule and microbatches): what depends on few of them is computed once.
-Source: the search behind Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.4.
+EP is E (every expert on chips of its own). TP_ff lies between the root of TP and four times that. 1F1B takes the four
+smallest divisors of the batch of a replica that are at least PP, interleaved as far as the depth allows; ZB-H2 the
+smallest that is at least 2 PP. A grid has axes (model, tensor degrees, PP, schedule and microbatches): what depends
+on few of them is computed once. Source: the search behind Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section
+4.4.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Grid:
 
 @cache
 def tensor_splits(most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Exponents (of TP_model, of TP_ff) with TP up to 2^most and sqrt(TP) <= TP_ff <= 4 sqrt(TP), roots rounded down."""
+    """Exponents (of TP_model, of TP_ff) with TP up to 2^most and sqrt(TP) <= TP_ff <= 4 sqrt(TP), roots rounded
+    down."""
     pairs = [
         (a - j, j) for a in range(most + 1) for j in range(a + 1) if isqrt(2**a) <= 2**j <= 4 * isqrt(2**a)
     ]  # fmt: skip
@@ -76,18 +79,28 @@ def grid(s: Shape, chips: Column, memory: float, element_bytes: float, schedules
     up, ff = tensor_splits(int(k.max()))
     two = {name: twos(getattr(s, name)) for name in ("D", "F", "L", "batch")}
     pp = np.arange(int(two["L"].max()) + 1)
-    column = lambda x: np.asarray(x).reshape(-1, 1, 1, 1)  # noqa: E731
     up, ff, pp = up[:, None, None], ff[:, None, None], pp[:, None]
-    dp = column(k) - up - ff - pp
-    fits = (up <= column(two["D"])) & (ff <= column(two["F"])) & (pp <= column(two["L"])) & (dp >= 0) & (dp <= column(two["batch"]))
+    dp = _models(k) - up - ff - pp
+    fits = (
+        (up <= _models(two["D"]))
+        & (ff <= _models(two["F"]))
+        & (pp <= _models(two["L"]))
+        & (dp >= 0)
+        & (dp <= _models(two["batch"]))
+    )
     m = _microbatches(s, np.clip(dp, 0, None), fits, pp.ravel())
-    rows = Shape(*(column(np.broadcast_to(x, k.shape)) for x in s))
+    rows = Shape(*(_models(np.broadcast_to(x, k.shape)) for x in s))
     zero_bubble = np.array([0.0] * CANDIDATES + [1.0])
     chunks = np.where((zero_bubble > 0) | (pp == 0), 1.0, rows.L / 2.0**pp)
     degrees = Degrees(2.0**dp, 2.0**up, 2.0**ff, 2.0**pp, rows.E, m, chunks, zero_bubble)
     allowed = np.array(["1f1b" in schedules] * CANDIDATES + ["zb-h2" in schedules])
-    roomy = column(chips) * memory >= bytes_needed(rows, degrees, element_bytes)
+    roomy = _models(chips) * memory >= bytes_needed(rows, degrees, element_bytes)
     return Grid(rows, degrees, fits & roomy & allowed & ~np.isnan(m))
+
+
+def _models(x: Any) -> Any:
+    """A column of models on the first of four axes."""
+    return np.asarray(x).reshape(-1, 1, 1, 1)
 
 
 def _microbatches(s: Shape, dp: Any, fits: Any, pp: Any) -> Column:

@@ -1,0 +1,94 @@
+"""The search against brute force, and its pieces."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from meshwright.limits.curve import first_guess
+from meshwright.limits.laws import Shape, shape
+from meshwright.limits.placing import factorisations, placings
+from meshwright.limits.scenario import preset, presets
+from meshwright.limits.search import fastest
+from meshwright.limits.space import microbatches, twos
+
+from .brute import all_divisors, brute
+
+WIDTHS = (12288.0, 53248.0, 131072.0)
+
+
+def same_as_brute(name: str, widths: tuple[float, ...], doublings: int) -> None:
+    scenario = preset(name)
+    s = shape(scenario.law, np.array(widths))
+    for double in range(doublings):
+        chips = first_guess(scenario.machine, s, scenario.duration_s) * 2.0**double
+        found = fastest(scenario, s, chips, np.full(len(widths), np.inf))
+        budget = scenario.duration_s / s.steps
+        limited = fastest(scenario, s, chips, budget)
+        for i, n in enumerate(chips):
+            seconds, traffic = brute(scenario, Shape(*(float(x[i]) for x in s)), int(n))
+            assert found.feasible[i] == np.isfinite(seconds)
+            if np.isfinite(seconds):
+                assert found.seconds[i] == pytest.approx(seconds, rel=1e-12)
+                assert found.traffic[i] == pytest.approx(traffic, rel=1e-9, abs=1e-15)
+            assert limited.feasible[i] == (seconds < budget[i])
+
+
+@pytest.mark.parametrize("name", ["v100", "h100/sparse", "h100-global-nvlink-low-latency/sparse"])
+def test_equals_brute_force(name: str) -> None:
+    same_as_brute(name, WIDTHS, 1)
+
+
+def test_equals_brute_force_on_three_levels() -> None:
+    same_as_brute("h100-superpod", (1024.0, 2048.0, 3072.0), 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in presets() if "superpod" not in n])
+def test_equals_brute_force_everywhere(name: str) -> None:
+    same_as_brute(name, WIDTHS, 1)
+
+
+@pytest.mark.parametrize("schedules", [("1f1b",), ("zb-h2",)])
+def test_one_schedule(schedules: tuple[str, ...]) -> None:
+    scenario = replace(preset("a100/sparse"), schedules=schedules)
+    s = shape(scenario.law, np.array([16384.0]))
+    chips = first_guess(scenario.machine, s, scenario.duration_s) * 4
+    seconds, _ = brute(scenario, Shape(*(float(x[0]) for x in s)), int(chips[0]))
+    assert fastest(scenario, s, chips, np.array([np.inf])).seconds[0] == pytest.approx(seconds, rel=1e-12)
+
+
+def test_a_cluster_smaller_than_a_node() -> None:
+    scenario = preset("h100")
+    s = shape(scenario.law, np.array([2048.0]))
+    for n in (1.0, 2.0, 4.0):
+        seconds, _ = brute(scenario, Shape(*(float(x[0]) for x in s)), int(n))
+        assert fastest(scenario, s, np.array([n]), np.array([np.inf])).seconds[0] == pytest.approx(seconds, rel=1e-12)
+
+
+def test_microbatches_are_the_next_divisors() -> None:
+    for replica in (1, 2, 7, 12, 3 * 2**20, 9 * 2**11, 2**30):
+        every = all_divisors(replica)
+        table = microbatches(replica, 12)
+        for k, row in enumerate(table):
+            plain = [d for d in every if d >= 2**k][:4]
+            assert row[:4][~np.isnan(row[:4])].tolist() == plain
+            zero_bubble = [d for d in every if d >= 2 ** (k + 1)][:1]
+            assert [x for x in row[4:].tolist() if x == x] == zero_bubble
+    assert np.isnan(microbatches(0, 3)).all()
+
+
+def test_placings_are_all_factorisations() -> None:
+    assert len(placings((8,)).whole) == 35
+    assert len(placings((8, 32)).whole) == 35 * 126
+    assert len(placings(()).whole) == 1
+    assert sorted(factorisations(6, 2)) == [(1, 6), (2, 3), (3, 2), (6, 1)]
+    places = placings((8,))
+    for i, whole in enumerate(places.whole):
+        assert places.tensor[places.entry[0][i]] == whole[1:3]
+        assert places.between[places.entry[1][i]] == whole[3:]
+        assert places.single[places.entry[2][i]] == whole[:1]
+
+
+def test_twos() -> None:
+    assert twos([1, 12, 2**40]).tolist() == [0, 2, 40]
