@@ -396,6 +396,15 @@ def test_ranges_and_choices_name_fields_that_exist():
     assert set(RANGES) | set(CHOICES) <= fields
 
 
+def test_texts_are_escaped():
+    data = {
+        "a key": 'quote " slash \\ delete \x7f tab \t line \n é 😀',
+        "b": [1, 1e22, True, {"c": "d"}],
+        "t": {"x.y": {"z": 5e-324}},
+    }
+    assert tomllib.loads(dumps_toml(data)) == data
+
+
 def test_a_writer_refuses_what_a_file_cannot_hold():
     import numpy as np
 
