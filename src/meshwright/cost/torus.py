@@ -1,7 +1,8 @@
 """Collectives on the axes of a torus and the levels above it, as the scaling book times them.
 
-A group spans n chips of an axis: the whole ring, a line, or every s-th chip. Letters: W [B/s], what one chip sends along a
-ring axis, both directions together (a line, or a part of an axis, has W/2); V [B], the full vector: what each chip ends with.
+A group spans n chips of an axis: the whole ring, a line, or every s-th chip. Letters: W [B/s], what one chip sends
+along a ring axis, both directions together (a line, or a part of an axis, has W/2); V [B], the full vector: what each
+chip ends with.
 
     all-gather, reduce-scatter   V/(W_1 + W_2 + ...)   axes of a torus work side by side; n drops out (exactly: (n-1)/n)
     all-reduce                   twice that; once where switches add up
@@ -9,7 +10,8 @@ ring axis, both directions together (a line, or a part of an axis, has W/2); V [
     latency                      hops x 1 us, hidden under the bytes: the larger of the two counts
 
 Levels above (other pods, other nodes) see V/S_i and work behind one another: the slowest counts (`levels`).
-Source: How To Scale Your Model, parts 3, 5 and 12; parts of axes and several axes at once follow from the load of the links.
+Source: How To Scale Your Model, parts 3, 5 and 12; parts of axes and exchanges over several axes follow from the load
+of the links.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     roofline(model("llama3-70b"), cluster("8960xtpu-v5p"), batch=4.19e6).print-able, .to_dict()
 
-For each scheme (DP, FSDP, TP, both, pipeline, pods, context, experts) compute and communication time of a layer, the smallest
-compute-bound batch, the best split in theory (X_opt) and on the real axes, under both editions of the scaling book: `sum`,
-collectives of different mesh axes one after the other, and `max`, beside each other (a lower bound).
+For each scheme (DP, FSDP, TP, both, pipeline, pods, context, experts) compute and communication time of a layer, the
+smallest compute-bound batch, the best split in theory (X_opt) and on the real axes, under both editions of the
+scaling book: `sum`, collectives of different mesh axes one after the other, and `max`, beside each other (a lower
+bound).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..spec.slices import Shape
 from . import roofline_schemes as schemes
 from . import roofline_thresholds as th
 from .roofline_memory import STATES, checkpoints, per_chip
-from .roofline_mesh import Mesh, bandwidth, everything, mesh, place
+from .roofline_mesh import Mesh, bandwidth, everything, mesh
 from .roofline_splits import Split, best, largest_tensor, least_batch, splits
 from .roofline_times import POLICIES, Setting
 from .roofline_work import Layer, per_token
@@ -115,7 +116,11 @@ class Roofline:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `roofline --json`."""
-        data = {k: getattr(self, k) for k in self.__dataclass_fields__ if k not in ("schemes", "theory", "whole", "per_token")}
+        data = {
+            k: getattr(self, k)
+            for k in self.__dataclass_fields__
+            if k not in ("schemes", "theory", "whole", "per_token")
+        }
         return {
             "schema": SCHEMA,
             **{k: list(v) if isinstance(v, tuple) else v for k, v in data.items()},
@@ -150,14 +155,18 @@ def roofline(
     setting, m = Setting(model, layer, numbers, how, seq), mesh(cluster, numbers.compute, how, shape)
     one, chips = per_token(model, layer, numbers, how), m.chips * m.pods
     found = list(splits(setting, m, batch / m.pods))
-    kept, size = checkpoints(model.layers, batch, model.hidden, size=numbers.activation_bytes), parameters(model)
-    memory = {habit: per_chip(size, kept, chips, m.chips, each) for habit, each in STATES.items()}
-    rows = tuple(_rows(setting, m, batch, found, memory["book"], kept, stages, microbatches or 4 * stages, context, experts))
+    kept = float(checkpoints(model.layers, batch, model.hidden, size=numbers.activation_bytes))
+    memory = {habit: float(per_chip(parameters(model), kept, chips, m.chips, each)) for habit, each in STATES.items()}
+    links = (*m.dims, *([m.above] if m.above else []))
+    whole_pod = th.intensity(m.flops, bandwidth(everything(m)))
+    rows = tuple(
+        _rows(setting, m, batch, found, memory["book"], kept, stages, microbatches or 4 * stages, context, experts)
+    )
     tensor = largest_tensor(found)
     return Roofline(
         model.name, layer, cluster.chip.name, m.pods, m.shape, tuple(d.kind for d in m.dims), batch, m.flops, one,
-        tuple(th.intensity(m.flops, d.reached(how.network.efficiency)) for d in (*m.dims, *([m.above] if m.above else []))),
-        th.intensity(m.flops, m.hbm_bandwidth), float(th.data_tokens(one, th.intensity(m.flops, bandwidth(everything(m))))),
+        tuple(float(th.intensity(m.flops, d.reached(how.network.efficiency))) for d in links),
+        float(th.intensity(m.flops, m.hbm_bandwidth)), float(th.data_tokens(one, whole_pod)),
         rows, tuple(_theory(one, m, batch)), tuple(_whole(found, e, m.pods) for e in POLICIES),
         tensor.y if tensor else 1, tensor.text if tensor else "", memory["book"], memory["full"], m.hbm_bytes,
         tuple(_notes(model, setting, m, batch, cluster)),
@@ -170,7 +179,7 @@ def _rows(
 ) -> Iterator[schemes.Scheme]:  # fmt: skip
     """The schemes that this model and mesh have."""
     size = parameters(setting.model)
-    yield schemes.data_parallel(setting, m, batch, per_chip(size, kept, m.chips * m.pods, 1))
+    yield schemes.data_parallel(setting, m, batch, float(per_chip(size, kept, m.chips * m.pods, 1)))
     yield schemes.sharded_data_parallel(setting, m, batch, memory)
     yield schemes.tensor_parallel(setting, m, batch, memory)
     for edition in POLICIES:
@@ -179,7 +188,7 @@ def _rows(
         yield schemes.across_pods(setting, m, batch, memory)
     chips = m.chips * m.pods
     if setting.model.layers >= stages > 1 and chips % stages == 0:
-        held = per_chip(size, kept, chips, chips)
+        held = float(per_chip(size, kept, chips, chips))
         yield schemes.pipeline(setting, m, batch, held, stages, microbatches)
     near = m.shape[0]
     if context or near > 1:
@@ -198,11 +207,13 @@ def _theory(one: Layer, m: Mesh, batch: float) -> Iterator[Theory]:
     for m_x, m_y, a in ways:
         at = (one, batch / m.pods, m.chips, a / m_x, a / m_y)
         x = float(th.best_split(*at))
+        added, larger = POLICIES.values()
         yield Theory(
             m_x, m_y, x, m.chips / x,
-            *(float(th.best_ratio(*at, policy)) for policy in POLICIES.values()),
-            *(float(th.mixed_tokens(one, a / m_x, a / m_y, policy)) for policy in POLICIES.values()),
-            float(th.tensor_degree(one, a / m_y)),
+            ratio_sum=float(th.best_ratio(*at, added)), ratio_max=float(th.best_ratio(*at, larger)),
+            tokens_per_chip_sum=float(th.mixed_tokens(one, a / m_x, a / m_y, added)),
+            tokens_per_chip_max=float(th.mixed_tokens(one, a / m_x, a / m_y, larger)),
+            largest_tensor=float(th.tensor_degree(one, a / m_y)),
         )  # fmt: skip
 
 
@@ -232,5 +243,3 @@ def _notes(model: Model, setting: Setting, m: Mesh, batch: float, cluster: Clust
     sequences = batch / (setting.seq or model.seq)
     if sequences < used:
         yield f"the batch has {sequences:.6g} sequences: more data-parallel chips than that need context parallelism"
-    if place(m, m.shape, [True] * len(m.dims)).n != m.chips:
-        yield "the mesh is not a box"

@@ -1,7 +1,7 @@
 """Bytes on one chip as the scaling book counts them: weights, optimizer state, activation checkpoints, all cut evenly.
 
-The book keeps bf16 weights and two fp32 Adam moments, 10 bytes a parameter, and counts gradients and fp32 master weights as
-nothing; `STATES` has both habits side by side. Source: How To Scale Your Model, parts 4 to 6.
+The book keeps bf16 weights and two fp32 Adam moments, 10 bytes a parameter, and counts gradients and fp32 master
+weights as nothing; `STATES` has both habits side by side. Source: How To Scale Your Model, parts 4 to 6.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def largest_model(hbm_bytes: Num, state_bytes: float = STATES["book"]) -> Num:
 
 
 def checkpoints(layers: Num, tokens: Num, width: Num, each: Num = 1.0, size: float = 2.0) -> Num:
-    """Bytes of activations kept for the backward pass on all chips together: `each` tensors of `width` a layer and token.
+    """Bytes of activations kept for the backward pass on all chips together: `each` tensors of `width` a layer and
+    token.
 
     1 of width D: whole blocks are recomputed;  about 7: only big products are kept;  about 20: nothing is recomputed.
     """
@@ -33,7 +34,8 @@ def checkpoints(layers: Num, tokens: Num, width: Num, each: Num = 1.0, size: flo
 
 
 def per_chip(parameters: Num, kept: Num, chips: Num, shards: Num, state_bytes: float = STATES["book"]) -> Num:
-    """Bytes of one of `chips` chips: states cut `shards` ways (FSDP, TP and both: all chips; DP: 1), activations over all."""
+    """Bytes of one of `chips` chips: states cut `shards` ways (FSDP, TP and both: all chips; DP: 1), activations over
+    all."""
     return parameters * state_bytes / shards + kept / chips
 
 

@@ -1,8 +1,9 @@
 """A cluster as a mesh of chips: its torus axes or switched levels, and groups of chips placed on them.
 
-A logical axis (data X, tensor Y) takes a share of each network dimension. On a torus it may take a whole axis, the inner part of
-one (neighbours: a line) or the outer part (every s-th chip, sharing links with the groups between). Whole and inner parts work
-side by side; outer parts come on top as a level of their own, on what is left of the vector.
+A logical axis (data X, tensor Y) takes a share of each network dimension. On a torus it may take a whole axis, the
+inner part of one (neighbours: a line) or the outer part (every s-th chip, sharing links with the groups between).
+Whole and inner parts work side by side; outer parts come on top as a level of their own, on what is left of the
+vector.
 """
 
 from __future__ import annotations
@@ -100,7 +101,9 @@ def place(mesh: Mesh, share: Sequence[int], inner: Sequence[bool]) -> Placed:
     near = [(i, p) for i, stride, p in parts if p.n > 1 and stride == 1]
     far = [(i, p) for i, stride, p in parts if p.n > 1 and stride > 1]
     found = [level for level in (near, far) if level]
-    return Placed(tuple(tuple(p for _, p in level) for level in found), tuple(tuple(i for i, _ in level) for level in found))
+    return Placed(
+        tuple(tuple(p for _, p in level) for level in found), tuple(tuple(i for i, _ in level) for level in found)
+    )
 
 
 def everything(mesh: Mesh) -> Placed:
@@ -126,7 +129,8 @@ def bandwidth(placed: Placed, whole: bool = False) -> Num:
 
 
 def loads(message: Message, placed: Placed, slot: int, width: int, whole: bool = False) -> list[Num]:
-    """Seconds a collective keeps each of `width` network dimensions busy; then, in one of two slots, those of its hops."""
+    """Seconds a collective keeps each of `width` network dimensions busy; then, in one of two slots, those of its
+    hops."""
     if message.kind == "all_to_all":
         seconds: Sequence[Num] = [torus.all_to_all(message.bytes, placed.span)] * len(placed.span)
     else:

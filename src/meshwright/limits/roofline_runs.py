@@ -9,7 +9,7 @@ from ..count.blocks import matmul
 from ..num import Num
 from ..units import DAY_S
 
-YEAR_S = 365.0 * DAY_S
+YEAR_S = 365.25 * DAY_S
 
 
 def flops_per_parameter() -> float:

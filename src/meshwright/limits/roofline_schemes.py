@@ -1,7 +1,8 @@
 """One row a scheme: the whole mesh used for DP, FSDP, TP, a mixture, pipeline stages, pods, context or experts alone.
 
-Each row shows the pass that binds (DP and pods communicate in the backward pass only; TP, FSDP and mixtures are tightest in the
-forward pass) and the smallest batch that is compute-bound. Source: How To Scale Your Model, parts 5 and 12.
+Each row shows the pass that binds (DP and pods communicate in the backward pass only; TP, FSDP and mixtures are
+tightest in the forward pass) and the smallest batch that is compute-bound. Source: How To Scale Your Model, parts 5
+and 12.
 """
 
 from __future__ import annotations
@@ -62,9 +63,21 @@ def scheme(
 ) -> Scheme:
     """The row of a scheme at one batch, with its thresholds."""
     t = at(batch)
-    sums, larger = (crossing(lambda b, e=e: float(at(b).compute - at(b).comm(e))) for e in ("sum", "max"))  # type: ignore[misc]
+
+    def threshold(edition: str) -> float | None:
+        return crossing(lambda b: float(at(b).compute - at(b).comm(edition)))
+
     return Scheme(
-        name, degrees, binds, float(t.compute), float(t.comm("sum")), float(t.comm("max")), sums, larger, memory_bytes, note
+        name,
+        degrees,
+        binds,
+        float(t.compute),
+        float(t.comm("sum")),
+        float(t.comm("max")),
+        threshold("sum"),
+        threshold("max"),
+        memory_bytes,
+        note,
     )
 
 
@@ -113,9 +126,13 @@ def across_pods(setting: Setting, mesh: Mesh, batch: float, memory: float) -> Sc
     def at(b: Num) -> Times:
         one = setting.work(b / (mesh.pods * mesh.chips))
         (message,) = weights_backward(setting, one.weights / mesh.chips, zero=0)
-        return Times(one.backward / mesh.flops, tuple(loads(message, group, 0, width, mesh.whole)), (0.0,) * (width + 2))
+        return Times(
+            one.backward / mesh.flops, tuple(loads(message, group, 0, width, mesh.whole)), (0.0,) * (width + 2)
+        )
 
-    return scheme("DP across pods", f"{mesh.pods} pods", "backward", at, batch, memory, "beside FSDP or TP inside a pod")
+    return scheme(
+        "DP across pods", f"{mesh.pods} pods", "backward", at, batch, memory, "beside FSDP or TP inside a pod"
+    )
 
 
 def pipeline(setting: Setting, mesh: Mesh, batch: float, memory: float, stages: int, microbatches: int) -> Scheme:
@@ -146,18 +163,33 @@ def context_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float, 
 
     Bound by the length: (T/c) H/K FLOPs for each byte, c chips a sequence (attention without causal saving).
     """
-    whole, group = Setting(setting.model, "block", setting.precision, setting.assumptions, setting.seq), _ring(mesh, degree)
+    whole, group = (
+        Setting(setting.model, "block", setting.precision, setting.assumptions, setting.seq),
+        _ring(mesh, degree),
+    )
     chips = mesh.chips * mesh.pods
 
     def at(b: Num) -> Times:
         block = whole.work(b / chips, cp=degree)
-        rest = Setting(whole.model, "projections", whole.precision, whole.assumptions, whole.seq).work(b / chips, cp=degree)
-        total = [0.0] * (len(mesh.dims) + 4)
+        rest = Setting(whole.model, "projections", whole.precision, whole.assumptions, whole.seq).work(
+            b / chips, cp=degree
+        )
+        total: list[Num] = [0.0] * (len(mesh.dims) + 4)
         for message in (m for m in block.sends if m.axis == "cp"):
-            total = [x + y for x, y in zip(total, loads(message, group, 0, len(mesh.dims) + 2, mesh.whole), strict=True)]
+            total = [
+                x + y for x, y in zip(total, loads(message, group, 0, len(mesh.dims) + 2, mesh.whole), strict=True)
+            ]
         return Times((block.forward - rest.forward) / mesh.flops, tuple(total), (0.0,) * len(total))
 
-    return scheme("context", f"c = {degree}", "forward", at, batch, memory, "attention scores against the exchange of keys and values")
+    return scheme(
+        "context",
+        f"c = {degree}",
+        "forward",
+        at,
+        batch,
+        memory,
+        "attention scores against the exchange of keys and values",
+    )
 
 
 def expert_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float, degree: int) -> Scheme:
@@ -180,7 +212,15 @@ def expert_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float, d
             total = [x + y for x, y in zip(total, loads(sent, group, 0, width, mesh.whole), strict=True)]
         return Times(one.forward / mesh.flops, tuple(total), (0.0,) * len(total))
 
-    return scheme("expert", f"E over {degree}", "forward", at, batch, memory, "balanced routing; expert products against two all-to-alls")
+    return scheme(
+        "expert",
+        f"E over {degree}",
+        "forward",
+        at,
+        batch,
+        memory,
+        "balanced routing; expert products against two all-to-alls",
+    )
 
 
 def _ring(mesh: Mesh, degree: int) -> Placed:

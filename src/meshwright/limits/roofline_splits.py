@@ -1,7 +1,8 @@
 """Whole-number splits of a mesh: how many chips of each network dimension work on data, how many on tensors.
 
-Every chip has work: X Y is all of the pod. Continuous optima (`roofline_thresholds`) do not know that axes have lengths, that a part
-of a ring is a line, or that two logical axes on one ring share its links; here all of that counts.
+Every chip has work: X Y is all of the pod. Continuous optima (`roofline_thresholds`) do not know that axes have
+lengths, that a part of a ring is a line, or that two logical axes on one ring share its links; here all of that
+counts.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class Split:
 
 
 def splits(setting: Setting, mesh: Mesh, batch: float) -> Iterator[Split]:
-    """Every split of the pod in which each tensor shard of the feed-forward (and of the heads, if attention counts) is whole."""
+    """Every split of the pod in which each tensor shard of the feed-forward (and of the heads, if attention counts)
+    is whole."""
     width = setting.model.moe.expert_ffn if setting.model.moe else setting.model.ffn
     heads = setting.model.heads if setting.layer in ("projections", "block") else 0
     for share in combinations(*(divisors(n) for n in mesh.shape)):
@@ -98,7 +100,8 @@ def splits(setting: Setting, mesh: Mesh, batch: float) -> Iterator[Split]:
 
 
 def best(found: list[Split], edition: str) -> Split:
-    """The split with the shortest of max(T_math, T_comms); of equals the least communication, then the least tensor parallelism."""
+    """The split with the shortest of max(T_math, T_comms); of equals the least communication, then the least tensor
+    parallelism."""
     if not found:
         raise NoLayout("no split of this mesh cuts the feed-forward into whole shards")
     return min(found, key=lambda s: (max(s.forward.compute, s.forward.comm(edition)), s.forward.comm(edition), s.y))
@@ -124,7 +127,8 @@ def least_batch(found: list[Split], edition: str) -> tuple[Split, float] | None:
 
 
 def largest_tensor(found: list[Split]) -> Split | None:
-    """The largest tensor-parallel degree whose own collectives stay below compute; None if even the smallest does not."""
+    """The largest tensor-parallel degree whose own collectives stay below compute; None if even the smallest does
+    not."""
     bound = [s for s in found if s.y > 1 and s.forward.tensor_s <= s.forward.compute]
     return max(bound, key=lambda s: (s.y, -float(s.forward.tensor_s)), default=None)
 

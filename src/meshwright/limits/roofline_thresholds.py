@@ -1,13 +1,15 @@
 """Where communication starts to bind, in closed form.
 
-B tokens on N = X Y chips, X of them data parallel (DP, FSDP) and Y tensor parallel. A chip does C FLOP/s; its data-parallel
-collectives run at W M_X, its tensor-parallel ones at W M_Y bytes/s: a_x = C/(W M_X), a_y = C/(W M_Y). One layer, forward pass:
+B tokens on N = X Y chips, X of them data parallel (DP, FSDP) and Y tensor parallel. A chip does C FLOP/s; its
+data-parallel collectives run at W M_X, its tensor-parallel ones at W M_Y bytes/s: a_x = C/(W M_X), a_y = C/(W M_Y).
+One layer, forward pass:
 
     T_math = f B/(N C)     T_data = w/(Y W M_X)     T_tensor = a B/(X W M_Y)
 
-with f FLOPs and a bytes a token, w bytes of weights; F = f/a and d = w/f (`roofline_work.Layer`; d = 1 for the book's layer).
-policy: "none", mesh axes one after the other (the sum counts), or "full", beside each other (the larger counts).
-All functions take numbers or arrays. Source: How To Scale Your Model, parts 5 and 12; d and general F follow by the same algebra.
+with f FLOPs and a bytes a token, w bytes of weights; F = f/a and d = w/f (`roofline_work.Layer`; d = 1 for the book's
+layer). policy: "none", mesh axes one after the other (the sum counts), or "full", beside each other (the larger
+counts). All functions take numbers or arrays. Source: How To Scale Your Model, parts 5 and 12; d and general F follow
+by the same algebra.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from ..num import Num, maximum, sqrt, where
 from .roofline_work import Layer
 
 WORSE = {"none": 4.0, "full": 1.0}
-"""policy -> how many more tokens than if the larger counts: at the best split both times are equal, their sum is twice one,
-and tokens go with the square."""
+"""policy -> how many more tokens than if the larger counts: at the best split both times are equal, their sum is
+twice one, and tokens go with the square."""
 
 
 def intensity(flops_per_s: Num, bytes_per_s: Num) -> Num:
@@ -34,13 +36,14 @@ def data_tokens(layer: Layer, a: Num) -> Num:
 
 
 def tensor_degree(layer: Layer, a: Num, below: Num = 0.0) -> Num:
-    """Largest compute-bound tensor-parallel degree: Y < F/a; exactly, with the factor (Y - s)/Y of a group whose slowest
-    level joins units of s chips, Y < s + F/a."""
+    """Largest compute-bound tensor-parallel degree: Y < F/a; exactly, with the factor (Y - s)/Y of a group whose
+    slowest level joins units of s chips, Y < s + F/a."""
     return below + layer.width / a
 
 
 def mixed_tokens(layer: Layer, a_x: Num, a_y: Num, policy: str) -> Num:
-    """Tokens a chip (B/N) needs at the best split: 4 d a_x a_y/F if times add up, a quarter of it if the larger counts."""
+    """Tokens a chip (B/N) needs at the best split: 4 d a_x a_y/F if times add up, a quarter of it if the larger
+    counts."""
     return WORSE[policy] * layer.density * a_x * a_y / layer.width
 
 

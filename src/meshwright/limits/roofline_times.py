@@ -5,8 +5,8 @@
     FSDP     all-gather of weights               all-gather of weights, reduce-scatter of gradients
     TP       all-gather in, reduce-scatter out   all-gather dout, reduce-scatter din
 
-Mixed schemes have both rows at once. DP and FSDP traffic is off the critical path, TP traffic is on it: its hiding is a bound.
-Source: How To Scale Your Model, part 5.
+Mixed schemes have both rows at once. DP and FSDP traffic is off the critical path, TP traffic is on it: its hiding is
+a bound. Source: How To Scale Your Model, part 5.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What one layer asks of one chip: FLOPs, weights, collectives; counted by `count`, at four levels of detail.
 
-    book         two matrices W_in[D, F] and W_out[F, D]; gate and attention ignored (a mixture: its k of E experts)
-    mlp          the model's own feed-forward, gate, router and shared experts included
-    projections  and the attention matrices, with the second all-gather and reduce-scatter they bring
-    block        and the attention scores: the whole layer
+book         two matrices W_in[D, F] and W_out[F, D]; gate and attention ignored (a mixture: its k of E experts)
+mlp          the model's own feed-forward, gate, router and shared experts included
+projections  and the attention matrices, with the second all-gather and reduce-scatter they bring
+block        and the attention scores: the whole layer
 """
 
 from __future__ import annotations
@@ -106,7 +106,10 @@ def counts(op: Op, layer: str) -> bool:
 
 
 def per_token(
-    model: Model, layer: str = "book", precision: Precision = PRECISIONS["bf16-pure"], assumptions: Assumptions = BOOK_SUM
+    model: Model,
+    layer: str = "book",
+    precision: Precision = PRECISIONS["bf16-pure"],
+    assumptions: Assumptions = BOOK_SUM,
 ) -> Layer:
     """The layer as thresholds see it."""
     one = work(model, 1.0, layer=layer, precision=precision, assumptions=assumptions)

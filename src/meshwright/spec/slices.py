@@ -1,7 +1,8 @@
 """Slices of a torus: which shape a number of chips gets, and which of its axes still close to rings.
 
-An axis of a slice wraps round only if its length is a multiple of `Dim.wrap` (TPU v5e: the full 16; v5p: 4), and where slices
-are wired from cubes (`Network.cubes`: v4, v5p, 7x) only if that holds for every axis. Else it is a line with half the bandwidth.
+An axis of a slice wraps round only if its length is a multiple of `Dim.wrap` (TPU v5e: the full 16; v5p: 4), and where
+slices are wired from cubes (`Network.cubes`: v4, v5p, 7x) only if that holds for every axis. Else it is a line with
+half the bandwidth.
 Source: How To Scale Your Model, part 2.
 """
 

@@ -1,0 +1,101 @@
+"""Plots of rooflines: ratio and times against the batch. Lines differ by dash and marker: black and white will do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FuncFormatter
+
+from ..num import Num
+
+LINES = (
+    ("#4477aa", "--", "o"),
+    ("#ee6677", "-.", "s"),
+    ("#228833", ":", "^"),
+    ("#aa3377", (0, (5, 1)), "D"),
+    ("#885522", (0, (1, 2)), "v"),
+)
+"""Colour, dash and marker of the lines after the first, which is solid black."""
+MARKS = 7
+"""Markers on a line."""
+
+Panel = tuple[str, Num, Mapping[str, Num], float | None]
+"""Title, compute seconds, edition -> communication seconds, batch from which `max` is compute-bound."""
+
+
+def ratio_plot(tokens: Num, curves: Mapping[str, Num], title: str) -> Figure:
+    """T_math/T_comms against tokens a chip; above 1 a scheme is compute-bound."""
+    figure = Figure(figsize=(7, 4.6), layout="constrained")
+    ax = figure.subplots()
+    for i, (name, values) in enumerate(curves.items()):
+        line(ax, tokens, values, name, i)
+    ax.axhline(1.0, color="black", linewidth=1)
+    ax.text(np.asarray(tokens)[-1], 1.0, "compute-bound above ", ha="right", va="bottom", fontsize=9)
+    ax.set(yscale="log", xlabel="batch per chip [tokens]", ylabel=r"$T_{math}\,/\,T_{comms}$")
+    ax.set_title(title, fontsize=11)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+    ax.legend(fontsize=9)
+    ax.grid(alpha=0.3)
+    return figure
+
+
+def times_plot(batch: Num, compute: Num, lines: Mapping[str, Num], title: str) -> Figure:
+    """Compute time (solid) and the communication time of several splits against the batch."""
+    figure = Figure(figsize=(7, 4.8), layout="constrained")
+    ax = figure.subplots()
+    ax.plot(batch, spread(compute, batch), color="black", linewidth=2, label="compute")
+    for i, (name, values) in enumerate(lines.items()):
+        line(ax, batch, values, name, i)
+    logarithmic(ax)
+    ax.set(xlabel="batch [tokens]", ylabel="time of one layer")
+    ax.set_title(title, fontsize=11)
+    ax.legend(fontsize=9)
+    return figure
+
+
+def panels(batch: Num, shown: Sequence[Panel], title: str) -> Figure:
+    """Small multiples: one split each, communication-bound batches shaded."""
+    rows = -(-len(shown) // 3)
+    figure = Figure(figsize=(11, 3.3 * rows), layout="constrained")
+    figure.suptitle(title, fontsize=11)
+    grid = np.ravel(figure.subplots(rows, 3, sharex=True, sharey=True, squeeze=False))
+    for ax, (name, compute, comm, threshold) in zip(grid, shown, strict=False):
+        ax.plot(batch, spread(compute, batch), color="black", linewidth=2, label="compute")
+        for i, (edition, values) in enumerate(comm.items()):
+            line(ax, batch, values, f"communication, {edition}", i)
+        logarithmic(ax)
+        edge = np.asarray(batch)[-1] if threshold is None else threshold
+        ax.axvspan(np.asarray(batch)[0], edge, color="0.88", zorder=0)
+        said = (
+            "at every batch size" if threshold is None else f"below {EngFormatter(places=2, sep='')(threshold)} tokens"
+        )
+        ax.set_title(f"{name}: communication-bound\n{said} (max)", fontsize=9)
+    grid[0].legend(fontsize=8, loc="upper left")
+    figure.supxlabel("batch [tokens]", fontsize=10)
+    figure.supylabel("time of one layer", fontsize=10)
+    return figure
+
+
+def line(ax: Axes, x: Num, y: Num, name: str, i: int) -> None:
+    """One line of a family."""
+    colour, dash, marker = LINES[i % len(LINES)]
+    every = max(1, np.size(x) // MARKS)
+    style: dict[str, Any] = {"color": colour, "linestyle": dash, "marker": marker, "markevery": (i * every // 3, every)}
+    ax.plot(x, spread(y, x), label=name, markersize=5, **style)
+
+
+def logarithmic(ax: Axes) -> None:
+    """Tokens and seconds on logarithmic axes with prefixes."""
+    ax.set(xscale="log", yscale="log")
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.yaxis.set_major_formatter(EngFormatter(unit="s"))
+    ax.grid(alpha=0.3)
+
+
+def spread(values: Num, like: Num) -> Any:
+    """A constant drawn as a line."""
+    return np.broadcast_to(np.asarray(values, dtype=float), np.shape(like))

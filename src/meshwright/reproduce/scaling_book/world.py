@@ -1,0 +1,109 @@
+"""What the worked numbers of the book are about: its chips and meshes, its layer, its models and rounded quantities."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from ...catalog import chip, cluster, model, network
+from ...cost.torus import Span
+from ...count.model import operations, parameters
+from ...limits.roofline_mesh import Mesh, mesh, place
+from ...limits.roofline_runs import training_flops
+from ...limits.roofline_thresholds import intensity
+from ...limits.roofline_times import Setting
+from ...limits.roofline_work import Layer, per_token, work
+from ...num import product
+from ...spec.assumptions import BOOK_SUM, Assumptions
+from ...spec.model import Model
+
+V5P, V5E, V4P, H100, H800, B200 = "book-tpu-v5p", "book-tpu-v5e", "book-tpu-v4p", "book-h100", "book-h800", "book-b200"
+EXACT = replace(BOOK_SUM, network=replace(BOOK_SUM.network, ring_factor="exact"))
+"""The book's assumptions with the factor (n-1)/n kept."""
+MI = 2.0**20
+"""The book's M where it means tokens as powers of two."""
+CHIPS_PER_HOST = 4
+"""TPU v4 and v5p."""
+POD = 8960
+LLAMA_70B, LLAMA_13B = 70e9, 13e9
+"""Parameters as the book rounds them."""
+LLAMA_TOKENS = 15e12
+
+
+def toy(F: int, D: int = 8192) -> Model:
+    """The book's layer: two matrices, nothing else."""
+    return Model("the book's layer", 1, D, 1, F, 0, 8192, gated=False)
+
+
+def layer(F: int) -> Layer:
+    """The same as thresholds see it."""
+    return per_token(toy(F))
+
+
+def alpha(name: str, axes: float = 1, precision: str = "bf16") -> float:
+    """C/(W M): FLOPs a chip does while one byte arrives over M axes, or from inside its node."""
+    return float(intensity(chip(name).peak(precision), network(name).dims[0].bandwidth * axes))
+
+
+def node_egress(name: str) -> float:
+    """Bytes per second out of a node of GPUs."""
+    near, far = network(name).dims[:2]
+    return (near.size or 1) * far.bandwidth
+
+
+def alpha_node(name: str, nodes: float = 1) -> float:
+    """FLOPs of a chip for each byte that leaves so many nodes."""
+    return float(intensity(chip(name).peak("bf16"), nodes * node_egress(name)))
+
+
+def alpha_dcn() -> float:
+    """FLOPs of a v5p chip for each byte of its share of the data-centre network: tokens a slice needs."""
+    return float(intensity(chip(V5P).peak("bf16"), network(V5P).dims[-1].bandwidth))
+
+
+@cache
+def pod(chips: int, name: str = V5P, shape: tuple[int, ...] | None = None, assumptions: Assumptions = BOOK_SUM) -> Mesh:
+    """Chips of that name as a mesh."""
+    return mesh(cluster(f"{chips}x{name}"), "bf16", assumptions, shape)
+
+
+def setting(F: int = 32768, D: int = 8192) -> Setting:
+    """The book's layer as the curves take it."""
+    return Setting(toy(F, D))
+
+
+def span(m: Mesh, *share: int) -> Span:
+    """The links of a group with that many neighbours in each dimension."""
+    return place(m, share, [True] * len(share)).span
+
+
+def array_bytes(*dims: float, size: float = 2.0) -> float:
+    """Bytes of an array."""
+    return float(size * product(dims))
+
+
+def ffn_parameters(name: str) -> float:
+    """All feed-forward matrices of a model."""
+    m = model(name)
+    return float(work(m, 1.0, layer="mlp").weights * m.layers)
+
+
+def attention_parameters(name: str, layers: int = 0) -> float:
+    """Its attention projections, in all layers or some."""
+    m = model(name)
+    return float(work(m, 1.0, layer="projections").weights - work(m, 1.0, layer="mlp").weights) * (layers or m.layers)
+
+
+def vocabulary_parameters(name: str) -> float:
+    """Its embedding and output head."""
+    return float(sum(op.weights * n for op, n in operations(model(name)) if op.name in ("embedding", "head/logits")))
+
+
+def all_parameters(name: str) -> float:
+    """Everything, norms included."""
+    return parameters(model(name))
+
+
+def llama_flops() -> float:
+    """FLOPs of training LLaMA-3 70B."""
+    return float(training_flops(LLAMA_70B, LLAMA_TOKENS))
