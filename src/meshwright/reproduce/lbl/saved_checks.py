@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache, partial
 
 from ...prediction import Prediction
-from ...spec.assumptions import Assumptions
+from ...spec.assumptions import LBL, Assumptions
 from ...units import DAY_S, GB
 from ..report import Check
 from .defects import compare
@@ -34,30 +35,33 @@ def checks(case: Case) -> Iterator[Check]:
 
 
 def _numbers(saved: Saved, model: str) -> Iterator[Check]:
-    layout, known = saved.job.layout, dict[Assumptions, Prediction]()
+    layout = saved.job.layout
 
-    def under(a: Assumptions) -> Prediction:
-        if a not in known:
-            known[a] = Prediction(replace(saved.job, assumptions=a), layout)
-        return known[a]
+    @cache
+    def ours(a: Assumptions) -> dict[str, float]:
+        return numbers(Prediction(replace(saved.job, assumptions=a), layout), model)
 
-    def number(
-        part: str, published: float, value: Callable[[Prediction], float], unit: str, least: float = 0.0
-    ) -> Check:
-        return compare(f"{saved.id}/{part}", layout, published, lambda a: value(under(a)), unit, least)
-
-    yield number("time", saved.time_s, lambda p: p.step_time_s, "s")
-    yield number("memory", saved.memory_bytes / GB, lambda p: float(p.memory_use.total) / GB, "GB")
-    for theirs, ours in TIME_PARTS.items():
-        if theirs in saved.time_parts:
-            least = TINY * saved.time_s
-            yield number(theirs, saved.time_parts[theirs], lambda p, o=ours: sum(p.time_s[k] for k in o), "s", least)  # type: ignore[misc]
-    for theirs, kind in MEMORY_PARTS.items():
-        if theirs in saved.memory_parts:
-            least = TINY * saved.memory_bytes / GB
-            yield number(theirs, saved.memory_parts[theirs] / GB, lambda p, k=kind: p.memory_bytes[k] / GB, "GB", least)  # type: ignore[misc]
+    published = {"time": saved.time_s, "memory": saved.memory_bytes / GB, **saved.time_parts}
+    published |= {kind: x / GB for kind, x in saved.memory_parts.items()}
     if saved.days is not None:
-        yield number("days", saved.days, lambda p: days(model, p), "days")
+        published["days"] = saved.days
+    for key, value in published.items():
+        if key in ours(LBL):
+            unit = "days" if key == "days" else "GB" if key in ("memory", *MEMORY_PARTS) else "s"
+            noise = TINY * (saved.memory_bytes / GB if unit == "GB" else saved.time_s)
+            yield compare(f"{saved.id}/{key}", layout, value, partial(_number, ours, key), unit, noise)
+
+
+def _number(table: Callable[[Assumptions], dict[str, float]], key: str, a: Assumptions) -> float:
+    return table(a)[key]
+
+
+def numbers(p: Prediction, model: str) -> dict[str, float]:
+    """Our value of each published number: seconds, GB, days."""
+    times = {theirs: sum(p.time_s[k] for k in ours) for theirs, ours in TIME_PARTS.items()}
+    memory = {theirs: p.memory_bytes[ours] / GB for theirs, ours in MEMORY_PARTS.items()}
+    whole = {"time": p.step_time_s, "memory": p.memory_bytes["total"] / GB}
+    return {**whole, **times, **memory, **({"days": days(model, p)} if model in SAMPLES else {})}
 
 
 def days(model: str, p: Prediction) -> float:
