@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from cyclopts import CycloptsError, Parameter
 
 from .command import RESULT, VERBS, Json, ModelArg, app, output, verb
-from .errors import MeshwrightError
+from .errors import BadInput, MeshwrightError
 from .formats.flags import STDIN
 
 
@@ -129,6 +129,8 @@ def plan(
 
     files.suffix(output, (".json", ".toml", ".csv", *files.PLOTS))
     described, space = split(given, relaxed)
+    if not 1 <= top <= 1000:
+        raise BadInput(f"--top must be between 1 and 1000, not {top}")
     notes: list[str] = []
     job = read_job(model, described, notes, fill=False)
     sets = [name.strip() for text in assumptions for name in text.split(",")] or [job.assumptions.name]

@@ -19,7 +19,7 @@ from .schedule import get as schedule_named
 from .schedule.timeline import Passes, Timeline, timeline
 from .spec.job import Job
 from .spec.layout import Layout
-from .step import Body, Share, backward, body, hop, total
+from .step import Body, Share, body, hop, total
 from .units import show
 
 MOST_ACTIONS = 1_000_000
@@ -101,7 +101,7 @@ def stage_seconds(job: Job, layout: Layout, parts: Body) -> tuple[Passes, ...]:
     found = []
     for share in stage_shares(job, layout):
         forward = float(total(share.of(parts, lambda c: c.forward)))
-        back = float(total(share.of(parts, lambda c: backward(c, layout.recompute))))
+        back = float(total(share.back(parts, layout.recompute)))
         weight = float(share.of(parts, lambda c: c.weight_pass))
         found.append((forward, back - weight, weight))
     return tuple(found)

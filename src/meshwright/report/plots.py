@@ -189,6 +189,8 @@ GANTT = {
     "I": ("#e0913c", "///", "input gradient"), "W": ("#7db27d", "...", "weight gradient"),
 }  # fmt: skip
 """kind of an action -> colour (light, darker, darker still), hatch, name."""
+PAPER = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6}
+"""Behind numbers, so that hatches do not cross them."""
 FEW = 600
 """Actions up to which boxes are hatched and numbered."""
 
@@ -208,7 +210,7 @@ def _boxes(axes: Axes, t: Timeline, rank: int, kind: str, unit: float, few: bool
     bars.set_hatch(hatch if few else "")
     for start, width, action in boxes if few else ():
         middle = (start + width / 2, rank)
-        axes.text(*middle, str(action.microbatch), ha="center", va="center", fontsize=6, clip_on=True)
+        axes.text(*middle, str(action.microbatch), ha="center", va="center", fontsize=6, clip_on=True, bbox=PAPER)
 
 
 def _shade(colour: str, chunk: int) -> tuple[float, ...]:

@@ -1,0 +1,121 @@
+"""The command line as a format: what it reads, what it writes, and that both agree."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright.catalog import cluster, model
+from meshwright.errors import BadInput
+from meshwright.formats.flags import (
+    STDIN,
+    command_line,
+    field_docs,
+    placement,
+    read_flags,
+    split,
+    whole_numbers,
+    write_flags,
+)
+from meshwright.prediction import Prediction
+from meshwright.spec.job import Job
+from meshwright.spec.layout import Layout, placed
+
+BASE = {"on": "64xh100-sxm", "batch": "128seq"}
+JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128)
+
+
+def parsed(words: list[str]) -> dict[str, str]:
+    """Flags and their values, as the parser hands them on."""
+    return {
+        name.removeprefix("--").replace("-", "_"): value for name, value in zip(words[::2], words[1::2], strict=True)
+    }
+
+
+LAYOUTS = st.builds(
+    Layout,
+    tp=st.sampled_from([1, 2, 4, 8]), pp=st.sampled_from([1, 2, 4]), dp=st.sampled_from([1, 2]),
+    microbatch=st.integers(1, 4), interleave=st.sampled_from([1, 2, 4]), zero=st.integers(0, 3),
+    schedule=st.sampled_from(["1f1b", "gpipe", "interleaved"]),
+    recompute=st.sampled_from(["none", "selective", "full"]), sequence_parallel=st.booleans(),
+)  # fmt: skip
+
+
+@given(LAYOUTS, st.booleans())
+def test_a_written_layout_is_read_again(layout: Layout, everything: bool) -> None:
+    given_ = parsed(write_flags(layout, JOB, everything))
+    if "interleave" in given_ and "schedule" not in given_:
+        given_["schedule"] = "1f1b"  # a lone --interleave asks for the interleaved schedule
+    assert read_flags("llama3-8b", {**BASE, **given_}).layout == layout
+
+
+def test_a_placement_is_written_only_if_it_is_unusual() -> None:
+    usual = placed(Layout(tp=2, dp=32), JOB.cluster.sizes)
+    assert "--placement" not in write_flags(usual, JOB)
+    odd = replace(usual, placement={**usual.placement, "tp": (1, 2), "dp": (8, 4)})
+    words = parsed(write_flags(odd, JOB))
+    assert words["placement"] == "tp=1x2,cp=1x1,dp=8x4,pp=1x1"
+    assert dict(read_flags("llama3-8b", {**BASE, **words}).layout.placement) == dict(odd.placement)
+
+
+def test_a_command_line_repeats_what_the_user_wrote() -> None:
+    layout = Layout(tp=2, dp=32)
+    line = command_line("my model", {**BASE, "precision": "fp8"}, Prediction(JOB, layout))
+    assert shlex.split(line) == [
+        "meshwright", "predict", "my model", "--on", "64xh100-sxm", "--batch", "128seq", "--precision", "fp8", "--tp", "2",
+        "--dp", "32",
+    ]  # fmt: skip
+    assert command_line(STDIN, {}, Prediction(JOB, layout)).startswith("meshwright predict - --tp 2 --cp 1")
+
+
+def test_replicas_fill_the_cluster_unless_they_are_given() -> None:
+    assert read_flags("llama3-8b", {**BASE, "tp": "2", "pp": "4"}).layout.dp == 8
+    assert read_flags("llama3-8b", {**BASE, "dp": "3"}).layout.dp == 3
+    assert read_flags("llama3-8b", {**BASE, "tp": "2"}, fill=False).layout.dp == 1
+    notes: list[str] = []
+    read_flags("llama3-8b", {**BASE, "tp": "2"}, notes)
+    assert notes == ["dp = 32: the replicas that tp 2 x cp 1 x pp 1 leave of 64 chips"]
+
+
+def test_ranges() -> None:
+    assert whole_numbers("tp", "8") == (8,)
+    assert whole_numbers("tp", "4,1,2") == (1, 2, 4)
+    assert whole_numbers("tp", "1..3, 8") == (1, 2, 3, 8)
+    for wrong in ("3..1", "x", "1..", "0", "1..9999999", "", "1.5"):
+        with pytest.raises(BadInput):
+            whole_numbers("tp", wrong)
+
+
+def test_split() -> None:
+    rest, space = split(
+        {**BASE, "tp": "1..4", "zero": "0,3", "schedule": "gpipe", "sequence_parallel": "true", "scheme": "summa"}, True
+    )
+    assert rest == BASE
+    assert (space.tp, space.zero, space.schedules) == ((1, 2, 3, 4), (0, 3), ("gpipe",))
+    assert (space.sequence_parallel, space.scheme, space.relaxed, space.pp) == ((True,), "summa", True, None)
+    for wrong in (
+        {"zero": "4"},
+        {"schedule": "nope"},
+        {"recompute": "some"},
+        {"panels": "2"},
+        {"sequence_parallel": "maybe"},
+    ):
+        with pytest.raises(BadInput):
+            split(wrong)
+
+
+def test_placement() -> None:
+    assert placement("tp=8x1, dp=1x4") == {"tp": ["8", "1"], "dp": ["1", "4"]}
+    for wrong in ("", "tp", "tp=", "=8"):
+        with pytest.raises(BadInput):
+            read_flags("llama3-8b", {**BASE, "placement": wrong})
+
+
+def test_docs_are_read_from_the_fields() -> None:
+    assert field_docs(Layout)["pp"] == "Pipeline stages."
+    assert set(field_docs(Layout)) == {f.name for f in fields(Layout)}
+    assert field_docs(int) == {}

@@ -1,0 +1,67 @@
+"""Plots: labelled axes with units, a hatch for every colour, the numbers of the result."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from meshwright.catalog import cluster, model
+from meshwright.prediction import predict
+from meshwright.replay import replay
+from meshwright.report import plots
+from meshwright.spec.job import Job
+from meshwright.spec.layout import Layout
+from meshwright.sweep import sweep
+
+JOB = Job(model("gpt3-175b"), cluster("64xa100-80"), 64)
+PREDICTIONS = [predict(JOB, Layout(tp=8, pp=p, dp=8 // p)) for p in (1, 2, 8)]
+
+
+def test_bars_are_as_high_as_the_terms() -> None:
+    figure = plots.layouts(PREDICTIONS, ("a", "b", "c"), "title")
+    top, middle, low = figure.axes
+    for x, p in enumerate(PREDICTIONS):
+        for axes, total in ((top, p.step_time_s), (middle, p.memory_bytes["total"] / 2**30)):
+            heights = [bar.get_height() for bars in axes.containers for bar in [bars[x]]]
+            assert sum(heights) == pytest.approx(total)
+    assert top.get_ylabel() == "step time [s]" and middle.get_ylabel() == "memory [GiB]"
+    cells = [text.get_text() for text in low.texts]
+    assert {"1", "2", "8", f"{100 * PREDICTIONS[0].mfu:.1f}%"} <= set(cells)
+
+
+def test_every_two_parts_differ_in_black_and_white() -> None:
+    for parts in (plots.CAUSES, plots.KINDS):
+        for a, b in combinations(parts, 2):
+            (colour_a, hatch_a), (colour_b, hatch_b) = plots.STYLE[a], plots.STYLE[b]
+            assert hatch_a != hatch_b or abs(_grey(colour_a) - _grey(colour_b)) > 0.3, (a, b)
+
+
+def _grey(colour: str) -> float:
+    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return 0.299 * red + 0.587 * green + 0.114 * blue
+
+
+def test_scaling() -> None:
+    found = sweep(PREDICTIONS[2].job, "chips", ["64..256"], fixed=True)
+    top, low = plots.scaling(found).axes
+    assert top.get_ylabel() == "tokens / s" and low.get_ylabel() == "MFU [%]" and low.get_xlabel() == "chips"
+    perfect, ours = top.lines
+    assert list(ours.get_ydata()) == [p.tokens_per_s for _, p in found.found]
+    assert perfect.get_ydata()[-1] == pytest.approx(4 * ours.get_ydata()[0])
+
+
+def test_a_pipeline_has_a_box_for_every_action() -> None:
+    r = replay(PREDICTIONS[2])
+    (axes,) = plots.pipeline(r).axes
+    boxes = sum(len(c.get_paths()) for c in axes.collections)
+    assert boxes == sum(map(len, r.timeline.order))
+    assert axes.get_xlabel() == "time [s]" and axes.get_ylabel() == "pipeline rank"
+
+
+@pytest.mark.parametrize(("kind", "begin"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
+def test_images_are_repeatable(kind: str, begin: bytes) -> None:
+    images = [plots.image(plots.layouts(PREDICTIONS[:1]), kind) for _ in range(2)]
+    assert images[0] == images[1] and images[0].startswith(begin)

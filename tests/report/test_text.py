@@ -1,0 +1,49 @@
+"""Bars and words."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright.catalog import cluster, model
+from meshwright.prediction import predict
+from meshwright.report.text import CAUSES, bar, count, headline, layout_words, seconds, whole_run
+from meshwright.spec.job import Job
+from meshwright.spec.layout import Layout
+
+JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128, layout=Layout(tp=2, dp=32, zero=1), tokens=1e12)
+
+
+def test_bars() -> None:
+    assert bar(0.5, 10) == "█████" and bar(0, 10) == "" and bar(1, 3) == "███"
+    assert bar(0.25, 10) == "██▌" and bar(7, 2) == "██" and bar(-1, 2) == ""
+    assert bar(0.5, 10, ascii_only=True) == "#####"
+
+
+def test_numbers() -> None:
+    assert [count(n) for n in (7, 983_000, 1.5e6, 70.6e9, 15e12)] == ["7", "983 k", "1.5 M", "70.6 B", "15 T"]
+    assert [seconds(s) for s in (0.02, 4.27, 65.3, 599, 7200)] == ["20 ms", "4.27 s", "65.3 s", "599 s", "2 h"]
+
+
+def test_a_layout_in_words() -> None:
+    words = layout_words(Layout(tp=8, pp=4, dp=2, interleave=2, schedule="interleaved", zero=1), 16)
+    assert words == "tp 8 · pp 4 · dp 2 · interleaved x2 · microbatch 1 (16 a step) · ZeRO-1 · no recomputation"
+    assert "no sequence parallelism" in layout_words(Layout(tp=2, sequence_parallel=False))
+    assert "ep 8" in layout_words(Layout(ep=8)) and "cp 4" in layout_words(Layout(cp=4))
+
+
+def test_the_headline_says_what_was_predicted() -> None:
+    p = predict(JOB)
+    text = " ".join(headline(p))
+    assert seconds(p.step_time_s) in text and f"{p.tokens_per_s_per_chip:,.0f} tokens/s/chip" in text
+    assert f"{100 * p.mfu:.1f} %" in text and "fits" in text
+    days = p.train_time_s
+    assert days is not None and f"{days / 86400:.3g}" in whole_run(p)
+
+
+def test_every_cause_is_explained() -> None:
+    assert set(CAUSES) == set(predict(JOB).time_s)
+
+
+@pytest.mark.parametrize("chips", [1, 8])
+def test_a_run_without_length_has_no_costs(chips: int) -> None:
+    assert whole_run(predict(Job(model("llama3-8b"), cluster(f"{chips}xh100-sxm"), 8))) == ""

@@ -1,0 +1,328 @@
+"""The command line as a user meets it: results, exit codes, one sentence for every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from meshwright import cli
+from meshwright.command import VERBS
+from meshwright.errors import BadInput
+
+LLAMA = ["llama3-8b", "--on", "64xh100-sxm", "--batch", "1Mi"]
+SHARDED = [*LLAMA, "--tp", "2", "--zero", "1"]
+CONTRACT = {
+    "step_time_s", "interval_s", "tokens_per_s", "tokens_per_s_per_chip", "model_flops_per_s_per_chip", "mfu", "hfu",
+    "time_s", "memory_bytes", "fits", "train_time_s", "cost_usd", "layout", "assumptions",
+}  # fmt: skip
+
+
+def ask(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
+    """The JSON a command prints."""
+    assert cli.run([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one sentence with which a command is refused."""
+    assert cli.run([*words]) == 2
+    caught = capsys.readouterr()
+    assert caught.out == "" and caught.err.count("\n") == 1 and caught.err.startswith("meshwright: ")
+    return caught.err
+
+
+def process(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """The command as a process of its own."""
+    return subprocess.run([sys.executable, "-m", "meshwright", *words], capture_output=True, text=True, **options)  # type: ignore[call-overload]
+
+
+def test_predict_prints_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
+    data = ask(capsys, "predict", *SHARDED, "--tokens", "1T")
+    assert data["schema"] == "meshwright/1" and data["verb"] == "predict"
+    assert set(data) >= CONTRACT
+    assert sum(data["time_s"].values()) == pytest.approx(data["step_time_s"])
+    assert data["layout"]["dp"] == 32, "dp takes what tp leaves"
+    assert data["train_time_s"] == pytest.approx(1e12 / data["tokens_per_s"])
+
+
+def test_predict_prints_a_readable_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["predict", *SHARDED]) == 0
+    text = capsys.readouterr().out
+    for words in (
+        "step time",
+        "tokens/s/chip",
+        "MFU",
+        "fits",
+        "compute",
+        "bubble" if "pp 2" in text else "dp_comm",
+        "activations",
+    ):
+        assert words in text
+    assert "\x1b" not in text, "no colours in a pipe"
+
+
+def test_what_does_not_fit_is_predicted_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["predict", "llama3-70b", "--on", "8xh100-sxm", "--batch", "64seq"]) == 0
+    text = capsys.readouterr().out
+    assert "does NOT fit" in text and "short" in text
+
+
+def test_a_rounded_batch_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    data = ask(capsys, "predict", "llama3-8b", "--on", "8xh100-sxm", "--batch", "1M", "--tp", "2")
+    assert data["batch_sequences"] == 122
+    assert any("rounded to 122 sequences" in note for note in data["notes"])
+
+
+def test_interleave_alone_means_the_interleaved_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    data = ask(capsys, "predict", *LLAMA, "--pp", "4", "--interleave", "2")
+    assert data["layout"]["schedule"] == "interleaved"
+
+
+FLAGS = ["--tp", "2", "--pp", "2", "--dp", "16", "--schedule", "gpipe", "--microbatch", "2", "--recompute", "full"]
+FILE = """
+[model]
+name = "llama3-8b"
+[cluster]
+on = "64xh100-sxm"
+[job]
+batch = "1Mi"
+precision = "fp8"
+[layout]
+tp = 2
+pp = 2
+dp = 16
+schedule = "gpipe"
+microbatch = 2
+recompute = "full"
+"""
+
+
+def test_a_file_and_a_command_line_are_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(FILE)
+    flags = ask(capsys, "predict", *LLAMA, *FLAGS, "--precision", "fp8")
+    assert ask(capsys, "predict", str(job)) == flags
+
+
+def test_flags_are_laid_over_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(FILE)
+    changed = ask(capsys, "predict", str(job), "--recompute", "none", "--batch", "64seq")
+    flags = ask(
+        capsys, "predict", "llama3-8b", "--on", "64xh100-sxm", "--batch", "64seq", *FLAGS[:-2], "--precision", "fp8"
+    )
+    assert changed == flags
+
+
+def test_a_job_on_standard_input() -> None:
+    done = process("predict", "-", "--json", input=FILE)
+    assert done.returncode == 0 and json.loads(done.stdout)["layout"]["tp"] == 2
+
+
+def test_a_config_beside_a_job_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 8}
+    config |= {"intermediate_size": 1024, "vocab_size": 1000, "max_position_embeddings": 1024}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "job.toml").write_text('model.config = "config.json"\ncluster.on = "8xh100-sxm"\njob.batch = "8seq"\n')
+    from_file = ask(capsys, "predict", str(tmp_path / "job.toml"))
+    from_flags = ask(capsys, "predict", str(tmp_path / "config.json"), "--on", "8xh100-sxm", "--batch", "8seq")
+    assert from_file == from_flags and from_file["layout"]["dp"] == 8
+
+
+def test_the_written_job_predicts_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = str(tmp_path / "out.toml")
+    first = ask(capsys, "predict", *SHARDED, "-o", job)
+    second = ask(capsys, "predict", job)
+    assert {k: v for k, v in first.items() if k != "notes"} == {k: v for k, v in second.items() if k != "notes"}
+
+
+def test_written_json_is_what_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    assert ask(capsys, "predict", *SHARDED, "-o", str(path)) == json.loads(path.read_text())
+
+
+def test_plan_finds_and_explains(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = ask(capsys, "plan", *LLAMA, "--tp", "1,2,4", "--top", "3")
+    assert set(data) >= {"best", "alternatives", "searched", "feasible", "rejected", "elapsed_s"}
+    assert data["best"]["layout"]["tp"] in (1, 2, 4)
+    times = [data["best"]["step_time_s"], *(p["step_time_s"] for p in data["alternatives"])]
+    assert times == sorted(times) and len(times) == 3
+    assert cli.run(["plan", *LLAMA, "--tp", "1,2,4", "--top", "3", "-o", str(tmp_path / "plan.toml")]) == 0
+    text = capsys.readouterr().out
+    for words in ("why", "runner-up", "searched", "again: meshwright predict llama3-8b"):
+        assert words in text
+    again = next(line for line in text.splitlines() if line.startswith("again: ")).removeprefix("again: meshwright ")
+    for words in (shlex.split(again), ["predict", str(tmp_path / "plan.toml")]):
+        found = ask(capsys, *words)
+        assert (found["step_time_s"], found["layout"]) == (data["best"]["step_time_s"], data["best"]["layout"])
+
+
+def test_plan_keeps_constraints(capsys: pytest.CaptureFixture[str]) -> None:
+    data = ask(
+        capsys,
+        "plan",
+        *LLAMA,
+        "--tp",
+        "2..4",
+        "--pp",
+        "2",
+        "--schedule",
+        "1f1b,gpipe",
+        "--zero",
+        "0",
+        "--recompute",
+        "full",
+    )
+    for p in (data["best"], *data["alternatives"]):
+        l = p["layout"]
+        assert (l["pp"], l["zero"], l["recompute"]) == (2, 0, "full")
+        assert l["tp"] in (2, 4) and l["schedule"] in ("1f1b", "gpipe")
+
+
+def test_plan_under_several_assumptions(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--assumptions", "realistic,megatron-2021", "--pp", "1", "--top", "1"]
+    data = ask(capsys, "plan", *LLAMA, *words)
+    assert list(data["plans"]) == ["realistic", "megatron-2021"]
+    best = [plan["best"]["assumptions"] for plan in data["plans"].values()]
+    assert best == ["realistic", "megatron-2021"]
+
+
+def test_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["plan", "llama3-70b", "--on", "1xh100-sxm", "--batch", "8seq"]) == 1
+    text = capsys.readouterr().out
+    assert "no layout fits" in text and "closest" in text
+
+
+def test_sweep(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    table = tmp_path / "sweep.csv"
+    data = ask(capsys, "sweep", *LLAMA, "--over", "chips=16..64", "--fixed", "--zero", "3", "-o", str(table))
+    assert [p["value"] for p in data["points"]] == [16, 32, 64]
+    assert [p["prediction"]["layout"]["dp"] for p in data["points"]] == [16, 32, 64]
+    assert table.read_text().splitlines()[0].startswith("chips,step_time_s,")
+    assert cli.run(["sweep", "llama3-70b", "--on", "1xh100-sxm", "--batch", "8seq", "--over", "chips=1,2"]) == 1
+
+
+def test_timeline(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    data = ask(capsys, "timeline", *LLAMA, "--pp", "4", "--interleave", "2", "-o", str(trace))
+    assert data["exact_s"] == pytest.approx(data["closed_form_s"], rel=0.05)
+    assert json.loads(trace.read_text())["traceEvents"]
+
+
+def test_catalog(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(capsys, "catalog", "chips", "h100-sxm")["hbm_bytes"] > 79e9
+    for kind in ("chips", "networks", "models"):
+        assert len(ask(capsys, "catalog", kind)[kind]) > 3
+        assert cli.run(["catalog", kind]) == 0
+    assert cli.run(["catalog", "networks", "dgx-h100"]) == 0
+    assert "450 GB/s" in capsys.readouterr().out
+
+
+MISTAKES = {
+    "predict": "MODEL",
+    "bogus": "bogus",
+    "predict llama3-8b --on 8xh100-sxm --batch 4M --tp 3": "tp may be 1, 2, 4",
+    "predict llama3-8b --on 8xh100-sxm --batch 4M --tp x": "layout.tp",
+    "predict llama3-8b --on 8xh100-sxm --batch 4M --bogus 3": "--bogus",
+    "predict llama3-8b --on 8xh100-sxm --batch 4M --tp": "--tp",
+    "predict llama3-8b --on 8xh100-sxm": "--batch",
+    "predict llama3-8b --batch 4M": "--on",
+    "predict llama3-8 --on 8xh100-sxm --batch 4M": "did you mean",
+    "predict llama3-8b --on 8xh100 --batch 4M --network nope": "nope",
+    "predict llama3-8b --on 8xh100-sxm --batch 4M --explain nope": "term 'nope'",
+    "predict llama3-8b --on 8xh100-sxm --batch 4M -o x.docx": ".toml",
+    "predict llama3-8b --on 8xh100-sxm --batch 4M -o /no/such/folder/x.json": "folder",
+    "predict nowhere.toml": "nowhere.toml",
+    "plan llama3-8b --on 8xh100-sxm --batch 4M --tp 4..2": "--tp",
+    "plan llama3-8b --on 8xh100-sxm --batch 4M --tp 1..999999999": "--tp",
+    "plan llama3-8b --on 8xh100-sxm --batch 4M --schedule nope": "nope",
+    "plan llama3-8b --on 8xh100-sxm --batch 4M --placement tp=1x1": "--placement",
+    "plan llama3-8b --on 8xh100-sxm --batch 4M --assumptions nope": "nope",
+    "plan llama3-8b --on 8xh100-sxm --batch 4M --top 0": "--top",
+    "sweep llama3-8b --on 8xh100-sxm --batch 4M --over chips": "chips=64..4096",
+    "sweep llama3-8b --on 8xh100-sxm --batch 4M --over bogus=1": "bogus",
+    "sweep llama3-8b --on 8xh100-sxm --batch 4M --over chips=9..1": "9..1",
+    "timeline gpt3-175b --on 1xa100-80 --batch 999999999seq": "actions",
+    "catalog bogus": "bogus",
+    "catalog chips bogus": "bogus",
+    "reproduce bogus": "bogus",
+    "validate nowhere.json": "nowhere.json",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistake_is_one_sentence(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert MISTAKES[words] in refusal(capsys, *words.split())
+
+
+def test_a_bug_is_one_sentence_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "run", lambda words: 1 / 0)
+    assert cli.main(["predict"]) == 2
+    assert "internal error" in capsys.readouterr().err
+    monkeypatch.setenv("MESHWRIGHT_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["predict"])
+
+
+def test_an_interruption_is_quiet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(words: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "run", interrupted)
+    assert cli.main([]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_missing_matplotlib_is_a_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshwright.report.files.find_spec", lambda name: None)
+    assert "pip install 'meshwright[plot]'" in refusal(capsys, "predict", *SHARDED, "-o", "x.png")
+
+
+def test_a_broken_pipe_is_quiet() -> None:
+    command = f"{sys.executable} -m meshwright catalog models --json | head -c 10"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert len(done.stdout) == 10 and done.stderr == ""
+
+
+def test_a_terminal_without_unicode(tmp_path: Path) -> None:
+    done = process("predict", *SHARDED, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0 and done.stderr == ""
+    assert "###" in done.stdout and "?" not in done.stdout.replace("·", "")[-800:]
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([*filter(None, [verb]), "--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in (VERBS if not verb else ["Usage", verb]))
+
+
+def test_every_field_has_help() -> None:
+    from meshwright.formats.flags import flags
+
+    assert [flag.name for flag in flags() if not flag.help] == []
+    assert {flag.name for flag in flags()} >= {"tp", "placement", "batch", "attention_kernel", "on", "network"}
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys; from meshwright.cli import main; main(['plan', '--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert not loaded & {"numpy", "matplotlib", "torch", "pydantic", "starlette", "meshwright.search"}
+    assert "meshwright.cli" in loaded, "the list is the one of that process"
+
+
+def test_the_three_errors_of_the_family(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> object:
+        raise BadInput("two\nlines")
+
+    monkeypatch.setattr(cli, "read_job", broken)
+    assert refusal(capsys, "predict", *LLAMA) == "meshwright: two lines\n"

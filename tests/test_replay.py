@@ -1,0 +1,81 @@
+"""The replay of a predicted pipeline: exact where stages are equal, complete where they are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright import replay as module
+from meshwright.catalog import cluster, model
+from meshwright.errors import BadInput
+from meshwright.prediction import predict
+from meshwright.replay import replay, stage_layers, stage_seconds, stage_shares
+from meshwright.spec.assumptions import MEGATRON, Assumptions
+from meshwright.spec.job import Job
+from meshwright.spec.layout import Layout, placed
+from meshwright.step import body
+
+LAYERS_ONLY = replace(MEGATRON, count=replace(MEGATRON.count, vocabulary=False))
+
+
+def job(assumptions: Assumptions = LAYERS_ONLY) -> Job:
+    """GPT-3 on a network that takes no time."""
+    machine = cluster("64xa100-80")
+    dims = tuple(replace(dim, bandwidth=1e30, latency=0.0) for dim in machine.network.dims)
+    machine = replace(machine, network=replace(machine.network, dims=dims))
+    return Job(model("gpt3-175b"), machine, 64, assumptions=assumptions)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "interleave"),
+    [("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 4), ("zbv", 1), ("zb-h2", 1)],
+)
+def test_equal_stages_and_free_sends_follow_the_closed_form(schedule: str, interleave: int) -> None:
+    layout = Layout(tp=8, pp=8, dp=1, schedule=schedule, interleave=interleave)
+    exact = replay(predict(job(), layout))
+    assert exact.exact_s == pytest.approx(exact.closed_s, rel=1e-9)
+    assert exact.send_s < 1e-15 and exact.difference == pytest.approx(0, abs=1e-9)
+
+
+def test_a_heavier_last_stage_is_seen() -> None:
+    light, heavy = (replay(predict(job(a), Layout(tp=8, pp=8, dp=1))) for a in (LAYERS_ONLY, MEGATRON))
+    assert heavy.stages[-1] > heavy.stages[3] == pytest.approx(light.stages[3])
+    assert heavy.exact_s > light.exact_s
+
+
+@given(st.integers(1, 200), st.integers(1, 64))
+def test_stages_hold_all_layers(layers: int, stages: int) -> None:
+    held = stage_layers(layers, stages)
+    assert len(held) == stages and sum(held) == layers
+    assert max(held) - min(held) <= 1
+
+
+def test_the_last_and_the_first_stage_hold_fewer() -> None:
+    assert list(stage_layers(61, 16)) == [3, *[4] * 13, 3, 3]
+    assert list(stage_layers(10, 4)) == [2, 3, 3, 2]
+
+
+@pytest.mark.parametrize(("pp", "schedule"), [(16, "1f1b"), (4, "dualpipev"), (1, "1f1b")])
+def test_stages_add_up_to_the_model(pp: int, schedule: str) -> None:
+    j = Job(model("deepseek-v3"), cluster("64xh100-sxm"), 64, assumptions=MEGATRON)
+    layout = Layout(pp=pp, dp=64 // pp, schedule=schedule)
+    typical, leading, embedding, head = map(sum, zip(*stage_shares(j, layout), strict=True))
+    assert (typical, leading, embedding, head) == (58, 3, 1, 1)
+
+
+def test_seconds_of_the_stages_add_up_to_the_busy_time() -> None:
+    p = predict(job(), Layout(tp=8, pp=8, dp=1))
+    full = placed(p.layout, p.job.cluster.sizes)
+    passes = stage_seconds(p.job, full, body(p.job, full, details=True))
+    busy = sum(p.time_s[cause] for cause in ("compute", "memory", "tp_comm"))
+    assert sum(map(sum, passes)) * p.microbatches == pytest.approx(8 * busy)
+
+
+def test_too_long_a_timeline_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_ACTIONS", 1000)
+    p = predict(job(), Layout(tp=8, pp=8, dp=1))
+    with pytest.raises(BadInput, match="1,024 actions"):
+        replay(p)

@@ -1,0 +1,108 @@
+"""Sweeps: one field changes, the rest stays, and nothing that was computed is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright.catalog import cluster, model
+from meshwright.errors import BadInput
+from meshwright.spec.job import Job
+from meshwright.spec.layout import Layout
+from meshwright.sweep import parse, sweep, values, vary
+
+JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128, layout=Layout(tp=2, dp=32, zero=1))
+
+
+def test_values() -> None:
+    assert values(["1..8"]) == [1, 2, 4, 8]
+    assert values(["3..20", "5", 7]) == [3, 6, 12, "5", 7]
+    for wrong in (["9..3"], ["0..4"], [], [""], ["1"] * 1001):
+        with pytest.raises(BadInput):
+            values(wrong)
+
+
+def test_parse() -> None:
+    assert parse("network.ib.bandwidth=100 Gbit/s, 400 Gbit/s") == (
+        "network.ib.bandwidth",
+        ["100 Gbit/s", "400 Gbit/s"],
+    )
+
+
+CHANGES = {
+    "chips": (128, lambda j: j.cluster.chips, 128),
+    "on": ("16xa100-80", lambda j: j.cluster.chip.name, "a100-80"),
+    "batch": ("4Mi", lambda j: j.batch, 512),
+    "seq": (16384, lambda j: (j.T, j.batch), (16384, 64)),
+    "model": ("llama3-70b", lambda j: j.model.name, "llama3-70b"),
+    "model.layers": ("40", lambda j: j.model.layers, 40),
+    "precision": ("fp8", lambda j: j.precision.compute, "fp8"),
+    "precision.gradient_bytes": (2, lambda j: j.precision.gradient_bytes, 2),
+    "assumptions": ("lbl-2024", lambda j: j.assumptions.name, "lbl-2024"),
+    "assumptions.overlap.tp": (0.5, lambda j: j.assumptions.overlap.tp, 0.5),
+    "cluster.network.dims[1].bandwidth": ("400 Gbit/s", lambda j: j.cluster.network.dims[1].bandwidth, 5e10),
+    "network.ib.bandwidth": ("800 Gbit/s", lambda j: j.cluster.network.dims[1].bandwidth, 1e11),
+    "network": ("dgx-a100", lambda j: j.cluster.network.name, "dgx-a100"),
+    "chip.hbm_bytes": ("40 GB", lambda j: j.cluster.chip.hbm_bytes, 4e10),
+    "chip.matrix_flops.bf16": ("1 PFLOP/s", lambda j: j.cluster.chip.matrix_flops["bf16"], 1e15),
+    "zero": (3, lambda j: j.layout.zero, 3),
+    "layout.tp": (8, lambda j: (j.layout.tp, j.layout.dp), (8, 8)),
+}
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_vary(path: str) -> None:
+    value, seen, expected = CHANGES[path]
+    changed = vary(JOB, path, value)
+    assert seen(changed) == expected
+    assert seen(JOB) != expected or path.endswith("dims[1].bandwidth"), "the field really changes"
+
+
+def test_a_changed_cluster_has_no_wrong_name() -> None:
+    assert vary(JOB, "chips", 128).cluster.name == "128xh100-sxm"
+    assert vary(JOB, "network.ib.bandwidth", "1 GB/s").cluster.name == ""
+    assert vary(JOB, "network.ib.bandwidth", "1 GB/s").cluster.network.dims[0] == JOB.cluster.network.dims[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("bogus", 1, "bogus"), ("chips", "many", "chips"), ("chips", -1, "chips"), ("batch", "x", "batch"),
+        ("network.bogus.bandwidth", 1, "bogus"), ("network.dims[7].bandwidth", 1, "7"), ("network.ib.bandwidth", "3 s", "B/s"),
+        ("model.heads", 7, "heads"), ("model.moe.experts", 8, "model.moe"), ("chip", "bogus", "chip"), ("", 1, "field"), ("tp.x", 1, "tp.x"),
+    ],
+)  # fmt: skip
+def test_impossible_changes_are_sentences(path: str, value: object, words: str) -> None:
+    with pytest.raises(BadInput, match=".*") as caught:
+        vary(JOB, path, value)  # type: ignore[arg-type]
+    assert words in str(caught.value)
+
+
+def test_a_fixed_layout_fills_each_cluster() -> None:
+    found = sweep(JOB, "chips", ["16..256"], fixed=True)
+    assert [p.prediction.layout.dp for p in found.points if p.prediction] == [8, 16, 32, 64, 128]
+    rows = found.rows()
+    assert rows[0]["speedup"] == rows[0]["efficiency"] == 1
+    assert rows[2]["speedup"] == pytest.approx(rows[0]["step_time_s"] / rows[2]["step_time_s"])
+    assert rows[2]["efficiency"] == pytest.approx(rows[2]["speedup"] / 4)
+
+
+def test_an_impossible_point_does_not_end_the_sweep() -> None:
+    found = sweep(JOB, "tp", [1, 3, 2], fixed=True)
+    assert [p.prediction is not None for p in found.points] == [True, False, True]
+    assert "tp may be" in found.points[1].note
+
+
+def test_ctrl_c_keeps_what_is_done() -> None:
+    def impatient(what: str, share: float) -> None:
+        if share > 0.5:
+            raise KeyboardInterrupt
+
+    found = sweep(JOB, "batch", ["64seq", "128seq", "256seq", "512seq"], fixed=True, progress=impatient)
+    assert found.interrupted and [p.value for p in found.points] == ["64seq", "128seq", "256seq"]
+
+
+def test_the_search_finds_a_layout_for_every_point() -> None:
+    found = sweep(JOB, "chips", [8, 16])
+    assert [p.prediction is not None and p.prediction.fits for p in found.points] == [True, True]
+    held = sweep(JOB, "tp", [4]).points[0].prediction
+    assert held and held.layout.tp == 4, "a degree that is varied binds the search"
