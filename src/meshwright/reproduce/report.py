@@ -48,12 +48,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot that is drawn only when written."""
+    """A plot that is computed and drawn only when written."""
 
     name: str
     title: str
     draw: Callable[[], Any]
     """() -> a matplotlib figure."""
+    table: Callable[[], Table] | None = None
+    """() -> the numbers it shows, written beside it."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +161,15 @@ def _line(cells: Iterable[Any]) -> str:
 
 
 def write_figure(figure: Figure, folder: Path) -> list[Path]:
-    """NAME.png and NAME.svg."""
+    """NAME.png and NAME.svg, and the figure's table; raises BadInput if matplotlib is not installed."""
+    try:
+        from ..report.plots import image  # matplotlib: only here
+    except ImportError:
+        raise BadInput("figures need matplotlib: pip install 'meshwright[plot]'") from None
     drawn = figure.draw()
-    paths = [folder / f"{figure.name}.{kind}" for kind in ("png", "svg")]
-    for path in paths:
-        drawn.savefig(path, dpi=150, bbox_inches="tight")
+    paths = write_table(figure.table(), folder) if figure.table else []
+    for kind in (".png", ".svg"):
+        path = folder / f"{figure.name}{kind}"
+        path.write_bytes(image(drawn, kind))
+        paths.append(path)
     return paths

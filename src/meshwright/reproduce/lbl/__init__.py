@@ -1,18 +1,50 @@
-"""Subramanian et al. 2024 (LBL), arXiv 2410.00273, made again."""
+"""Subramanian et al. 2024 (LBL), arXiv 2410.00273, made again.
+
+Without a file: the configurations its authors saved (shipped), three of them operation by operation, and what the text says
+about its figures. With files: their configurations, or their measurements of collectives.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
 
 from ..report import Check, Report
-from . import optima, saved, saved_checks
+from . import nccl, optima, saved, saved_checks, spots, statements
+from .defects import DEFECTS
+from .plots import figures
 
 
 def run(files: dict[str, tuple[Path, ...]]) -> Report:
-    checks: list[Check] = []
-    cases = [c for f in files["lbl"] for c in saved.read(f)]
+    """files: "lbl" -> saved configurations, "nccl" -> measured collectives; empty: those shipped."""
+    if not files:
+        checks = (*spots.checks(), *statements.checks(), *_shipped())
+        rows = nccl.read()
+        notes = (*defect_notes(checks), nccl.errors(rows))
+        return Report("lbl", checks, figures=figures(rows), notes=notes)
+    cases = [case for file in files.get("lbl", ()) for case in saved.read(file)]
+    rows = tuple(row for file in files.get("nccl", ()) for row in nccl.read(file))
+    checks = (*configurations(cases), *nccl.checks(rows))
+    notes = (*defect_notes(checks), *((nccl.errors(rows),) if rows else ()))
+    return Report("lbl", checks, figures=figures(rows or nccl.read()), notes=notes)
+
+
+def configurations(cases: list[saved.Case]) -> Iterator[Check]:
+    """Every published configuration at its own layout, and the search beside each optimum."""
     for case in cases:
-        checks += saved_checks.checks(case)
-        checks.append(optima.check(case))
-    return Report("lbl", tuple(checks))
+        yield from saved_checks.checks(case)
+        yield optima.check(case)
+
+
+def _shipped() -> Iterator[Check]:
+    with ExitStack() as stack:
+        file = resources.files("meshwright.catalog") / "published" / "lbl_optima.json"
+        yield from configurations(list(saved.read(stack.enter_context(resources.as_file(file)))))
+
+
+def defect_notes(checks: tuple[Check, ...]) -> tuple[str, ...]:
+    """The defects of the authors' code that moved a number, and how many each moved."""
+    counts = {d: sum(c.status == "explained" and d.name in c.note for c in checks) for d in DEFECTS}
+    return tuple(f"{d.name} ({n:,} numbers): {d.what}" for d, n in counts.items() if n)
