@@ -17,6 +17,7 @@ from .cost.layer import LayerCost
 from .num import Num, ceil_div
 from .schedule import get as schedule_named
 from .space import DEGREES, Column, Options, Table
+from .placement import Shares
 from .spec.job import Job
 from .spec.layout import Layout
 
@@ -42,35 +43,31 @@ class Nearest(Layout):
 
 
 class Pieces(NamedTuple):
-    """Terms of the step at their own shapes; absent axes have length 1."""
+    """Terms of the step at their own shapes; absent axes have length 1. The fold axis has a place for unfolded and for folded schedules."""
 
     pipe: Grid
     """(sp, recompute, schedule, 1, row) seconds of the pipeline; inf where the schedule cannot run."""
     after: Grid
-    """(sp, recompute, schedule, zero, row) with schedule axis 1 or 2 (folded or not): synchronisation and optimizer."""
+    """(sp, recompute, fold, zero, row) seconds of synchronisation and optimizer."""
     kept: tuple[Grid, Grid]
-    """Bytes of weights, gradients and optimizer on the first and last device: (1, 1, 1 or 2, zero, row)."""
+    """Bytes of weights, gradients, optimizer and buffers on the first and last device: (1, 1, fold, zero, row)."""
     held: tuple[Grid, Grid]
     """Activation bytes on the first and last device: (sp, recompute, schedule, 1, row)."""
-    buffers: Grid
-    """(1, 1, 1, zero, row)."""
     folded: NDArray[np.intp]
-    """Position of each schedule on the axis of length 1 or 2."""
+    """Position of each schedule on the fold axis."""
 
     def rows(self, at: Any) -> Pieces:
         """The terms of some of the rows (an index or a slice)."""
-        return Pieces(
-            self.pipe[..., at], self.after[..., at], (self.kept[0][..., at], self.kept[1][..., at]),
-            (self.held[0][..., at], self.held[1][..., at]), self.buffers[..., at], self.folded,
-        )  # fmt: skip
+        kept, held = (tuple(x[..., at] for x in pair) for pair in (self.kept, self.held))
+        return Pieces(self.pipe[..., at], self.after[..., at], (kept[0], kept[1]), (held[0], held[1]), self.folded)
 
     @property
     def spread(self) -> Any:
-        """Index that spreads the axis of length 1 or 2 over the schedules."""
+        """Index that spreads the fold axis over the schedules."""
         return self.folded if self.after.shape[2] > 1 else slice(None)
 
 
-def layouts(table: Table, shares: dict[str, tuple[Column, ...]] | None, sizes: tuple[int, ...], scheme: str, sp: bool) -> Layout:
+def layouts(table: Table, shares: Shares | None, sizes: tuple[int, ...], scheme: str, sp: bool) -> Layout:
     """A layout of columns: placed by `shares`, or every group nearest."""
     degrees: dict[str, Any] = {k: table[k] for k in DEGREES}
     if shares is None:
@@ -127,62 +124,81 @@ def _spread(part: Any, inverse: NDArray[np.intp]) -> Any:
     return part[inverse] if isinstance(part, np.ndarray) else part
 
 
-def pieces(job: Job, table: Table, far: Table, shares: dict[str, tuple[Column, ...]] | None, choice: Options, scheme: str) -> Pieces:
+def pieces(job: Job, table: Table, far: Table, shares: Shares | None, choice: Options, scheme: str) -> Pieces:
     """The terms of every row.
 
-    table: rows; its dp counts in time;  far: the same rows with the dp that counts in sharding (equal, but for a bound on an interval of dp).
+    table: rows, whose dp counts in time;  far: the same rows with the dp that counts in sharding (another one only for bounds on an
+    interval of dp);  shares: their placements, or None for every group nearest.
     """
     rows, sizes = len(table["tp"]), job.cluster.sizes
-    n_sp, n_rec, n_sched, n_zero = choice.shape
     kinds = [(schedule_named(name), v) for name, v in choice.schedules]
     folds = sorted({kind.folded for kind, _ in kinds})
-    folded = np.array([folds.index(kind.folded) for kind, _ in kinds])
-    of_fold = [next(((kind, 2 if fold else 1)) for kind, _ in kinds if kind.folded == fold) for fold in folds]
-    pipe, held = np.empty((n_sp, n_rec, n_sched, 1, rows)), (np.empty((n_sp, n_rec, n_sched, 1, rows)), np.empty((n_sp, n_rec, n_sched, 1, rows)))
-    after = np.empty((n_sp, n_rec, len(folds), n_zero, rows))
-    kept = (np.empty((1, 1, len(folds), n_zero, rows)), np.empty((1, 1, len(folds), n_zero, rows)))
-    buffers = np.empty((1, 1, 1, n_zero, rows))
+    folded = np.array([folds.index(kind.folded) for kind, _ in kinds], dtype=np.intp)
+    n_sp, n_rec, n_sched, n_zero = choice.shape
+    p = Pieces(
+        np.empty((n_sp, n_rec, n_sched, 1, rows)), np.empty((n_sp, n_rec, len(folds), n_zero, rows)),
+        (np.empty((1, 1, len(folds), n_zero, rows)), np.empty((1, 1, len(folds), n_zero, rows))),
+        (np.empty((n_sp, n_rec, n_sched, 1, rows)), np.empty((n_sp, n_rec, n_sched, 1, rows))), folded,
+    )  # fmt: skip
     runs = _runs(job, table, choice)
-    holders = [step.shares(job, layouts(table, shares, sizes, scheme, True), kind, v) for kind, v in of_fold]
     for i, sp in enumerate(choice.sequence_parallel):
         near = layouts(table, shares, sizes, scheme, sp)
         wide = near if far is table else layouts(far, shares, sizes, scheme, sp)
-        parts, means, fine = bodies(job, near), _means(near, choice), _shards(job, table, sp, choice)
-        send, times = step.hop(job, near, parts), step.collectives(job, near, parts)
-        owned = [[step.held(job, near, parts, by, end) for end in ENDS] for by in holders]
-        for z, zero in enumerate(choice.zero):
-            if i == 0:
-                buffers[0, 0, 0, z] = memory.buffers(job, wide, parts, zero)
-                for f, ends in enumerate(owned):
-                    for e, parameters in enumerate(ends):
-                        kept[e][0, 0, f, z] = memory.states(job, wide, parameters, zero).total
-            updates = [step.update(job, wide, *ends, zero) for ends in owned]
-            for r, recompute in enumerate(choice.recompute):
-                sync = step.synchronise(job, near, parts, times, recompute, zero, holders[0]["middle"].typical)
-                for f, seconds in enumerate(updates):
-                    after[i, r, f, z] = np.where(means[z], sync + seconds, np.inf)
-        flights = [[memory.in_flight(job, near, kind, float(v), end) for end in ENDS] for kind, v in kinds]
+        holders = [step.shares(job, near, next(k for k, _ in kinds if k.folded == fold), 2.0 if fold else 1.0) for fold in folds]
+        parts = bodies(job, near)
+        _fill_after(p, i, job, near, wide, parts, holders, choice)
+        fine = _shards(job, table, sp, choice)
+        _fill_pipe(p, i, job, near, parts, holders, choice, [can & fine for can in runs])
+    return p
+
+
+def _fill_after(
+    p: Pieces, i: int, job: Job, near: Layout, wide: Layout, parts: step.Body, holders: list[step.Shares], choice: Options
+) -> None:
+    """What depends on the ZeRO stage: seconds after the pipeline, bytes that live for the whole run."""
+    times, first = step.collectives(job, near, parts), choice.all.zero[0]
+    owned = [[step.held(job, near, parts, by, end) for end in ENDS] for by in holders]
+    for z, zero in enumerate(choice.zero):
+        means = (near.replicas > 1) | (zero == first)  # with one replica all stages are the same: only the first counts
+        if i == 0:
+            buffers = memory.buffers(job, wide, parts, zero)
+            for f, ends in enumerate(owned):
+                for e, parameters in enumerate(ends):
+                    p.kept[e][0, 0, f, z] = memory.states(job, wide, parameters, zero).total + buffers
+        updates = [step.update(job, wide, *ends, zero) for ends in owned]
         for r, recompute in enumerate(choice.recompute):
-            staged = [step.stages(near, parts, recompute, by) for by in holders]
-            bytes_ = [[memory.activations(job, near, parts, recompute, by, end) for end in ENDS] for by in holders]
-            for k, (kind, v) in enumerate(kinds):
-                seconds = step.ordered(job, near, staged[folded[k]], send, kind, float(v)).total
-                pipe[i, r, k, 0] = np.where(runs[k] & fine, seconds, np.inf)
-                for e, flight in enumerate(flights[k]):
-                    each, once = bytes_[folded[k]][e]
-                    held[e][i, r, k, 0] = flight * each + once
-    return Pieces(pipe, after, kept, held, buffers, folded)
+            sync = step.synchronise(job, near, parts, times, recompute, zero, holders[0]["middle"].typical)
+            for f, seconds in enumerate(updates):
+                p.after[i, r, f, z] = np.where(means, sync + seconds, np.inf)
+
+
+def _fill_pipe(
+    p: Pieces, i: int, job: Job, near: Layout, parts: step.Body, holders: list[step.Shares], choice: Options, runs: list[Any]
+) -> None:
+    """What depends on the schedule: seconds of the pipeline, bytes of activations."""
+    send = step.hop(job, near, parts)
+    kinds = [(schedule_named(name), float(v)) for name, v in choice.schedules]
+    flights = [[memory.in_flight(job, near, kind, v, end) for end in ENDS] for kind, v in kinds]
+    for r, recompute in enumerate(choice.recompute):
+        staged = [step.stages(near, parts, recompute, by) for by in holders]
+        bytes_ = [[memory.activations(job, near, parts, recompute, by, end) for end in ENDS] for by in holders]
+        for k, (kind, v) in enumerate(kinds):
+            seconds = step.ordered(job, near, staged[p.folded[k]], send, kind, v).total
+            p.pipe[i, r, k, 0] = np.where(runs[k], seconds, np.inf)
+            for e, flight in enumerate(flights[k]):
+                each, once = bytes_[p.folded[k]][e]
+                p.held[e][i, r, k, 0] = flight * each + once
 
 
 def _runs(job: Job, table: Table, choice: Options) -> list[Any]:
-    """Where each schedule can run. On one stage all are the same: only the first counts."""
-    pp, runs = table["pp"], []
+    """Where each schedule can run. On one stage all are the same: only the first of the space counts."""
+    pp, runs, first = table["pp"], [], choice.all.schedules[0]
     m = ceil_div(job.batch, table["dp"] * table["microbatch"])
-    for k, (name, v) in enumerate(choice.schedules):
+    for name, v in choice.schedules:
         kind = schedule_named(name)
         stages = pp * kind.chunks(v)
         even = (job.model.layers % stages == 0) if kind.chunks(v) > 1 else stages <= job.model.layers
-        runs.append(even & kind.legal(pp, m, v) & ((pp > 1) | (k == 0)))
+        runs.append(even & kind.legal(pp, m, v) & ((pp > 1) | ((name, v) == first)))
     return runs
 
 
@@ -190,30 +206,42 @@ def _shards(job: Job, table: Table, sp: bool, choice: Options) -> Any:
     """Where this setting of sequence parallelism can run; at tp = 1 it changes nothing and is off, if the space has both."""
     tp = table["tp"]
     if sp:
-        return ((tp > 1) | (False not in choice.sequence_parallel)) & ((table["microbatch"] * job.T) % (table["cp"] * tp) == 0)
+        useful = (tp > 1) | (False not in choice.all.sequence_parallel)
+        return useful & ((table["microbatch"] * job.T) % (table["cp"] * tp) == 0)
     return (tp == 1) | (job.model.moe is None)
-
-
-def _means(layout: Layout, choice: Options) -> list[Any]:
-    """Where each ZeRO stage means something: with one replica only the first does."""
-    return [(layout.replicas > 1) | (zero == choice.zero[0]) for zero in choice.zero]
 
 
 def exact(p: Pieces, capacity: float) -> tuple[Grid, Grid]:
     """(seconds, bytes) on the whole grid; seconds are inf where the layout is illegal or does not fit."""
     seconds = p.pipe + p.after[:, :, p.spread]
-    use = p.held[0] + (p.kept[0] + p.buffers)[:, :, p.spread]
-    np.maximum(use, p.held[1] + (p.kept[1] + p.buffers)[:, :, p.spread], out=use)
+    use = p.held[0] + p.kept[0][:, :, p.spread]
+    np.maximum(use, p.held[1] + p.kept[1][:, :, p.spread], out=use)
     np.putmask(seconds, use > capacity, np.inf)
     return seconds, use
 
 
-def bound(p: Pieces, capacity: float) -> tuple[Column, Column]:
-    """(seconds, bytes) that no option of a row undercuts: each term at its best, among those that can fit at all."""
-    least_state = [np.min(k + p.buffers, axis=3, keepdims=True)[:, :, p.spread] for k in p.kept]
-    least_held = np.max([h + s for h, s in zip(p.held, least_state, strict=True)], axis=0)
-    pipe = np.where(least_held > capacity, np.inf, p.pipe)
-    seconds = np.min(pipe.min(axis=2, keepdims=True) + p.after.min(axis=(2, 3), keepdims=True), axis=(0, 1, 2, 3))
-    legal = np.where(np.isfinite(p.pipe), least_held, np.inf)
-    return seconds, legal.min(axis=(0, 1, 2, 3))
+class Bound(NamedTuple):
+    """What no layout of a row undercuts."""
 
+    seconds: Column
+    bytes: Column
+    by_schedule: Grid
+    """Seconds, (sp, recompute, schedule, 1, row), at the best ZeRO stage."""
+    by_zero: Grid
+    """Seconds, (sp, recompute, fold, zero, row), at the best schedule."""
+
+    def used(self, limit: float) -> list[NDArray[np.bool_]]:
+        """The choices of each axis that some row may need to stay within the limit."""
+        schedule, zero = self.by_schedule <= limit, self.by_zero <= limit
+        return [schedule.any(axis=(1, 2, 3, 4)), schedule.any(axis=(0, 2, 3, 4)), schedule.any(axis=(0, 1, 3, 4)), zero.any(axis=(0, 1, 2, 4))]
+
+
+def bound(p: Pieces, capacity: float) -> Bound:
+    """Each term at its best option, among those that can fit at all."""
+    least_state = [k.min(axis=3, keepdims=True)[:, :, p.spread] for k in p.kept]
+    least_bytes = np.maximum(p.held[0] + least_state[0], p.held[1] + least_state[1])
+    pipe = np.where(least_bytes > capacity, np.inf, p.pipe)
+    by_schedule = pipe + p.after.min(axis=3, keepdims=True)[:, :, p.spread]
+    by_zero = pipe.min(axis=2, keepdims=True) + p.after
+    legal = np.where(np.isfinite(p.pipe), least_bytes, np.inf)
+    return Bound(by_schedule.min(axis=(0, 1, 2, 3)), legal.min(axis=(0, 1, 2, 3)), by_schedule, by_zero)

@@ -57,7 +57,13 @@ class Best:
         """Seconds that a newcomer must not exceed."""
         return float(self.rows[-1][0]) if len(self.rows) >= self.k else np.inf
 
-    def add(self, seconds: Grid, use: Grid, table: Table, shares: dict[str, tuple[Column, ...]]) -> None:
+    def count(self, p: Pieces, seconds: Grid) -> None:
+        """Count the legal and the fitting points of a grid."""
+        legal = int((np.isfinite(p.pipe) * np.isfinite(p.after).sum(axis=3, keepdims=True)[:, :, p.spread]).sum())
+        fit = int(np.count_nonzero(seconds < np.inf))
+        self.searched, self.feasible, self.too_big = self.searched + legal, self.feasible + fit, self.too_big + legal - fit
+
+    def add(self, seconds: Grid, use: Grid, choice: Options, table: Table, shares: Shares) -> None:
         """Merge a grid of layouts; only those within the limit are touched."""
         flat = seconds.ravel()
         good = np.flatnonzero(flat <= min(self.limit, np.finfo(float).max))
@@ -70,7 +76,9 @@ class Best:
         row = place[-1]
         columns = [table[d][row] for d in DEGREES]
         where = [share[row] for axis in AXES for share in shares[axis]]
-        fresh = list(zip(flat[good].tolist(), use.ravel()[good].tolist(), *(c.tolist() for c in columns), *(p.tolist() for p in place[:-1]), *(w.tolist() for w in where), strict=True))  # fmt: skip
+        numbers = [np.array(n)[p] for n, p in zip(choice.numbers, place[:-1], strict=True)]
+        values = [flat[good], use.ravel()[good], *columns, *numbers, *where]
+        fresh = list(zip(*(x.tolist() for x in values), strict=True))
         self.rows = sorted({*self.rows, *fresh})[: self.k]
 
     def layouts(self, scheme: str, dims: int) -> list[Layout]:
@@ -134,35 +142,34 @@ def _valid_mask(job: Job, table: Table, space: Space) -> Any:
 
 
 def _evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, count: bool = False) -> None:
-    """Place the rows, bound them where that can help, evaluate what is left on the whole grid."""
-    capacity = memory.capacity(job)
-    for start in range(0, length(table), 4 * BLOCK):
-        part, shares = placements(job, take(table, np.arange(start, min(start + 4 * BLOCK, length(table)))), space.placements, relaxed)
-        for begin in range(0, length(part), BLOCK):
-            at = np.arange(begin, min(begin + BLOCK, length(part)))
-            here, there = take(part, at), {a: tuple(s[at] for s in shares[a]) for a in AXES}
-            p = pieces(job, here, here, there, best.choice, space.scheme)
-            if not count:
-                seconds, _ = bound(p, capacity)
-                alive = np.flatnonzero(seconds <= best.limit)
-                best.slower += (len(at) - len(alive)) * best.choice.count
-                if not len(alive):
-                    continue
-                here, there, p = take(here, alive), {a: tuple(s[alive] for s in there[a]) for a in AXES}, p.rows(alive)
-            for cut in range(0, length(here), SLICE):
-                rows = slice(cut, cut + SLICE)
-                _score(p.rows(rows), capacity, best, {k: c[rows] for k, c in here.items()}, {a: tuple(s[rows] for s in there[a]) for a in AXES}, count)
+    """Place the rows and put them on the grid; unless everything is counted, only rows and options whose bound allows it."""
+    for start in range(0, length(table), BLOCK):
+        rows, choice = take(table, np.arange(start, min(start + BLOCK, length(table)))), best.choice
+        if not count:
+            near = bound(pieces(optimist(job), rows, rows, None, choice, space.scheme), memory.capacity(job))
+            rows, choice = keep(rows, near.seconds <= best.limit), choice.part(near.used(min(best.limit, np.finfo(float).max)))
+            if not choice.count:
+                continue
+        placed, shares = placements(job, rows, space.placements, relaxed)
+        for begin in range(0, length(placed), BLOCK):
+            at = slice(begin, begin + BLOCK)
+            _on_grid(job, space, best, choice, {k: c[at] for k, c in placed.items()}, {a: tuple(s[at] for s in shares[a]) for a in AXES}, count)
 
 
-def _score(p: Pieces, capacity: float, best: Best, table: Table, shares: Shares, count: bool) -> None:
-    """Evaluate a slice of rows on the whole grid and keep the best of it."""
-    seconds, use = exact(p, capacity)
-    best.evaluated += seconds.size
-    if count:
-        legal = int((np.isfinite(p.pipe) * np.isfinite(p.after).sum(axis=3, keepdims=True)[:, :, p.spread]).sum())
-        fit = int(np.count_nonzero(seconds < np.inf))
-        best.searched, best.feasible, best.too_big = best.searched + legal, best.feasible + fit, best.too_big + legal - fit
-    best.add(seconds, use, table, shares)
+def _on_grid(job: Job, space: Space, best: Best, choice: Options, table: Table, shares: Shares, count: bool) -> None:
+    """Evaluate a block of placed rows under the given options."""
+    capacity, p = memory.capacity(job), pieces(job, table, table, shares, choice, space.scheme)
+    if not count:
+        alive = np.flatnonzero(bound(p, capacity).seconds <= best.limit)
+        table, shares, p = take(table, alive), {a: tuple(s[alive] for s in shares[a]) for a in AXES}, p.rows(alive)
+    for cut in range(0, length(table), SLICE):
+        at = slice(cut, cut + SLICE)
+        part = p.rows(at)
+        seconds, use = exact(part, capacity)
+        best.evaluated += seconds.size
+        if count:
+            best.count(part, seconds)
+        best.add(seconds, use, choice, {k: c[at] for k, c in table.items()}, {a: tuple(s[at] for s in shares[a]) for a in AXES})
 
 
 def search(job: Job, space: Space, k: int = 10, relaxed: bool = False, progress: Progress | None = None) -> Best:
@@ -221,7 +228,7 @@ def lower(job: Job, space: Space, best: Best, near: Table, far: Table) -> Column
         at = np.arange(start, min(start + BLOCK, length(near)))
         a = take(near, at)
         p = pieces(job, a, a if far is near else take(far, at), None, best.choice, space.scheme)
-        found[at] = bound(p, capacity)[0]
+        found[at] = bound(p, capacity).seconds
     return found
 
 

@@ -6,8 +6,9 @@ ZeRO stage, recomputation, sequence parallelism) are options: the search evaluat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +64,28 @@ class Options:
     schedules: tuple[tuple[str, int], ...]
     """(schedule, interleave)."""
     zero: tuple[int, ...]
+    whole: Options | None = None
+    """The options of which these are a part."""
+
+    @property
+    def all(self) -> Options:
+        """The whole of which these are a part (themselves, if they are whole)."""
+        return self.whole or self
+
+    @property
+    def axes(self) -> tuple[tuple[Any, ...], ...]:
+        """The choices of each axis."""
+        return self.sequence_parallel, self.recompute, self.schedules, self.zero
+
+    @property
+    def numbers(self) -> tuple[tuple[int, ...], ...]:
+        """Positions of these choices among all, for each axis."""
+        return tuple(tuple(whole.index(x) for x in mine) for mine, whole in zip(self.axes, self.all.axes, strict=True))
+
+    def part(self, used: Sequence[NDArray[np.bool_]]) -> Options:
+        """Only the choices marked on each axis."""
+        axes = [tuple(x for x, use in zip(axis, marks, strict=True) if use) for axis, marks in zip(self.axes, used, strict=True)]
+        return Options(*axes, whole=self.all)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
