@@ -7,7 +7,7 @@ ends with the last model that can be trained at all, or at a utilisation of 0.1 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,10 @@ from .space import Column
 DOUBLINGS = 12
 """A model that cannot be trained with 2^12 times the chips its arithmetic needs cannot be trained."""
 LEAST_UTILISATION = 1e-3
+FINENESS = 8
+"""Numbers of chips to a doubling in smooth mode."""
+LATE = 2.0
+"""How much longer than allowed a run may take to be interpolated with."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +109,44 @@ def curve(scenario: Scenario, hidden: Any = None) -> Curve:
             points[int(alive[i])] = point(on, s.at(alive[i]), chips[alive[i]], found, i)
         alive = alive[~found.feasible]
         chips[alive] *= 2
+    if not scenario.whole:
+        index = np.array(sorted(points), dtype=np.int64)
+        points = dict(zip(index.tolist(), filled(scenario, s.at(index), [points[i] for i in index]), strict=True))
     kept = []
     for k in range(min([end, *alive.tolist()])):
         if points[k].utilisation < LEAST_UTILISATION:
             break
         kept.append(points[k])
     return Curve(scenario, tuple(kept))
+
+
+def filled(scenario: Scenario, s: Shape, points: list[Point]) -> list[Point]:
+    """Points of a smooth curve: not a power of two, but the number of chips that takes exactly the time there is.
+
+    Halving the step finds the last of 2^(1/8) steps below the doubling that is still in time; between it and the
+    next, log time goes with log chips.
+    """
+    on, doubled = scenario.machine, np.array([p.chips for p in points])
+    good, bad = np.zeros(len(points)), np.full(len(points), float(FINENESS))
+    points = list(points)
+    while np.any(bad - good > 1):
+        middle = np.floor((good + bad) / 2)
+        chips = doubled * 2.0 ** (-middle / FINENESS)
+        found = fastest(scenario, s, chips, scenario.duration_s / s.steps)
+        for i in np.nonzero(found.feasible)[0].tolist():
+            points[i] = point(on, s.at(i), chips[i], found, i)
+        good, bad = np.where(found.feasible, middle, good), np.where(found.feasible, bad, middle)
+    chips = doubled * 2.0 ** (-bad / FINENESS)
+    late = s.steps * fastest(scenario, s, chips, LATE * scenario.duration_s / s.steps).seconds
+    return [exactly(on, s.at(i), p, chips[i], late[i], scenario.duration_s) for i, p in enumerate(points)]
+
+
+def exactly(on: Machine, s: Shape, p: Point, chips: float, late_s: float, duration_s: float) -> Point:
+    """A point moved to the duration, between its own number of chips and a smaller one that takes `late_s`."""
+    share = np.log(duration_s / p.duration_s) / np.log(late_s / p.duration_s)
+    least = float(p.chips * (chips / p.chips) ** share)
+    used = float(utilisation(on, s, least, duration_s / s.steps))
+    return replace(p, chips=least, utilisation=used, duration_s=duration_s)
 
 
 def first_guess(on: Machine, s: Shape, duration_s: float) -> Column:

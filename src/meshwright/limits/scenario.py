@@ -50,6 +50,16 @@ class Scenario:
         return machine(self.chip, self.network, self.assumptions, self.precision)
 
     @property
+    def whole(self) -> bool:
+        """Depth, experts and batch are whole numbers that divide; False for a law that does not round (smooth mode)."""
+        return bool(self.law.mantissas)
+
+    @property
+    def smooth(self) -> Scenario:
+        """The same scenario with a law that does not round."""
+        return replace(self, law=replace(self.law, mantissas=()))
+
+    @property
     def sustained(self) -> float:
         """Share of the boost-clock peak that the chip can hold."""
         on = self.machine

@@ -86,12 +86,24 @@ def fastest(scenario: Scenario, s: Shape, chips: Column, budget: Column) -> Foun
     s, chips, budget: columns, one row a model.  Of equally fast ones the one with the least traffic.
     """
     on, found = scenario.machine, Found(budget)
-    sizes = [Cluster(scenario.chip, scenario.network, int(n)).sizes[:-1] for n in chips]
+    sizes = [levels_of(scenario, n) for n in chips]
     for size in sorted(set(sizes)):
         rows = np.array([i for i, other in enumerate(sizes) if other == size])
-        within = grid(s.at(rows), chips[rows], on.memory, on.element_bytes, scenario.schedules)
-        _best_first(on, s, candidates(on, within, rows, budget), placings(size), found)
+        within = grid(s.at(rows), chips[rows], on, scenario.schedules, scenario.whole)
+        _best_first(on, s, candidates(on, within, rows, budget), placings(size), scenario.whole, found)
     return found
+
+
+def levels_of(scenario: Scenario, chips: float) -> tuple[int, ...]:
+    """Members of each network level but the last, no more than there are chips (and, of whole numbers, dividing
+    them)."""
+    if scenario.whole:
+        return Cluster(scenario.chip, scenario.network, int(chips)).sizes[:-1]
+    left, sizes = chips, []
+    for dim in scenario.network.dims[:-1]:
+        sizes.append(int(min(dim.size or left, left)))
+        left /= sizes[-1]
+    return tuple(sizes)
 
 
 @dataclass(frozen=True)
@@ -139,7 +151,7 @@ def shortest_wait(on: Machine, s: Shape, d: Degrees) -> Column:
     return wait
 
 
-def _best_first(on: Machine, s: Shape, cells: Cells, places: Placings, found: Found) -> None:
+def _best_first(on: Machine, s: Shape, cells: Cells, places: Placings, whole: bool, found: Found) -> None:
     """Place cells in growing chunks until no bound is below the best."""
     start, chunks = 0, iter(CHUNKS)
     while True:
@@ -149,16 +161,16 @@ def _best_first(on: Machine, s: Shape, cells: Cells, places: Placings, found: Fo
         width = next(chunks, CHUNKS[-1])
         mine = np.nonzero(open_ & (cells.rank < start + width))[0]
         if len(mine):
-            _place(on, s, cells, mine, places, found)
+            _place(on, s, cells, mine, places, whole, found)
         start += width
 
 
-def _place(on: Machine, s: Shape, cells: Cells, mine: Any, places: Placings, found: Found) -> None:
+def _place(on: Machine, s: Shape, cells: Cells, mine: Any, places: Placings, whole: bool, found: Found) -> None:
     """Every placement of some cells: first only tensor degrees and replicas, then all by bandwidth, then with
     latencies."""
     models, busy = cells.model[mine], cells.busy[mine, None]
     d = Degrees(*(x[mine, None] for x in cells.degrees))
-    times, share = tables(on, Shape(*(x[models, None] for x in s)), d, places), bubble_share(d)
+    times, share = tables(on, Shape(*(x[models, None] for x in s)), d, places, whole), bubble_share(d)
 
     def near(rows: Any, bound: Column) -> Any:
         return bound <= found.seconds[models[rows]] * (1 + SLACK)
@@ -183,24 +195,24 @@ Times = tuple[Column, Column]
 impossible."""
 
 
-def tables(on: Machine, s: Shape, d: Degrees, places: Placings) -> tuple[Times, Times, Times]:
+def tables(on: Machine, s: Shape, d: Degrees, places: Placings, whole: bool) -> tuple[Times, Times, Times]:
     """Tensor traffic, messages, gradients."""
     ops = expert(on, s, d)
     return (
-        _table(d, places.tensor, AXES[1:3], lambda a, b: tensor_time(on, s, d, ops, {"tp_model": a, "tp_ff": b})),
-        _table(d, places.between, AXES[3:], lambda pp, ep: neighbour_time(on, s, d, pp, ep)),
-        _table(d, places.single, AXES[:1], lambda dp: data_time(on, s, d, dp)),
+        _table(
+            d, whole, places.tensor, AXES[1:3], lambda a, b: tensor_time(on, s, d, ops, {"tp_model": a, "tp_ff": b})
+        ),
+        _table(d, whole, places.between, AXES[3:], lambda pp, ep: neighbour_time(on, s, d, pp, ep)),
+        _table(d, whole, places.single, AXES[:1], lambda dp: data_time(on, s, d, dp)),
     )
 
 
-def _table(d: Degrees, which: tuple[Lower, ...], axes: tuple[str, ...], time: Any) -> Times:
+def _table(d: Degrees, whole: bool, which: tuple[Lower, ...], axes: tuple[str, ...], time: Any) -> Times:
     """Times for each of the placements `which` of some axes."""
     groups = []
     for i, axis in enumerate(axes):
         lower = [np.array([place[i][level] for place in which], float) for level in range(len(which[0][i]))]
         groups.append((*lower, getattr(d, axis) / product(lower)))
     bandwidth, latency = time(*groups)
-    whole = np.ones((len(d.dp), len(which)), bool)
-    for g in groups:
-        whole &= np.floor(g[-1]) == g[-1]
-    return np.where(whole, bandwidth, np.inf), np.broadcast_to(latency, whole.shape)
+    possible = np.logical_and.reduce([np.floor(g[-1]) == g[-1] if whole else g[-1] >= 1 for g in groups])
+    return np.where(possible, bandwidth, np.inf), np.broadcast_to(latency, possible.shape)

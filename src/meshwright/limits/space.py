@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..num import divisors
 from .laws import Shape
-from .simulate import Degrees, bytes_needed
+from .simulate import Degrees, Machine, bytes_needed
 
 Column = NDArray[np.float64]
 CANDIDATES = 4
@@ -70,31 +70,32 @@ def microbatches(replica: int, deepest: int) -> Column:
     return np.stack([found[np.minimum(c, last)] for c in columns], axis=1)
 
 
-def grid(s: Shape, chips: Column, memory: float, element_bytes: float, schedules: tuple[str, ...]) -> Grid:
+def grid(s: Shape, chips: Column, on: Machine, schedules: tuple[str, ...], whole: bool) -> Grid:
     """All ways to spread each model on its number of chips.
 
-    s, chips: columns, one row a model, chips = E 2^k;  memory: bytes of one chip.
+    s, chips: columns, one row a model, chips = E 2^k.  whole: everything divides; else k, E, L, b and DP are real
+    numbers, TP and PP still powers of two, and 1F1B takes 1, 2, 4 or 8 microbatches a stage.
     """
-    k = np.rint(np.log2(chips / s.E)).astype(np.int64)
+    k = np.log2(chips / s.E)
+    k = np.rint(k) if whole else k
+    most = {name: twos(getattr(s, name)) if whole else np.log2(getattr(s, name)) for name in ("D", "F", "L", "batch")}
     up, ff = tensor_splits(int(k.max()))
-    two = {name: twos(getattr(s, name)) for name in ("D", "F", "L", "batch")}
-    pp = np.arange(int(two["L"].max()) + 1)
+    pp = np.arange(int(most["L"].max()) + 1)
     up, ff, pp = up[:, None, None], ff[:, None, None], pp[:, None]
     dp = _models(k) - up - ff - pp
-    fits = (
-        (up <= _models(two["D"]))
-        & (ff <= _models(two["F"]))
-        & (pp <= _models(two["L"]))
-        & (dp >= 0)
-        & (dp <= _models(two["batch"]))
-    )
-    m = _microbatches(s, np.clip(dp, 0, None), fits, pp.ravel())
+    fits = (dp >= 0) & (dp <= _models(most["batch"])) & (up <= _models(most["D"])) & (ff <= _models(most["F"]))
+    fits = fits & (pp <= _models(most["L"]))
     rows = Shape(*(_models(np.broadcast_to(x, k.shape)) for x in s))
+    if whole:
+        m = _microbatches(s, np.clip(dp, 0, None).astype(np.int64), pp.ravel())
+    else:
+        m = 2.0**pp * np.array([*(2.0 ** np.arange(CANDIDATES)), 2.0])
+        m = np.where(m <= rows.batch / rows.E / 2.0**dp, m, np.nan)
     zero_bubble = np.array([0.0] * CANDIDATES + [1.0])
     chunks = np.where((zero_bubble > 0) | (pp == 0), 1.0, rows.L / 2.0**pp)
     degrees = Degrees(2.0**dp, 2.0**up, 2.0**ff, 2.0**pp, rows.E, m, chunks, zero_bubble)
     allowed = np.array(["1f1b" in schedules] * CANDIDATES + ["zb-h2" in schedules])
-    roomy = _models(chips) * memory >= bytes_needed(rows, degrees, element_bytes)
+    roomy = _models(chips) * on.memory >= bytes_needed(rows, degrees, on.element_bytes)
     return Grid(rows, degrees, fits & roomy & allowed & ~np.isnan(m))
 
 
@@ -103,7 +104,7 @@ def _models(x: Any) -> Any:
     return np.asarray(x).reshape(-1, 1, 1, 1)
 
 
-def _microbatches(s: Shape, dp: Any, fits: Any, pp: Any) -> Column:
+def _microbatches(s: Shape, dp: Any, pp: Any) -> Column:
     """Microbatches of every cell (model, tensor degrees, PP, 5) from those of the few distinct replica batches."""
     expert = np.broadcast_to(s.batch / s.E, (len(dp),))
     wide = np.arange(int(dp.max()) + 1)

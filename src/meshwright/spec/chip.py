@@ -31,6 +31,8 @@ class Hierarchy:
     """Shared-memory bytes per clock and multiprocessor."""
     register_bytes: Annotated[float, Unit("B")] = 65536.0
     """Register file of one processing block; 4 blocks a multiprocessor."""
+    shared_bytes: Annotated[float, Unit("B")] = 262144.0
+    """L1 and shared memory of one multiprocessor."""
     dsmem: bool = False
     """Multiprocessors can read each other's shared memory."""
     usable: float = 0.75
