@@ -105,6 +105,9 @@ def every_placement(job: Job, degrees: dict[str, int], relaxed: bool, i: int = 0
             continue
         here = {"tp": tp, "cp": cp, "pp": pp, "dp": dp}
         left = {a: degrees[a] // here[a] for a in AXES}
+        more = room // dp
+        if relaxed and any(left[a] % factor == 0 for factor in range(2, more + 1) for a in ("tp", "cp", "pp")):
+            continue  # a larger share would fit
         for rest in every_placement(job, {**degrees, **left}, relaxed, i + 1):
             yield {a: (here[a], *rest[a]) for a in AXES}
 

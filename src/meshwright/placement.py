@@ -1,7 +1,7 @@
 """Where the ranks of each axis lie in the network: all ways to share out its dimensions, for a table of layouts.
 
 In every dimension but the last, tp, cp and pp take shares that divide what they still need, and dp what is left: exactly (strict: the dimension is
-filled), or the largest divisor of dp that has room (relaxed).
+filled), or the largest divisor of dp that has room (relaxed; shares that leave room for more of an axis are left out: nearer is never slower).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .num import divisors
 from .space import PLACED, Column, Table, cross, keep
@@ -50,10 +51,20 @@ def _share(work: Table, i: int, size: int, relaxed: bool) -> Table:
     room = size / (work[f"tp {i}"] * work[f"cp {i}"] * work[f"pp {i}"])
     if relaxed:
         work[f"dp {i}"] = largest_divisor(work["left dp"], np.floor(room))
+        work = keep(work, full(work, i, np.floor(room / work[f"dp {i}"])))
     else:
         fine = work["left dp"] % room == 0
         work = keep(work | {f"dp {i}": room}, fine)
     return _use(work, i)
+
+
+def full(work: Table, i: int, room: Column) -> NDArray[np.bool_]:
+    """Where no axis could have a larger share of dimension i: none still needs a factor that there is room for."""
+    fine = np.ones(len(room), dtype=bool)
+    for factor in range(2, int(room.max(initial=1)) + 1):
+        for a in PLACED:
+            fine &= (factor > room) | (work[f"left {a}"] / work[f"{a} {i}"] % factor != 0)
+    return fine
 
 
 def _canonical(work: Table, i: int, size: int) -> Table:

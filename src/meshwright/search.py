@@ -371,8 +371,9 @@ def _halve(job: Job, space: Space, best: Best, low: Table, high: Table, progress
             low, high = keep(low, fine), keep(high, fine)
         seconds = lower(job, space, best, low, high)
         single, valid = low["dp"] == high["dp"], _valid_mask(job, low, space)
-        promising = np.argsort(seconds, kind="stable")[:64]
-        yield take(low, promising[valid[promising]])  # their smallest dp, for a better limit
+        if length(low) > 1000:
+            promising = np.argsort(seconds, kind="stable")[:64]
+            yield take(low, promising[valid[promising]])  # their smallest dp, for a better limit
         ready = single & valid & (seconds <= best.limit)
         waiting, bounds = _stack(waiting, keep(low, ready)), np.concatenate([bounds, seconds[ready]])
         alive = ~single & (seconds <= best.limit)
