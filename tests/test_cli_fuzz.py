@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -17,8 +18,10 @@ from meshwright.command import VERBS
 from meshwright.formats.flags import flags
 from meshwright.formats.toml import dumps_toml
 
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "500"))
+"""Of each test; more for a night."""
 FUZZ = settings(
-    max_examples=600, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 ODD = [
     "",

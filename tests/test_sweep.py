@@ -67,8 +67,9 @@ def test_a_changed_cluster_has_no_wrong_name() -> None:
     ("path", "value", "words"),
     [
         ("bogus", 1, "bogus"), ("chips", "many", "chips"), ("chips", -1, "chips"), ("batch", "x", "batch"),
-        ("network.bogus.bandwidth", 1, "bogus"), ("network.dims[7].bandwidth", 1, "7"), ("network.ib.bandwidth", "3 s", "B/s"),
-        ("model.heads", 7, "heads"), ("model.moe.experts", 8, "model.moe"), ("chip", "bogus", "chip"), ("", 1, "field"), ("tp.x", 1, "tp.x"),
+        ("network.bogus.bandwidth", 1, "bogus"), ("network.dims[7].bandwidth", 1, "7"),
+        ("network.ib.bandwidth", "3 s", "B/s"), ("model.heads", 7, "heads"), ("model.moe.experts", 8, "model.moe"),
+        ("chip", "bogus", "chip"), ("", 1, "field"), ("tp.x", 1, "tp.x"),
     ],
 )  # fmt: skip
 def test_impossible_changes_are_sentences(path: str, value: object, words: str) -> None:

@@ -12,11 +12,14 @@ from rich.text import Text
 from ..prediction import Prediction
 from ..units import show
 from .predict import answer, memory_table, notes, plain, time_table
-from .text import CAUSES, layout_words, percent, seconds
+from .text import CAUSES, layout_words, near, percent, seconds
 
 if TYPE_CHECKING:
     from ..search import Plan
 
+AXES = ("tp", "cp", "pp", "dp", "ep", "etp")
+ALWAYS = ("tp", "pp", "dp")
+"""Degrees shown even if all are 1."""
 BINDING = 0.02
 """Share of the step from which a cause is named among those that bind."""
 
@@ -79,21 +82,21 @@ def why(plan: Plan) -> Iterator[Text]:
 
 
 def ranking(title: str, predictions: Sequence[Prediction]) -> Table:
-    """One layout a row."""
-    moe = any(p.layout.ep != 1 for p in predictions)
-    cp = any(p.layout.cp != 1 for p in predictions)
-    axes = ["tp", *(["cp"] if cp else []), "pp", "dp", *(["ep"] if moe else [])]
-    table = plain(title, "step", "slower", "MFU", "memory", *axes, "microbatch", "schedule", "ZeRO", "recompute")
-    fastest = min((p.step_time_s for p in predictions), default=1.0)
+    """One layout a row; degrees that are 1 everywhere are left out."""
+    axes = [axis for axis in AXES if axis in ALWAYS or any(getattr(p.layout, axis) != 1 for p in predictions)]
+    parallel = ["seq. parallel"] if any(not p.layout.sequence_parallel for p in predictions) else []
+    columns = [*axes, "microbatch", "schedule", "ZeRO", "recompute", *parallel, f"in one {near(predictions[0])[0]}"]
+    table = plain(title, "step", "slower", "MFU", "memory", *columns)
+    fastest = min(p.step_time_s for p in predictions)
     for rank, p in enumerate(predictions, 1):
         l = p.layout
         chunks = f" x{int(l.interleave)}" if l.interleave != 1 else ""
         loss = p.step_time_s / fastest - 1
         cells = [str(rank), seconds(p.step_time_s, 4), percent(loss, 2) if loss > 1e-9 else "", percent(p.mfu)]
         cells += [show(p.memory_bytes["total"], "GiB"), *(str(int(getattr(l, axis))) for axis in axes)]
-        table.add_row(
-            *cells, str(int(l.microbatch)), l.schedule + chunks if l.pp != 1 else "-", str(l.zero), l.recompute
-        )
+        cells += [str(int(l.microbatch)), l.schedule + chunks if l.pp != 1 else "-", str(l.zero), l.recompute]
+        cells += ["-" if l.tp == 1 else "yes" if l.sequence_parallel else "no"] if parallel else []
+        table.add_row(*cells, near(p)[1])
     return table
 
 

@@ -20,7 +20,7 @@ from ..replay import Replay
 from ..schedule.timeline import Timeline
 from ..sweep import Sweep
 from ..units import GIB
-from .text import CAUSES, KINDS, count
+from .text import CAUSES, KINDS, count, near
 
 DPI = 150
 STYLE = {
@@ -36,7 +36,7 @@ LABELS = {
     "ep_comm": "expert parallel", "pp_comm": "stage sends", "dp_comm": "data parallel",
 }  # fmt: skip
 """Causes whose name says too little in a legend."""
-ROWS = ("tp", "cp", "pp", "dp", "ep", "microbatch", "interleave", "zero", "recompute", "schedule")
+ROWS = ("tp", "cp", "pp", "dp", "ep", "microbatch", "interleave", "zero", "recompute", "schedule", "sequence_parallel")
 """The configuration beneath the bars."""
 ALWAYS = ("tp", "pp", "dp", "microbatch", "zero", "MFU")
 """Rows shown even if they say 1."""
@@ -108,13 +108,14 @@ def configuration(axes: Axes, predictions: Sequence[Prediction], names: Sequence
     """The layout of each bar as a column of values; rows in which nothing happens are left out."""
     found = {row: [_cell(getattr(p.layout, row)) for p in predictions] for row in ROWS}
     found |= {"MFU": [f"{100 * p.mfu:.1f}%" for p in predictions]}
-    rows = [row for row, cells in found.items() if row in ALWAYS or {*cells} - {"1", "none"}]
+    found |= {f"in one {near(predictions[0])[0]}": [near(p)[1].replace(" ", "\u2009") for p in predictions]}
+    rows = [row for row, cells in found.items() if row in ALWAYS or {*cells} - {"1", "none", "yes", "-"}]
     for y, row in enumerate(rows):
         for x, cell in enumerate(found[row]):
             axes.text(x, y, cell, ha="center", va="center", fontsize=8 if len(cell) < 8 else 6)
         if y % 2 == 0:
             axes.axhspan(y - 0.5, y + 0.5, color="black", alpha=0.05, linewidth=0)
-    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    axes.set_yticks(range(len(rows)), [row.replace("_", " ") for row in rows], fontsize=8)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xticks(range(len(predictions)), names)
     axes.tick_params(length=0, labelbottom=True)
@@ -124,6 +125,8 @@ def configuration(axes: Axes, predictions: Sequence[Prediction], names: Sequence
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return value if isinstance(value, str) else str(int(value))
 
 

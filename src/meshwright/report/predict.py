@@ -89,6 +89,6 @@ def plain(first: str, *columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column(first, no_wrap=True)
     for i, column in enumerate(columns):
-        text = column in ("", "what it is", "source", "why", "what", "note")
+        text = column in ("", "what it is", "source", "why", "what", "note") or column.startswith("in one")
         table.add_column(column, justify="left" if text else "right", no_wrap=not text or i == 2, overflow="fold")
     return table

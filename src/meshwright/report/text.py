@@ -89,6 +89,12 @@ def placement_words(p: Prediction) -> str:
     return " · ".join(words)
 
 
+def near(p: Prediction) -> tuple[str, str]:
+    """(name of the fastest network dimension, which ranks share one of it): ("nvlink", "tp 2 cp 2 dp 2")."""
+    shares = {axis: int(each[0]) for axis, each in p.layout.placement.items()}
+    return p.job.cluster.network.dims[0].name, " ".join(f"{axis} {n}" for axis, n in shares.items() if n != 1) or "-"
+
+
 def headline(p: Prediction) -> list[str]:
     """The answer in a few lines: the step, its rates, memory, and the whole run if its length is known."""
     peak = p.job.cluster.chip.peak(p.job.precision.compute)

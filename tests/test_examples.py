@@ -1,0 +1,64 @@
+"""What the README and examples/ show runs, as shown."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+
+from meshwright import cli
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+README = (ROOT / "README.md").read_text("utf-8")
+COMMANDS = re.findall(r"^(?:\$ )?meshwright (.*)$", README, re.MULTILINE)
+SLOW = ("reproduce", "validate")
+"""Verbs with tests of their own."""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that examples write land in a folder of their own, beside a copy of the examples."""
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("script", sorted(p.name for p in EXAMPLES.glob("*.py")))
+def test_scripts(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if "plots" in (EXAMPLES / script).read_text():
+        pytest.importorskip("matplotlib")
+    runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["predict", "plan"])
+@pytest.mark.parametrize("job", sorted(p.name for p in EXAMPLES.glob("*.toml")))
+def test_jobs(job: str, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([verb, f"examples/{job}"]) == 0
+    assert "does NOT fit" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_of_the_readme(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(command, comments=True)
+    if words[0] in SLOW:
+        pytest.skip("tested where it lives")
+    if any(word.endswith((".png", ".svg")) for word in words):
+        pytest.importorskip("matplotlib")
+    assert cli.run(words) == 0
+
+
+def test_python_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert blocks and len(COMMANDS) >= 6
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out
+
+
+def test_pictures_of_the_readme_are_there() -> None:
+    pictures = re.findall(r"!\[.*?\]\((.*?)\)", README)
+    assert pictures and all((ROOT / picture).is_file() for picture in pictures)
