@@ -1,7 +1,7 @@
 """Decoders in plain PyTorch, to compare counts with. Each module does the arithmetic of its paper and nothing is counted by hand.
 
 Modules are named as `meshwright.count` names operations ("attention.qkv" is attention/qkv, "q_down" is "q down"), so FLOPs can be
-compared one by one. Letters: D hidden, H heads, K kv heads, h head width, F feed-forward, V vocabulary, E experts, k experts a token.
+compared one by one. Identities ("rotary", "into", "out_of") mark where the sharded twin of `sharded.py` exchanges something. Letters: D hidden, H heads, K kv heads, h head width, F feed-forward, V vocabulary, E experts, k experts a token.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ class Latent(nn.Module):
         self.kv_down = nn.Linear(m.hidden, self.latent + self.rope, bias=False)
         self.kv_norm = nn.RMSNorm(self.latent)
         self.kv_up = nn.Linear(self.latent, self.H * (self.nope + self.value), bias=False)
+        self.rotary = nn.Identity()
         self.core = Core(self.H, kernel, None, False)
         self.out = nn.Linear(self.H * self.value, m.hidden, bias=False)
 
@@ -109,7 +110,7 @@ class Latent(nn.Module):
         latent, rope = self.kv_down(x).split([self.latent, self.rope], dim=-1)
         kv = self.kv_up(self.kv_norm(latent)).unflatten(-1, (self.H, -1)).transpose(1, 2)
         k, v = kv.split([self.nope, self.value], dim=-1)
-        k = torch.cat([k, rope.unsqueeze(1).expand(-1, self.H, -1, -1)], dim=-1)
+        k = torch.cat([k, self.rotary(rope).unsqueeze(1).expand(-1, self.H, -1, -1)], dim=-1)
         result: Tensor = self.out(self.core(q, k, v))
         return result
 
@@ -200,6 +201,7 @@ class Block(nn.Module):
         else:
             self.ffn = FeedForward(m.hidden, m.ffn, m.gated, m.bias)
         self.norms = nn.ModuleList(norm_of(m) for _ in range(m.norms_per_layer))
+        self.into, self.out_of = nn.Identity(), nn.Identity()
         self.parts = ("experts", "shared") if sparse and sparse.shared_ffn else ("experts",) if sparse else ("ffn",)
 
     def feed_forward(self, x: Tensor) -> Tensor:
@@ -211,8 +213,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if len(self.norms) == 1:
-            y = self.norms[0](x)
-            return x + self.attention(y) + self.feed_forward(y)
+            y = self.into(self.norms[0](x))
+            return x + self.out_of(self.attention(y) + self.feed_forward(y))
         if len(self.norms) == 4:
             x = x + self.norms[1](self.attention(self.norms[0](x)))
             return x + self.norms[3](self.feed_forward(self.norms[2](x)))
@@ -266,7 +268,7 @@ class Decoder(nn.Module):
         x = (
             embedded
             if self.positions is None
-            else embedded + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
+            else embedded + self.positions(torch.arange(embedded.shape[1], device=tokens.device))
         )
         x = x if self.embedding_norm is None else self.embedding_norm(x)
         for block in self.layers:

@@ -1,0 +1,46 @@
+"""What `count` says a layout sends, in the words of the record of a fake cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from meshwright.count import vocabulary
+from meshwright.count.model import groups, layer
+from meshwright.count.work import Op
+from meshwright.spec.assumptions import REALISTIC
+from meshwright.spec.chip import Chip
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.job import PRECISIONS, Job
+from meshwright.spec.layout import Layout, placed
+from meshwright.spec.model import Model
+from meshwright.spec.network import Dim, Network
+
+ENGINE = replace(REALISTIC, count=replace(REALISTIC.count, gathered_inputs="kept"))
+"""PyTorch's DTensor keeps the gathered input of a column-parallel matrix; Megatron-LM keeps the shard and gathers it again."""
+
+
+def job_of(model: Model, layout: Layout, batch: int, seq: int = 0) -> Job:
+    """A job in bf16 on a cluster that only counts its chips."""
+    chip = Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0)
+    cluster = Cluster(chip, Network("", (Dim("", 1.0, 0.0),)), int(layout.chips))
+    return Job(
+        model, cluster, batch, placed(layout, cluster.sizes), seq=seq, precision=PRECISIONS["bf16"], assumptions=ENGINE
+    )
+
+
+def operations(job: Job, ends: bool = True) -> list[Op]:
+    """Operations of all layers on one device (its share of each), with those of embedding and head."""
+    lead, body = groups(job.model)
+    ops = [op for kind, n in (*lead, *body) for op in layer(job, job.layout, kind) * n]
+    return ops + [*vocabulary.embedding(job, job.layout), *vocabulary.head(job, job.layout)] if ends else ops
+
+
+def sent(ops: list[Op], axis: str) -> Counter[tuple[str, int]]:
+    """(kind, bytes of the full vector) -> how often, on one axis, forward and backward of one microbatch."""
+    found: Counter[tuple[str, int]] = Counter()
+    for op in ops:
+        for message in op.forward.comm + op.backward.comm:
+            if message.axis == axis and message.bytes:
+                found[message.kind, int(message.bytes)] += 1
+    return found
