@@ -66,8 +66,8 @@ def test_a_command_line_repeats_what_the_user_wrote() -> None:
     layout = Layout(tp=2, dp=32)
     line = command_line("my model", {**BASE, "precision": "fp8"}, Prediction(JOB, layout))
     assert shlex.split(line) == [
-        "meshwright", "predict", "my model", "--on", "64xh100-sxm", "--batch", "128seq", "--precision", "fp8", "--tp", "2",
-        "--dp", "32",
+        "meshwright", "predict", "my model", "--on", "64xh100-sxm", "--batch", "128seq", "--precision", "fp8",
+        "--tp", "2", "--dp", "32",
     ]  # fmt: skip
     assert command_line(STDIN, {}, Prediction(JOB, layout)).startswith("meshwright predict - --tp 2 --cp 1")
 
