@@ -64,7 +64,8 @@ class Whole:
     data_s: float
     tensor_s: float
     comm_s: float
-    ratio: float
+    ratio: float | None
+    """T_math/T_comms; None = nothing to communicate."""
     least_batch_tokens: float | None
     """Tokens of all pods from which this very split is compute-bound."""
     compute_bound_from_tokens: float | None
@@ -198,22 +199,26 @@ def _rows(
 
 
 def _theory(one: Layer, m: Mesh, batch: float) -> Iterator[Theory]:
-    """X_opt for every way to give the axes of a torus away; on switched networks for the whole hierarchy each."""
+    """X_opt for every way to give the axes of a torus away; on switched networks X spans all levels, Y the nearest."""
+    if m.chips == 1:
+        return
     if m.torus:
         long = [d for d in m.dims if (d.size or 1) > 1]
-        ways = [(n, len(long) - n, m.flops / _mean_rate(m)) for n in range(1, len(long))]
+        a = float(th.intensity(m.flops, _mean_rate(m)))
+        ways = [(n, len(long) - n, a / n, a / (len(long) - n)) for n in range(1, len(long))]
     else:
-        ways = [(1, 1, float(th.intensity(m.flops, bandwidth(everything(m)))))]
-    for m_x, m_y, a in ways:
-        at = (one, batch / m.pods, m.chips, a / m_x, a / m_y)
+        near = float(th.intensity(m.flops, m.dims[0].reached(m.how.efficiency)))
+        ways = [(1, 1, float(th.intensity(m.flops, bandwidth(everything(m)))), near)]
+    for m_x, m_y, a_x, a_y in ways:
+        at = (one, batch / m.pods, m.chips, a_x, a_y)
         x = float(th.best_split(*at))
         added, larger = POLICIES.values()
         yield Theory(
             m_x, m_y, x, m.chips / x,
             ratio_sum=float(th.best_ratio(*at, added)), ratio_max=float(th.best_ratio(*at, larger)),
-            tokens_per_chip_sum=float(th.mixed_tokens(one, a / m_x, a / m_y, added)),
-            tokens_per_chip_max=float(th.mixed_tokens(one, a / m_x, a / m_y, larger)),
-            largest_tensor=float(th.tensor_degree(one, a / m_y)),
+            tokens_per_chip_sum=float(th.mixed_tokens(one, a_x, a_y, added)),
+            tokens_per_chip_max=float(th.mixed_tokens(one, a_x, a_y, larger)),
+            largest_tensor=float(th.tensor_degree(one, a_y)),
         )  # fmt: skip
 
 
@@ -226,9 +231,10 @@ def _whole(found: list[Split], edition: str, pods: int) -> Whole:
     """The best split for the batch, and the split that is compute-bound first."""
     s, first = best(found, edition), least_batch(found, edition)
     own, t = s.threshold(edition), s.forward
+    ratio = float(t.ratio(edition))
     return Whole(
         edition, s.x, s.y, s.text, float(t.compute), float(t.data_s), float(t.tensor_s), float(t.comm(edition)),
-        float(t.ratio(edition)), own and own * pods, first and first[1] * pods, first[0].text if first else "",
+        ratio if ratio < float("inf") else None, own and own * pods, first and first[1] * pods, first[0].text if first else "",
     )  # fmt: skip
 
 

@@ -16,11 +16,14 @@ from ..cost import torus
 from ..cost.chip import rates
 from ..cost.torus import Part, Span
 from ..count.work import Message
-from ..num import Num, product
+from ..num import Num, maximum, product, where
 from ..spec.assumptions import Assumptions, NetworkTime
 from ..spec.cluster import Cluster
 from ..spec.network import Dim
 from ..spec.slices import Shape, axes, shape_for, sliced
+
+LONG = 1e15
+"""Bytes of a message so long that its hops do not matter."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +127,9 @@ def between_pods(mesh: Mesh) -> Placed:
 
 
 def bandwidth(placed: Placed, whole: bool = False) -> Num:
-    """Bytes per second of a long all-gather over the group: V over its seconds."""
-    return 1e15 / torus.gather(1e15, placed.span, whole)
+    """Bytes per second of a long all-gather over the group: V over its seconds; infinite for one chip."""
+    seconds = torus.gather(LONG, placed.span, whole)
+    return where(seconds > 0, LONG / maximum(seconds, 1e-300), float("inf"))
 
 
 def loads(message: Message, placed: Placed, slot: int, width: int, whole: bool = False) -> list[Num]:

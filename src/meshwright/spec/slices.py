@@ -17,6 +17,8 @@ from .network import Dim, Network
 
 Shape = tuple[int, ...]
 TORUS = ("ring", "line")
+MOST_SLICES = 4
+"""A number of chips may make this many times more slices than whole pods would be needed."""
 
 
 def axes(network: Network) -> tuple[Dim, ...]:
@@ -65,12 +67,12 @@ def shape_for(network: Network, chips: int) -> tuple[Shape, int]:
     for count in divisors(chips) if above else [1]:
         if chips // count > room:
             continue
+        if count > MOST_SLICES * -(-chips // room):
+            break
         shapes = [s for s in _shapes(chips // count, len(torus)) if _fits(network, s)]
         if shapes:
             lines = {s: network.cubes and not all(closed(network, s)) for s in shapes}
             return min(shapes, key=lambda s: (lines[s], max(s), sum(s), s)), count
-        if count >= 64 * max(1, chips // room):
-            break
     raise BadInput(f"{chips} chips make no box on {network.name} of {_text(_sizes(torus))}, nor a few equal ones")
 
 

@@ -1,0 +1,146 @@
+"""Rooflines of real meshes: splits against brute force, schemes against the book, what the result says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from meshwright import BadInput, Model
+from meshwright.catalog import cluster, model
+from meshwright.limits import roofline_schemes as schemes
+from meshwright.limits.roofline import roofline
+from meshwright.limits.roofline_mesh import mesh
+from meshwright.limits.roofline_splits import best, largest_tensor, least_batch, splits
+from meshwright.limits.roofline_times import Setting
+from meshwright.spec.assumptions import BOOK_SUM
+
+EXACT = replace(BOOK_SUM, network=replace(BOOK_SUM.network, ring_factor="exact"))
+LLAMA, OSS = model("llama3-70b"), model("gpt-oss-120b")
+TOY = Model("toy", 32, 8192, 64, 32768, 0, 8192, gated=False)
+PODS = [("64xbook-tpu-v5p", 1e5), ("128xbook-tpu-v5e", 4e5), ("1024xbook-h100", 4e6), ("4096xbook-tpu-v5p", 1.7e6)]
+
+
+@pytest.mark.parametrize(("name", "batch"), PODS)
+@pytest.mark.parametrize("edition", ["sum", "max"])
+def test_best_split_beats_all_others(name, batch, edition):
+    m, s = mesh(cluster(name), "bf16", EXACT), Setting(LLAMA)
+    found = list(splits(s, m, batch))
+    assert {f.x * f.y for f in found} == {m.chips}, "no chip is idle"
+    assert all(LLAMA.ffn % f.y == 0 for f in found)
+    chosen = best(found, edition)
+
+    def step(split):
+        return max(split.forward.compute, split.forward.comm(edition))
+
+    assert step(chosen) == min(map(step, found))
+    first = least_batch(found, edition)
+    thresholds = [b for b in (f.threshold(edition) for f in found[:: max(1, len(found) // 40)]) if b is not None]
+    assert first is None and not thresholds or first[1] <= min(thresholds) * (1 + 1e-9)
+
+
+def test_max_is_never_slower_than_sum_and_shared_links_are_not_used_twice():
+    m, s = mesh(cluster("4096xbook-tpu-v5p"), "bf16", EXACT), Setting(TOY)
+    for f in splits(s, m, 1e6):
+        t = f.forward
+        assert t.comm("max") <= t.comm("sum") * (1 + 1e-12)
+        assert t.comm("max") >= max(t.data_s, t.tensor_s) * (1 - 1e-12)
+        if all(1 < y < 16 for y in f.tensor_share) and len(set(f.tensor_inside)) == 1:  # both on all links alike
+            assert t.comm("max") == pytest.approx(t.comm("sum"))
+
+
+def test_whole_axes_agree_with_the_closed_forms():
+    m, s = mesh(cluster("4096xbook-tpu-v5p"), "bf16", BOOK_SUM), Setting(TOY)
+    split = next(f for f in splits(s, m, 2e6) if f.tensor_share == (1, 1, 16))
+    assert split.forward.compute == pytest.approx(4 * 2e6 * 8192 * 32768 / (4096 * 4.59e14))
+    assert split.forward.data_s == pytest.approx(4 * 8192 * 32768 / (16 * 2 * 1.8e11))
+    assert split.forward.tensor_s == pytest.approx(4 * 2e6 * 8192 / (256 * 1.8e11))
+    assert split.backward.compute == 2 * split.forward.compute
+    assert split.backward.data_s == pytest.approx(2 * split.forward.data_s)
+    assert split.backward.tensor_s == pytest.approx(split.forward.tensor_s)
+    assert split.text == "X = x16 y16, Y = z16"
+
+
+def test_largest_tensor_degree():
+    found = list(splits(Setting(LLAMA), mesh(cluster("1024xbook-h100"), "bf16", EXACT), 1e6))
+    assert largest_tensor(found).y == 8
+    found = list(splits(Setting(TOY), mesh(cluster("16xbook-h100"), "bf16", EXACT), 1e6))
+    assert largest_tensor(found).y == 16  # two nodes: 8 + F/2475 = 21
+
+
+def test_pods_need_73440_tokens_each_and_two_of_them_half():
+    ten = mesh(cluster("40960xbook-tpu-v5p"), "bf16", BOOK_SUM, shape=(16, 16, 16))
+    row = schemes.across_pods(Setting(TOY), ten, 1e7, 0.0)
+    assert ten.pods == 10 and row.least_batch_sum_tokens == pytest.approx(10 * 73440, rel=1e-9)
+    two = mesh(cluster("8192xbook-tpu-v5p"), "bf16", EXACT, shape=(16, 16, 16))
+    row = schemes.across_pods(Setting(TOY), two, 1e7, 0.0)
+    assert row.least_batch_sum_tokens == pytest.approx(2 * 73440 / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("degree", [16, 32, 64, 128])
+def test_experts_over_nodes_of_gpus(degree):
+    """T_comms = 4 B D (Z - 8)/(W Z) min(8 k/Z, 1) with the B tokens of Z GPUs; part 12 of the book."""
+    m, batch = mesh(cluster("1024xbook-h100"), "bf16", EXACT), 16e6
+    row = schemes.expert_parallel(Setting(OSS), m, batch, 0.0, degree)
+    tokens, k, Z = batch / 1024 * degree, OSS.moe.top_k, degree
+    assert row.comm_sum_s == pytest.approx(4 * tokens * OSS.hidden * (Z - 8) / (400e9 * Z) * min(8 * k / Z, 1))
+    assert row.compute_s == pytest.approx(4 * batch * k * OSS.hidden * OSS.moe.expert_ffn / (1024 * 990e12))
+
+
+def test_context_ring_is_bound_by_the_length_not_the_batch():
+    """(T/c) H/K FLOPs for each byte."""
+    m = mesh(cluster("64xbook-tpu-v5p"), "bf16", BOOK_SUM)
+    for seq in (8192, 131072):
+        row = schemes.context_parallel(Setting(LLAMA, seq=seq), m, 1e7, 0.0, 4)
+        assert row.compute_s / row.comm_sum_s == pytest.approx(seq / 4 * 64 / 8 / (4.59e14 / 0.9e11))
+
+
+def test_pipeline_hops():
+    """N_mb + N_stages - 2 hops of 2 B D/(N_mb W) for one chip's tokens."""
+    m = mesh(cluster("1024xbook-h100"), "bf16", BOOK_SUM)
+    row = schemes.pipeline(Setting(TOY), m, 1e6, 0.0, 8, 32)
+    assert row.comm_sum_s == pytest.approx((32 + 8 - 2) * 2 * (1e6 / 128 / 32) * 8192 / 50e9)
+    assert row.compute_s == pytest.approx(4 * 1e6 * 8192 * 32768 * 32 / (1024 * 990e12))
+    assert "22%" in row.note
+
+
+def test_all_of_a_roofline():
+    r = roofline(LLAMA, cluster("8960xbook-tpu-v5p"), 4.19e6, exact=False)
+    assert r.shape == (16, 20, 28) and r.chips == 8960 and r.intensity[:3] == pytest.approx((2550.0,) * 3)
+    two = next(t for t in r.theory if t.m_x == 2)
+    assert two.x == pytest.approx(1618, abs=1) and two.tokens_per_chip_sum == pytest.approx(453.6, abs=0.1)
+    assert two.tokens_per_chip_max == pytest.approx(113.4, abs=0.1)
+    rows = {s.name: s for s in r.schemes}
+    assert rows["FSDP"].least_batch_sum_tokens == pytest.approx(850 * 8960, rel=1e-6)
+    assert rows["DP"].least_batch_max_tokens == pytest.approx(850 * 8960, rel=1e-6)
+    assert rows["TP"].least_batch_sum_tokens is None
+    assert rows["DP"].memory_bytes > r.capacity_bytes > rows["FSDP"].memory_bytes
+    assert r.memory_full_bytes > r.memory_bytes
+    data = json.loads(json.dumps(r.to_dict(), allow_nan=False))
+    assert data["whole"][0]["edition"] == "sum" and data["effective_width"] == 28672
+    assert data["tokens_per_chip"] == pytest.approx(467.6, abs=0.1)
+
+
+def test_pods_experts_and_lines_are_in_the_result():
+    r = roofline(OSS, cluster("1024xbook-tpu-v5e"), 16e6)
+    assert {"DP across pods", "expert", "context"} <= {s.name for s in r.schemes}
+    r = roofline(LLAMA, cluster("60xbook-tpu-v5p"), 1e6, shape=(2, 4, 7))
+    assert any("4 of 60 chips are idle" in n for n in r.notes) and any("half the bandwidth" in n for n in r.notes)
+
+
+@pytest.mark.parametrize(
+    "name", ["1024xh100-sxm", "256xtpu-v5e", "4096xtpu-v5p", "8xa100", "1xh100-sxm", "72xgb200-nvl72"]
+)
+@pytest.mark.parametrize("layer", ["mlp", "block"])
+def test_any_model_on_any_cluster(name, layer):
+    for m in ("llama3-8b", "deepseek-v3"):
+        r = roofline(model(m), cluster(name), 2e6, layer=layer)
+        assert r.schemes and all(s.compute_s > 0 for s in r.schemes)
+        json.dumps(r.to_dict(), allow_nan=False)
+
+
+def test_bad_input_is_a_sentence():
+    for wrong in ({"batch": 0.0}, {"layer": "moon"}, {"precision": "fp7"}, {"shape": (3,)}):
+        with pytest.raises(BadInput):
+            roofline(LLAMA, cluster("64xbook-tpu-v5p"), **{"batch": 1e6, **wrong})

@@ -1,0 +1,122 @@
+"""Closed forms of the scaling book against the times they come from, and its refinements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from meshwright import Model, MoE
+from meshwright.catalog import cluster, model
+from meshwright.limits import roofline_thresholds as th
+from meshwright.limits.roofline_curves import Ideal, on_axes, ratios, spanned
+from meshwright.limits.roofline_memory import STATES, checkpoints, largest_model, per_chip
+from meshwright.limits.roofline_mesh import mesh
+from meshwright.limits.roofline_times import Setting
+from meshwright.limits.roofline_work import LAYERS, per_token, work
+from meshwright.spec.assumptions import BOOK_SUM
+from meshwright.spec.job import PRECISIONS
+
+TOY = Model("toy", 1, 8192, 64, 32768, 0, 8192, gated=False)
+MESH = mesh(cluster("4096xbook-tpu-v5p"), "bf16", BOOK_SUM)
+LLAMA, OSS = model("llama3-70b"), model("gpt-oss-120b")
+A = MESH.flops / 1.8e11
+MHA = replace(LLAMA, kv_heads=64)  # fewer kv heads than Y are copied, which closed forms do not know
+EXPERTS = replace(TOY, moe=MoE(8, 2, 32768))
+MODELS = [(TOY, "book"), (LLAMA, "mlp"), (MHA, "projections"), (EXPERTS, "book")]
+POLICY = {"sum": "none", "max": "full"}
+
+
+@pytest.mark.parametrize(("m", "layer"), MODELS)
+@pytest.mark.parametrize("edition", ["sum", "max"])
+@pytest.mark.parametrize(("m_x", "m_y"), [(2, 1), (1, 2), (1, 1)])
+def test_closed_forms_are_where_the_times_cross(m, layer, edition, m_x, m_y):
+    s, one, policy, n = Setting(m, layer), per_token(m, layer), POLICY[edition], MESH.chips
+    per_chip_tokens = th.mixed_tokens(one, A / m_x, A / m_y, policy)
+    batch = per_chip_tokens * n
+    x = th.best_split(one, batch, n, A / m_x, A / m_y)
+    best = Ideal(x, n / x, m_x, m_y)
+    assert best.times(s, MESH, batch).ratio(edition) == pytest.approx(1, rel=1e-9)
+    assert th.best_ratio(one, batch, n, A / m_x, A / m_y, policy) == pytest.approx(1)
+    for factor in (0.8, 1.25):  # every other split is worse
+        other = Ideal(x * factor, n / (x * factor), m_x, m_y)
+        assert other.times(s, MESH, batch).ratio(edition) < 1
+    more = 3 * batch
+    x = th.best_split(one, more, n, A / m_x, A / m_y)
+    ratio = Ideal(x, n / x, m_x, m_y).times(s, MESH, more).ratio(edition)
+    assert th.best_ratio(one, more, n, A / m_x, A / m_y, policy) == pytest.approx(ratio, rel=1e-9)
+
+
+@pytest.mark.parametrize(("m", "layer"), MODELS)
+@pytest.mark.parametrize("edition", ["sum", "max"])
+def test_compute_bound_splits_end_where_the_ratio_is_one(m, layer, edition):
+    s, one = Setting(m, layer), per_token(m, layer)
+    batch = 1.3 * MESH.chips * th.mixed_tokens(one, A / 2, A, POLICY[edition])
+    least, most = th.compute_bound_splits(one, batch, MESH.chips, A / 2, A, POLICY[edition])
+    assert least < most
+    for x in (least, most):
+        assert Ideal(x, MESH.chips / x, 2, 1).times(s, MESH, batch).ratio(edition) == pytest.approx(1, rel=1e-9)
+    least, most = th.compute_bound_splits(one, batch / 1.5, MESH.chips, A / 2, A, POLICY[edition])
+    assert least > most
+
+
+def test_data_and_tensor_thresholds():
+    s, one = Setting(TOY), per_token(TOY)
+    assert th.data_tokens(one, A) == pytest.approx(2550) and th.data_tokens(one, A / 3) == pytest.approx(850)
+    assert Ideal(64, 1, 1, 0).threshold(s, MESH, "sum") == pytest.approx(64 * 2550, rel=1e-9)
+    y = th.tensor_degree(one, A)
+    assert y == pytest.approx(32768 / 2550)
+    assert Ideal(1, y, 0, 1).times(s, MESH, 1e6).ratio("sum") == pytest.approx(1, rel=1e-9)
+    assert th.tensor_degree(one, A, below=8) == pytest.approx(8 + y)
+
+
+def test_refinements_of_the_layer():
+    """Gated: 1.5 F for tensor parallelism, FSDP unchanged; with attention projections (1.5 F + N H + K H)/2."""
+    book, mlp, projections = (per_token(LLAMA, layer) for layer in ("book", "mlp", "projections"))
+    assert book.width == 28672 and mlp.width == 1.5 * 28672
+    assert projections.width == (1.5 * 28672 + 64 * 128 + 8 * 128) / 2 == 26112
+    assert book.density == mlp.density == projections.density == 1
+    assert per_token(LLAMA, "block").width > 26112
+    assert per_token(OSS).density == 128 / 4 and per_token(OSS).width == 2880
+    assert per_token(TOY, precision=PRECISIONS["fp8"]).density == 0.5
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_work_takes_arrays(layer):
+    tokens = np.array([64.0, 4096.0])
+    many = work(LLAMA, tokens, 4, layer=layer)
+    for i, t in enumerate(tokens):
+        one = work(LLAMA, float(t), 4, layer=layer)
+        assert one.forward == pytest.approx(many.forward[i]) and one.weights == many.weights
+        assert [m.bytes for m in one.sends] == pytest.approx([m.bytes[i] for m in many.sends])
+
+
+def test_backward_moves_as_much_for_twice_the_work():
+    w = work(TOY, 1024.0, 8)
+    assert w.backward == 2 * w.forward == 8 * 1024 * 8192 * 32768 / 8
+    assert sum(m.bytes for m in w.sends) == sum(m.bytes for m in w.returns) == 4 * 1024 * 8192
+    again = replace(BOOK_SUM, count=replace(BOOK_SUM.count, gathered_inputs="regathered"))
+    assert sum(m.bytes for m in work(TOY, 1024.0, 8, assumptions=again).returns) == 6 * 1024 * 8192
+
+
+def test_curves():
+    assert [spanned(n, 16) for n in (1, 2, 16, 17, 256, 4096)] == [0, 1, 1, 2, 2, 3]
+    assert (on_axes(512, 8, 16).m_x, on_axes(512, 8, 16, most=3).m_x) == (3, 2)
+    tokens = np.array([100.0, 850.0, 2000.0])
+    curves = ratios(Setting(TOY), MESH, tokens, 2, 1, 3)
+    assert curves["FSDP"] == pytest.approx(tokens / 850) and curves["TP"] == pytest.approx(3 * 32768 / 2550 / 4096)
+    assert np.all(curves["FSDP+TP, max"] == pytest.approx(2 * curves["FSDP+TP, sum"]))
+
+
+def test_crossing():
+    assert th.crossing(lambda x: x - 7e5) == pytest.approx(7e5, rel=1e-12)
+    assert th.crossing(lambda x: -1.0) is None
+    assert th.crossing(lambda x: x + 1) == 1.0
+
+
+def test_memory():
+    assert STATES["book"] == 10 and STATES["full"] == 18
+    assert largest_model(96e9) == 9.6e9
+    assert checkpoints(32, 1e6, 4096) == 2 * 32 * 1e6 * 4096
+    assert per_chip(1e9, 0.0, 8, 1) == 1e10 and per_chip(1e9, 8e9, 8, 8) == 1e10 / 8 + 1e9

@@ -1,0 +1,100 @@
+"""All worked numbers of the scaling book, and how they are judged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from meshwright import BadInput
+from meshwright.reproduce import reproduce
+from meshwright.reproduce.scaling_book import figures, published, tables
+
+CASES = published.shipped()
+ROUNDED = {
+    "P5-23": "the text divides by 432, we by 433.5",
+    "P5-23N": "the text divides by 108, we by 108.4",
+    "P5-20": "the text rounds the batch",
+    "P5-Q1d": "we count norms",
+    "P6-04": "we count norms",
+    "P6-11": "the text adds 20.97e12, we 20.97152e12",
+    "P6-13b": "the text rounds to 1752 days",
+    "P6-21": "we count norms",
+    "P6-21b": "we count norms",
+    "P6-21c": "we count norms",
+}
+"""Cases whose expected value carries a rounding of its own."""
+
+
+@pytest.fixture(scope="module")
+def report():
+    return reproduce("scaling-book")
+
+
+def test_every_case_is_computed_and_agrees(report):
+    assert len(CASES) == len(published.COMPUTED) == 164
+    assert {c.id for c in CASES} == set(published.COMPUTED)
+    assert report.summary["mismatch"] == 0 == report.summary["explained"]
+    assert report.summary["match"] == 143 and report.summary["erratum"] == 21
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_our_answer(case):
+    rel = 4e-3 if case.id in ROUNDED else 1e-9
+    assert published.COMPUTED[case.id]() == pytest.approx(case.expected, rel=rel)
+
+
+def test_errata_show_what_should_have_been_printed(report):
+    for check in report.checks:
+        if check.status == "erratum":
+            assert check.note and abs(check.rel_diff) > 0.005
+    assert next(c for c in report.checks if c.id == "P5-17").computed == pytest.approx(1.6256e6, rel=1e-4)
+
+
+def test_a_wrong_number_is_a_mismatch():
+    case = next(c for c in CASES if c.id == "P5-04")
+    assert published.judge(case, case).status == "match"
+    assert published.judge(replace(case, printed=900.0), case).status == "mismatch"
+    assert published.judge(replace(case, expected=900.0), case).status == "mismatch"
+    assert published.judge(replace(case, kind="erratum", expected=700.0), case).status == "mismatch"
+    assert published.judge(replace(case, kind="derived", printed=None, expected=700.0), case).status == "mismatch"
+    unknown = published.judge(replace(case, id="P5-99"), None)
+    assert unknown.status == "mismatch" and unknown.computed is None and "no computation" in unknown.note
+    assert "inputs differ" in published.judge(replace(case, asked=("", "alpha 3000", "")), case).note
+
+
+def test_against_a_file(tmp_path):
+    rows = [{"id": "P5-04", "printed": 850, "computed": 850.0, "tol": 0.02, "kind": "ok"}, {"id": "X", "printed": 1}]
+    file = tmp_path / "cases.json"
+    file.write_text(json.dumps({"cases": rows}))
+    summary = reproduce("scaling-book", file).summary
+    assert (summary["match"], summary["mismatch"]) == (1, 1)
+    for wrong in ({"id": 3}, {"id": "a", "printed": "1"}, {"id": "a", "kind": "odd"}, []):
+        file.write_text(json.dumps({"cases": [wrong]}))
+        with pytest.raises(BadInput, match="case 1"):
+            reproduce("scaling-book", file)
+
+
+def test_explorer_steps():
+    rows = {row[0]: row for row in tables.explorer()}
+    assert [rows[x][5] for x in (4096, 2048, 1024, 512)] == pytest.approx([3481600, 1740800, 870400, 435200])
+    assert rows[512][6] == pytest.approx(652800) and rows[256][5] == "never"
+    assert len(rows) == 13
+
+
+def test_times_have_the_plateaus_of_the_printed_figure():
+    rows = [row for row in tables.times() if row[2] == tables.BATCHES[0]]
+    flat = {row[0]: row[4] for row in rows}
+    assert flat[4096] == pytest.approx(1.99e-3, rel=0.01)
+    assert flat[512] == pytest.approx(373e-6, rel=0.01) and flat[256] == pytest.approx(186e-6, rel=0.01)
+
+
+@pytest.mark.parametrize("figure", figures.figures(), ids=lambda f: f.name)
+def test_figures_have_labelled_axes(figure):
+    drawn = figure.draw()
+    labels = [drawn.get_supxlabel(), drawn.get_supylabel()] + [
+        t for ax in drawn.axes for t in (ax.get_xlabel(), ax.get_ylabel())
+    ]
+    assert any("tokens" in t for t in labels) and any("time" in t or "T_{" in t for t in labels)
+    assert all(line.get_marker() != "None" or line.get_color() == "black" for ax in drawn.axes for line in ax.lines)
