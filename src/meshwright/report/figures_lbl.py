@@ -21,7 +21,15 @@ COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#885522", "#777777")
 
 def bars(predictions: Sequence[Prediction], names: Sequence[str], title: str) -> Figure:
     """Time and memory of layouts, with their configuration (figures 1, 2, 3, A2)."""
-    return layouts(predictions, names, title)
+    labels = [f"{name}\n{nearby(p)}" for p, name in zip(predictions, names, strict=True)]
+    figure = layouts(predictions, labels, title)
+    figure.axes[-1].set_xlabel("layout; ranks of tp x cp x dp x pp in a fast domain")
+    return figure
+
+
+def nearby(p: Prediction) -> str:
+    """Ranks of each axis that share a fast domain."""
+    return "x".join(str(int(p.layout.group(axis)[0])) for axis in ("tp", "cp", "dp", "pp"))
 
 
 def strong_scaling(predictions: Sequence[Prediction], title: str) -> Figure:
@@ -33,15 +41,17 @@ def strong_scaling(predictions: Sequence[Prediction], title: str) -> Figure:
     seconds = [p.step_time_s for p in predictions]
     times.plot(range(n), seconds, color="#4477aa", marker="o")
     for x, s in enumerate(seconds):
-        times.annotate(f"{s:.3g}", (x, s), (0, 5), textcoords="offset points", ha="center", fontsize=8)
+        times.annotate(
+            f"{s:.3g}" if s < 100 else f"{s:,.0f}", (x, s), (0, 5), textcoords="offset points", ha="center", fontsize=8
+        )
     times.set_yscale("log")
     times.set_ylabel("step time [s]")
     times.margins(y=0.2)
     times.grid(alpha=0.3)
     share_bars(shares, [p.time_s for p in predictions])
     memory_bars(memory, [p.memory_bytes for p in predictions])
-    configuration(low, predictions, [str(p.job.cluster.chips) for p in predictions])
-    low.set_xlabel("GPUs")
+    configuration(low, predictions, [f"{p.job.cluster.chips}\n{nearby(p)}" for p in predictions])
+    low.set_xlabel("GPUs; ranks of tp x cp x dp x pp in a fast domain")
     low.set_xlim(-0.6, n - 0.4)
     return figure
 

@@ -1,0 +1,27 @@
+"""Narayanan et al. 2021 (Megatron-LM, PTD-P), arXiv 2104.04473, made again: tables 1 and 2, the analysis, the takeaways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..report import Report, Table
+from . import analysis, tables, takeaways
+from .plots import figures
+from .traffic import traffic
+
+
+def run(files: dict[str, tuple[Path, ...]]) -> Report:
+    """files: this paper has no file format; always empty."""
+    checks = (
+        *tables.table_1(), *tables.table_2(), *tables.training_times(), *analysis.bubbles(), *analysis.in_flight(),
+        *analysis.volumes(), *analysis.memory(), *takeaways.checks(),
+    )  # fmt: skip
+    predicted = tables.predicted_table_1()
+    off = sorted(abs(float(row[-1])) for row in predicted.rows)
+    notes = (
+        f"table 1 predicted by the default assumption set, nothing fitted: differences of {off[0]:.0%} to {off[-1]:.0%}",
+        "892 GB/s of stage sends and 12.9 TB/s of all-reduces across the bisection are measured, without the times they "
+        "refer to; a table shows how long they would take a step at that speed",
+    )
+    shown: tuple[Table, ...] = (predicted, takeaways.table(), traffic())
+    return Report("megatron", checks, shown, figures(), notes)

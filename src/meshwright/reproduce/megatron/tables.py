@@ -1,0 +1,113 @@
+"""Tables 1 and 2 and the training times of the text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from ... import catalog, search
+from ...count import model as counted
+from ...prediction import Prediction
+from ...space import Space
+from ...spec.cluster import Cluster
+from ...spec.job import PRECISIONS, Job
+from ...spec.model import Model
+from ..report import Check, Table, check, relative
+from . import formulas as f
+
+EXACT = 1e-6
+"""A closed form against our count of the same thing."""
+BIASES = 3e-6
+"""The paper's parameters leave out the final norm: 2 h."""
+
+
+@cache
+def published() -> dict[str, Any]:
+    """The two tables as shipped."""
+    return dict(json.loads((resources.files("meshwright.catalog") / "published" / "megatron.json").read_text("utf-8")))
+
+
+def shaped(name: str, layers: int, hidden: int, heads: int) -> Model:
+    """A GPT of the paper: s = 2048, V = 51200."""
+    return replace(catalog.model("megatron-1.7b"), name=name, layers=layers, hidden=hidden, heads=heads, ffn=4 * hidden)
+
+
+def selene(model: Model, gpus: int, batch: int) -> Job:
+    """A job on Selene as the paper ran it: fp16, attention scores written to memory."""
+    cluster = Cluster(catalog.chip("a100-80"), catalog.network("selene"), gpus)
+    return Job(model, cluster, batch, precision=PRECISIONS["fp16"], attention_kernel="unfused")
+
+
+def rounded(id: str, printed: float, ours: float, half: float, note: str = "") -> Check:
+    """A match if ours rounds to the printed number; half: half of its last digit (and what rounded inputs add)."""
+    good = abs(ours - printed) <= half * (1 + 1e-9)
+    return Check(id, printed, ours, relative(printed, ours), "match" if good else "mismatch", note)
+
+
+def table_1() -> Iterator[Check]:
+    """Parameters, FLOPs, share of the peak and aggregate throughput of the ten models."""
+    for name, size, _, _, gpus, batch, rate, percent, total in published()["table_1"]:
+        m, id = catalog.model(name), f"table-1/{name.removeprefix('megatron-').upper()}"
+        closed, work = f.parameters(m), f.flops(m, batch)
+        yield rounded(f"{id}/parameters 1e9", size, closed / 1e9, 0.05)
+        yield check(f"{id}/parameters counted", closed, counted.parameters(m), BIASES, "final norm: 2 h more")
+        yield check(f"{id}/FLOPs of a step counted", work, recomputed_flops(m) * batch, EXACT)
+        yield rounded(f"{id}/% of peak", percent, 100 * rate * 1e12 / f.PEAK, 0.5)
+        note = f"{rate} +- 0.5 TFLOP/s x {gpus} GPUs; a step of {work:.4g} FLOP takes {work / (total * 1e15):.4g} s"
+        yield rounded(f"{id}/PFLOP_per_s", total, rate * gpus / 1e3, 0.05 + 0.5 * gpus / 1e3, note)
+
+
+def recomputed_flops(m: Model) -> float:
+    """FLOPs of matrix products of one sequence, every layer's forward pass done twice, as our count has them."""
+    ops = counted.operations(m)
+    again = sum(float(op.forward.matrix) * n for op, n in ops if not op.name.startswith(("embedding", "head")))
+    return counted.model_flops(m) * m.seq + again
+
+
+def table_2() -> Iterator[Check]:
+    """Days for 300e9 tokens, from the FLOPs of a step; 8 T P/(n X) is 1.6 to 2.7 % short of the printed days."""
+    for scheme, size, layers, hidden, _, _, gpus, _, rate, days in published()["table_2"]:
+        m, id = shaped(f"{size}B", layers, hidden, 128), f"table-2/{scheme}/{size}B/{gpus} GPUs"
+        ours, rough = (
+            f.days(m, 300e9, gpus, rate * 1e12),
+            f.rough_days(f.parameters(m), 300e9, gpus, rate * 1e12),
+        )
+        note = f"from F; 8 T P/(n X) gives {rough:.1f}; {rate} +- 0.5 TFLOP/s"
+        yield rounded(f"{id}/days", days, ours, 0.5 + ours * 0.5 / rate, note)
+        if gpus in (384, 640):
+            yield rounded(f"{id}/parameters 1e9", size, f.parameters(m) / 1e9, 0.05)
+
+
+def training_times() -> Iterator[Check]:
+    """Section 5.1: 8 T P/(n X) days for GPT-3 and for the trillion-parameter model."""
+    yield rounded("days/GPT-3 175B, 300e9 tokens", 34, f.rough_days(175e9, 300e9, 1024, 140e12), 0.5)
+    one = f.parameters(catalog.model("megatron-1008b"))
+    yield rounded("days/1T, 450e9 tokens", 84, f.rough_days(one, 450e9, 3072, 163e12), 0.5)
+
+
+def predicted_table_1() -> Table:
+    """Table 1 as the default assumption set predicts it, nothing fitted; microbatch and chunks, unprinted, are the fastest."""
+    rows = []
+    for name, _, t, p, gpus, batch, rate, _, _ in published()["table_1"]:
+        job = selene(catalog.model(name), gpus, batch)
+        space = Space(
+            tp=(t,), cp=(1,), pp=(p,), schedules=("1f1b", "interleaved"), zero=(0,), recompute=("full",),
+            sequence_parallel=(False,),
+        )  # fmt: skip
+        layouts = search.search(job, space, 1).layouts("megatron", 2)
+        if layouts:
+            got = Prediction(replace(job, layout=layouts[0]), layouts[0])
+            ours = got.hfu * f.PEAK / 1e12
+            l = got.layout
+            rows.append((name, t, p, gpus, batch, l.microbatch, l.interleave, rate, ours, ours / rate - 1))
+    columns = ("model", "t", "p", "GPUs", "batch", "microbatch", "chunks", "printed TFLOP/s", "predicted", "difference")
+    return Table(
+        "megatron-table-1-predicted",
+        "Table 1: measured and predicted (realistic, nothing fitted)",
+        columns,
+        tuple(rows),
+    )
