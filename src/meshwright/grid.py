@@ -17,7 +17,7 @@ from .cost.layer import LayerCost
 from .num import Num, ceil_div
 from .schedule import get as schedule_named
 from .space import DEGREES, Column, Options, Table
-from .placement import Shares
+from .placement import Shares, partial
 from .spec.job import Job
 from .spec.layout import Layout
 
@@ -27,11 +27,16 @@ ENDS = ("first", "last")
 
 @dataclass(frozen=True)
 class Nearest(Layout):
-    """A layout whose groups each lie as near together as if they had the network to themselves: a bound on every placement."""
+    """A layout whose groups each lie as near together as if they had the network to themselves: a bound on every placement.
+
+    Axes that `placement` names already have their place.
+    """
 
     sizes: tuple[int, ...] = ()
 
     def group(self, axis: str) -> tuple[Num, ...]:
+        if axis in self.placement:
+            return self.placement[axis]
         degrees: dict[str, Num] = {"replicas": self.replicas, "edp": self.expert_replicas, "ep": self.ep, "etp": self.etp}
         left = degrees[axis] if axis in degrees else getattr(self, axis)
         shares: list[Num] = []
@@ -71,7 +76,7 @@ def layouts(table: Table, shares: Shares | None, sizes: tuple[int, ...], scheme:
     """A layout of columns: placed by `shares`, or every group nearest."""
     degrees: dict[str, Any] = {k: table[k] for k in DEGREES}
     if shares is None:
-        return Nearest(**degrees, scheme=scheme, sequence_parallel=sp, sizes=sizes)
+        return Nearest(**degrees, scheme=scheme, sequence_parallel=sp, sizes=sizes, placement=partial(table, len(sizes)))
     return Layout(**degrees, scheme=scheme, sequence_parallel=sp, placement=shares)
 
 

@@ -6,13 +6,13 @@ filled), or the largest divisor of dp that has room (relaxed; shares that leave 
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .num import divisors
-from .space import PLACED, Column, Table, cross, keep
+from .space import DEGREES, PLACED, Column, Table, cross, keep
 from .spec.job import Job
 from .spec.layout import AXES
 
@@ -24,12 +24,45 @@ def placements(job: Job, table: Table, every: bool, relaxed: bool) -> tuple[Tabl
 
     every: False takes one placement a row, nearest first in the order tp, cp, dp, pp.
     """
+    return finish(job, spread(job, table, relaxed) if every else table, relaxed, every)
+
+
+def spread(job: Job, table: Table, relaxed: bool) -> Table:
+    """Rows with all shares of tp, cp and pp in each dimension but the last, in columns such as "tp 0"; dp is left open."""
+    work = table | {f"left {a}": table[a] for a in PLACED}
+    for i, size in enumerate(job.cluster.sizes[:-1]):
+        options = np.array(triples(size, not relaxed), dtype=np.float64)
+        work = cross(work, **{f"{a} {i}": options[:, k] for k, a in enumerate(PLACED)})
+        fine = np.ones(len(work["tp"]), dtype=bool)
+        for a in PLACED:
+            fine &= work[f"left {a}"] % work[f"{a} {i}"] == 0
+        work = keep(work, fine)
+        for a in PLACED:
+            work[f"left {a}"] = work[f"left {a}"] / work[f"{a} {i}"]
+    return {k: c for k, c in work.items() if not k.startswith("left")}
+
+
+def finish(job: Job, table: Table, relaxed: bool, every: bool = True) -> tuple[Table, Shares]:
+    """Rows of `spread` with the share of dp in each dimension; those that leave room unused drop out."""
     sizes = job.cluster.sizes
-    work = {k: c for k, c in table.items()} | {f"left {a}": table[a] for a in AXES}
+    work = table | {f"left {a}": table[a] for a in AXES}
     for i, size in enumerate(sizes[:-1]):
-        work = _share(work, i, size, relaxed) if every else _canonical(work, i, size)
+        work = _canonical(work, i, size) if not every else _give_dp(work, i, size, relaxed)
+        for a in AXES:
+            work[f"left {a}"] = work[f"left {a}"] / work[f"{a} {i}"]
     shares = {a: tuple(work[f"{a} {i}"] for i in range(len(sizes) - 1)) + (work[f"left {a}"],) for a in AXES}
-    return {k: work[k] for k in table}, shares
+    return {k: work[k] for k in DEGREES}, shares
+
+
+def partial(table: Table, dims: int) -> Shares:
+    """The shares of tp, cp and pp that `spread` wrote into a table; empty if it did not."""
+    if "tp 0" not in table:
+        return {}
+    shares = {}
+    for a in PLACED:
+        near = [table[f"{a} {i}"] for i in range(dims - 1)]
+        shares[a] = (*near, table[a] / reduce(np.multiply, near))
+    return shares
 
 
 @cache
@@ -40,25 +73,16 @@ def triples(size: int, exact: bool) -> tuple[tuple[int, int, int], ...]:
     return tuple((a, b, c) for a in values for b in values if fits(a * b) for c in values if fits(a * b * c))
 
 
-def _share(work: Table, i: int, size: int, relaxed: bool) -> Table:
-    """All shares of dimension i."""
-    options = np.array(triples(size, not relaxed), dtype=np.float64)
-    work = cross(work, **{f"{a} {i}": options[:, k] for k, a in enumerate(PLACED)})
-    fine = np.ones(len(work["tp"]), dtype=bool)
-    for a in PLACED:
-        fine &= work[f"left {a}"] % work[f"{a} {i}"] == 0
-    work = keep(work, fine)
+def _give_dp(work: Table, i: int, size: int, relaxed: bool) -> Table:
+    """dp takes what is left of dimension i: all of it (strict), or its largest divisor that fits (relaxed)."""
     room = size / (work[f"tp {i}"] * work[f"cp {i}"] * work[f"pp {i}"])
-    if relaxed:
-        work[f"dp {i}"] = largest_divisor(work["left dp"], np.floor(room))
-        work = keep(work, full(work, i, np.floor(room / work[f"dp {i}"])))
-    else:
-        fine = work["left dp"] % room == 0
-        work = keep(work | {f"dp {i}": room}, fine)
-    return _use(work, i)
+    if not relaxed:
+        return keep(work | {f"dp {i}": room}, work["left dp"] % room == 0)
+    work = work | {f"dp {i}": largest_divisor(work["left dp"], np.floor(room))}
+    return keep(work, _full(work, i, np.floor(room / work[f"dp {i}"])))
 
 
-def full(work: Table, i: int, room: Column) -> NDArray[np.bool_]:
+def _full(work: Table, i: int, room: Column) -> NDArray[np.bool_]:
     """Where no axis could have a larger share of dimension i: none still needs a factor that there is room for."""
     fine = np.ones(len(room), dtype=bool)
     for factor in range(2, int(room.max(initial=1)) + 1):
@@ -76,12 +100,6 @@ def _canonical(work: Table, i: int, size: int) -> Table:
             take = np.where((work[f"left {a}"] % d == 0) & (room % d == 0), d, take)
         work[f"{a} {i}"] = take
         room = room / take
-    return _use(work, i)
-
-
-def _use(work: Table, i: int) -> Table:
-    for a in AXES:
-        work[f"left {a}"] = work[f"left {a}"] / work[f"{a} {i}"]
     return work
 
 

@@ -22,7 +22,7 @@ from .cost.network import Fabric
 from .cost.layer import LayerCost
 from .grid import Grid, Pieces, bodies, bound, exact, layouts, pieces
 from .num import ceil_div
-from .placement import Shares, placements
+from .placement import Shares, finish, placements, spread
 from .schedule import get as schedule_named
 from .space import DEGREES, Column, Options, Space, Table, cross, fill, keep, length, options, pipelines, shards, take
 from .spec.job import Job
@@ -150,7 +150,7 @@ def _evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, c
             rows, choice = keep(rows, near.seconds <= best.limit), choice.part(near.used(min(best.limit, np.finfo(float).max)))
             if not choice.count:
                 continue
-        placed, shares = placements(job, rows, space.placements, relaxed)
+        placed, shares = finish(job, rows, relaxed) if "tp 0" in rows else placements(job, rows, space.placements, relaxed)
         for begin in range(0, length(placed), BLOCK):
             at = slice(begin, begin + BLOCK)
             _on_grid(job, space, best, choice, {k: c[at] for k, c in placed.items()}, {a: tuple(s[at] for s in shares[a]) for a in AXES}, count)
@@ -193,7 +193,7 @@ def _rounds(job: Job, space: Space, best: Best, relaxed: bool, progress: Progres
         return
     table = fill(job, cross(table, pp=pipelines(job, space, relaxed)), space)
     best.searched = length(table) * best.choice.count
-    yield from _best_first(best, table, lower(job, space, best, table, table), progress)
+    yield from _best_first(best, table, lower(job, space, best, table, table)[0], progress)
 
 
 def _best_first(best: Best, table: Table, seconds: Column, progress: Progress | None) -> Iterator[Table]:
@@ -218,18 +218,21 @@ def optimist(job: Job) -> Job:
     return replace(job, assumptions=replace(job.assumptions, network=network))
 
 
-def lower(job: Job, space: Space, best: Best, near: Table, far: Table) -> Column:
-    """Bound of every row in seconds: nearest groups, best options among those that can fit.
+def lower(job: Job, space: Space, best: Best, near: Table, far: Table, choice: Options | None = None) -> tuple[Column, Options]:
+    """Bound of every row in seconds (nearest groups, best options among those that can fit), and the options that may stay within the limit.
 
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are bound by the one, sharding by the other.
     """
     capacity, found, job = memory.capacity(job), np.empty(length(near)), optimist(job)
+    choice = choice or best.choice
+    used = [np.zeros(n, dtype=bool) for n in choice.shape]
     for start in range(0, length(near), BLOCK):
         at = np.arange(start, min(start + BLOCK, length(near)))
         a = take(near, at)
-        p = pieces(job, a, a if far is near else take(far, at), None, best.choice, space.scheme)
-        found[at] = bound(p, capacity).seconds
-    return found
+        b = bound(pieces(job, a, a if far is near else take(far, at), None, choice, space.scheme), capacity)
+        found[at] = b.seconds
+        used = [u | new for u, new in zip(used, b.used(min(best.limit, np.finfo(float).max)), strict=True)]
+    return found, choice.part(used)
 
 
 class Partly(NamedTuple):
@@ -332,7 +335,7 @@ def _first_guess(job: Job, space: Space, best: Best, table: Table, degrees: Colu
     rows = keep(rows, (rows["dp"] >= 1) & (rows["dp"] % 1 == 0))
     rows = _valid(job, rows, space)
     if length(rows):
-        yield from _best_first(best, rows, lower(job, space, best, rows, rows), None)
+        yield from _best_first(best, rows, lower(job, space, best, rows, rows)[0], None)
 
 
 def covered(job: Job, table: Table, degrees: Column) -> int:
@@ -362,25 +365,31 @@ def _intervals(job: Job, partly: Partly, limit: float) -> tuple[Table, Table]:
 
 
 def _halve(job: Job, space: Space, best: Best, low: Table, high: Table, progress: Progress | None) -> Iterator[Table]:
-    """Bound intervals of dp, drop what cannot win, halve the rest; single values wait until the limit has settled."""
-    waiting, bounds = keep(low, np.zeros(length(low), dtype=bool)), np.zeros(0)
-    while length(low):
+    """Bound intervals of dp, place what is left of them, halve them; single values wait until the limit has settled."""
+    waiting, bounds, placed, choice = None, np.zeros(0), not space.placements, best.choice
+    while length(low) and choice.count:
         if space.dp is not None:
             allowed = np.sort(space.dp)
             fine = np.searchsorted(allowed, low["dp"]) < np.searchsorted(allowed, high["dp"], side="right")
             low, high = keep(low, fine), keep(high, fine)
-        seconds = lower(job, space, best, low, high)
+        seconds, choice = lower(job, space, best, low, high, choice)
         single, valid = low["dp"] == high["dp"], _valid_mask(job, low, space)
         if length(low) > 1000:
             promising = np.argsort(seconds, kind="stable")[:64]
             yield take(low, promising[valid[promising]])  # their smallest dp, for a better limit
-        ready = single & valid & (seconds <= best.limit)
-        waiting, bounds = _stack(waiting, keep(low, ready)), np.concatenate([bounds, seconds[ready]])
-        alive = ~single & (seconds <= best.limit)
-        low, high = keep(low, alive), keep(high, alive)
+        alive = seconds <= best.limit
+        if not placed:
+            low, high = spread(job, keep(low, alive), True), spread(job, keep(high, alive), True)
+            placed = True
+            continue
+        ready = single & valid & alive
+        waiting = keep(low, ready) if waiting is None else _stack(waiting, keep(low, ready))
+        bounds = np.concatenate([bounds, seconds[ready]])
+        low, high = keep(low, alive & ~single), keep(high, alive & ~single)
         middle = np.floor((low["dp"] + high["dp"]) / 2)
         low, high = _stack(low, low | {"dp": middle + 1}), _stack(high | {"dp": middle}, high)
-    yield from _best_first(best, waiting, bounds, progress)
+    if waiting is not None:
+        yield from _best_first(best, waiting, bounds, progress)
 
 
 def _stack(a: Table, b: Table) -> Table:
