@@ -25,6 +25,7 @@ CONTRACT = {
 
 def ask(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
     """The JSON a command prints."""
+    capsys.readouterr()
     assert cli.run([*words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 

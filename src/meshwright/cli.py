@@ -8,13 +8,31 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-from cyclopts import CycloptsError, Parameter
+from cyclopts import CycloptsError
 
-from .command import RESULT, VERBS, Json, ModelArg, app, output, verb
+from .command import (
+    VERBS,
+    Against,
+    AssumptionSets,
+    Explain,
+    Fixed,
+    Json,
+    Kind,
+    ModelArg,
+    Name,
+    Over,
+    Paper,
+    Relaxed,
+    Runs,
+    Top,
+    app,
+    output,
+    verb,
+)  # fmt: skip
 from .errors import BadInput, MeshwrightError
 from .formats.flags import STDIN
 
@@ -62,12 +80,7 @@ def predict(
     /,
     *,
     given: Mapping[str, str],
-    explain: Annotated[
-        str | None,
-        Parameter(
-            help="Show one term in full: step_time, memory, mfu, compute/ffn/up, ...", metavar="TERM", group=RESULT
-        ),
-    ] = None,
+    explain: Explain = None,
     json: Json = False,
     output: Annotated[str | None, output(".json, .toml (the job), .png or .svg (bars)")] = None,
 ) -> int:
@@ -75,21 +88,16 @@ def predict(
 
     Example: meshwright predict llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 8 --pp 4 --interleave 4 --zero 1
     """
-    from .prediction import predict as predict_job
     from .report import console, files
     from .report import explain as explanation
     from .report.predict import report
 
     files.suffix(output, (".json", ".toml", *files.PLOTS))
-    notes: list[str] = []
-    p = predict_job(read_job(model, given, notes))
-    p = replace(p, notes=(*notes, *p.notes))
+    p = predicted(model, given)
     terms = {"explain": explanation.to_dict(p, explain)} if explain else {}
     data = console.envelope("predict", {**p.to_dict(), **terms})
-    if json:
-        console.show_json(data)
-    else:
-        console.show(explanation.report(p, explain) if explain else report(p, console.ascii_only()))
+    tables = explanation.report(p, explain) if explain else report(p, console.ascii_only())
+    console.show_json(data) if json else console.show(tables)
     if output:
         files.write(output, files.of_predictions([p], data, p))
     return 0
@@ -101,19 +109,9 @@ def plan(
     /,
     *,
     given: Mapping[str, str],
-    assumptions: Annotated[
-        tuple[str, ...],
-        Parameter(help="Modelling choices; several are shown side by side.", metavar="NAME", group=RESULT),
-    ] = (),
-    top: Annotated[int, Parameter(help="Layouts to show.", metavar="N", group=RESULT)] = 10,
-    relaxed: Annotated[
-        bool | None,
-        Parameter(
-            negative="--strict",
-            group=RESULT,
-            help="Allow uneven stages, any dp and idle chips, or not; default: only if nothing divides.",
-        ),
-    ] = None,
+    assumptions: AssumptionSets = (),
+    top: Top = 10,
+    relaxed: Relaxed = None,
     json: Json = False,
     output: Annotated[str | None, output(".json, .toml (the best, for predict), .csv, .png or .svg (bars)")] = None,
 ) -> int:
@@ -124,20 +122,10 @@ def plan(
     from .formats.flags import command_line, split
     from .report import console, files
     from .report import plan as reports
-    from .search import plan as search
-    from .spec.assumptions import assumptions as assumption_set
 
     files.suffix(output, (".json", ".toml", ".csv", *files.PLOTS))
     described, space = split(given, relaxed)
-    if not 1 <= top <= 1000:
-        raise BadInput(f"--top must be between 1 and 1000, not {top}")
-    notes: list[str] = []
-    job = read_job(model, described, notes, fill=False)
-    sets = [name.strip() for text in assumptions for name in text.split(",")] or [job.assumptions.name]
-    jobs = {name: replace(job, assumptions=assumption_set(name)) if assumptions else job for name in sets}
-    with console.progress() as told:
-        found = {name: search(j, space, top=top, progress=told) for name, j in jobs.items()}
-    found = {name: replace(plan, notes=(*notes, *plan.notes)) for name, plan in found.items()}
+    found = plans(model, described, space, assumptions, top)
     first = next(iter(found.values()))
     several = {"plans": {name: plan.to_dict() for name, plan in found.items()}}
     data = console.envelope("plan", first.to_dict() if len(found) == 1 else several)
@@ -148,9 +136,7 @@ def plan(
     for name, each in found.items() if not json else ():
         extra = {"assumptions": name} if assumptions else {}
         again = command_line(model, {**described, **extra}, each.best) if each.best else ""
-        console.show(
-            *(["", f"[bold]{name}[/bold]"] if len(found) > 1 else []), reports.report(each, again, console.ascii_only())
-        )
+        console.show("", reports.report(each, again, console.ascii_only()))
     if output and first.best:
         files.write(output, files.of_predictions([first.best, *first.alternatives], data, first.best))
     return 0 if any(plan.best for plan in found.values()) else 1
@@ -162,18 +148,8 @@ def sweep(
     /,
     *,
     given: Mapping[str, str],
-    over: Annotated[
-        str,
-        Parameter(
-            metavar="FIELD=VALUES",
-            group=RESULT,
-            help="What to vary: chips=64..4096 (doubling), batch=1M,4M, seq, tp, chip.hbm_bytes, model, assumptions, "
-            "network.ib.bandwidth=100 Gbit/s,400 Gbit/s, ...",
-        ),
-    ],
-    fixed: Annotated[
-        bool, Parameter(help="Predict the given layout at every value instead of searching.", negative=(), group=RESULT)
-    ] = False,
+    over: Over,
+    fixed: Fixed = False,
     json: Json = False,
     output: Annotated[str | None, output(".json, .csv, .png or .svg (curves)")] = None,
 ) -> int:
@@ -194,10 +170,7 @@ def sweep(
     with console.progress() as told:
         found = compute(job, field, values, space, fixed, told)
     data = console.envelope("sweep", found.to_dict())
-    if json:
-        console.show_json(data)
-    else:
-        console.show(report(found))
+    console.show_json(data) if json else console.show(report(found))
     if output and found.found:
         files.write(output, files.of_sweep(found, data))
     return 130 if found.interrupted else 0 if found.found else 1
@@ -219,19 +192,14 @@ def timeline(
 
     Example: meshwright timeline gpt3-175b --on 64xa100-80 --batch 64seq --tp 8 --pp 8 --interleave 2 -o gantt.png
     """
-    from .prediction import predict as predict_job
     from .replay import replay
     from .report import console, files
     from .report.timeline import report
 
     files.suffix(output, (".json", ".csv", *files.PLOTS))
-    notes: list[str] = []
-    p = predict_job(read_job(model, given, notes))
-    exact = replay(replace(p, notes=(*notes, *p.notes)))
-    if json:
-        console.show_json(console.envelope("timeline", exact.to_dict()))
-    else:
-        console.show(report(exact, console.ascii_only()))
+    exact = replay(predicted(model, given))
+    data = console.envelope("timeline", exact.to_dict())
+    console.show_json(data) if json else console.show(report(exact, console.ascii_only()))
     if output:
         files.write(output, files.of_replay(exact))
     return 0
@@ -239,39 +207,26 @@ def timeline(
 
 @verb()
 def catalog(
-    kind: Annotated[str, Parameter(help="chips, networks or models.")] = "chips",
-    name: Annotated[
-        str | None, Parameter(help="One of them, to see all its fields with unit, source and date.")
-    ] = None,
+    kind: Kind = "chips",
+    name: Name = None,
     /,
     *,
     json: Json = False,
 ) -> int:
     """List chips, networks and models, or show one of them with the source of every number."""
-    from . import catalog as data
     from .report import console
-    from .report.catalog import details, report
-    from .spec.read import to_dict
+    from .report.catalog import report, to_dict
 
-    names = data.names(kind)
-    find: dict[str, Callable[[str], Any]] = {"chips": data.chip, "networks": data.network, "models": data.model}
-    if json:
-        table = to_dict(find[kind](name)) if name else {kind: [to_dict(find[kind](n)) for n in names]}
-        console.show_json(console.envelope("catalog", table))
-    else:
-        console.show(details(find[kind](name)) if name else report(kind))
+    console.show_json(console.envelope("catalog", to_dict(kind, name))) if json else console.show(report(kind, name))
     return 0
 
 
 @verb()
 def reproduce(
-    paper: Annotated[str, Parameter(help="lbl, epoch, scaling-book, megatron or all.")] = "all",
+    paper: Paper = "all",
     /,
     *,
-    against: Annotated[
-        str | None,
-        Parameter(help="Published numbers in a file or folder instead of those shipped.", metavar="PATH", group=RESULT),
-    ] = None,
+    against: Against = None,
     json: Json = False,
     output: Annotated[str | None, output("tables and figures go into this folder")] = None,
 ) -> int:
@@ -287,9 +242,7 @@ def reproduce(
 
 @verb()
 def validate(
-    runs: Annotated[
-        str | None, Parameter(help="Measured runs (JSON) or collectives (CSV); default: those of the catalogue.")
-    ] = None,
+    runs: Runs = None,
     /,
     *,
     json: Json = False,
@@ -308,6 +261,35 @@ def validate(
     if output:
         files.write(output, files.of_validation(found, data))
     return 0
+
+
+def plans(model: str, described: Mapping[str, str], space: Any, assumptions: Sequence[str], top: int) -> dict[str, Any]:
+    """name -> plan for each assumption set."""
+    from .report import console
+    from .search import plan as search
+    from .spec.assumptions import assumptions as assumption_set
+    from .spec.layout import Layout
+
+    if not 1 <= top <= 1000:
+        raise BadInput(f"--top must be between 1 and 1000, not {top}")
+    notes: list[str] = []
+    job = read_job(model, described, notes, fill=False)
+    if job.layout != Layout():
+        notes.append("the layout of the file is left aside: plan chooses one")
+    names = [name.strip() for text in assumptions for name in text.split(",")]
+    jobs = {name: replace(job, assumptions=assumption_set(name)) for name in names} or {job.assumptions.name: job}
+    with console.progress() as told:
+        found = {name: search(each, space, top=top, progress=told) for name, each in jobs.items()}
+    return {name: replace(plan, notes=(*notes, *plan.notes)) for name, plan in found.items()}
+
+
+def predicted(model: str, given: Mapping[str, str]) -> Any:
+    """The prediction of the arguments, with what was rounded or filled in among its notes."""
+    from .prediction import predict as compute
+
+    notes: list[str] = []
+    p = compute(read_job(model, given, notes))
+    return replace(p, notes=(*notes, *p.notes))
 
 
 def read_job(model: str, given: Mapping[str, str], notes: list[str], fill: bool = True) -> Any:

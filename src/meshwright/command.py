@@ -18,10 +18,34 @@ GROUPS = {name: Group(name.capitalize(), sort_key=i) for i, name in enumerate(("
 GROUPS["constraints"] = Group(
     "Constraints on the layout", help="One value, a list 1,2,4, or a range 1..16.", sort_key=5
 )
-Json = Annotated[bool, Parameter(help="Print JSON in SI units instead of tables.", negative=(), group=RESULT)]
-ModelArg = Annotated[
-    str,
-    Parameter(help="A model of the catalogue, a Hugging Face config.json, a JOB.toml, or - for a TOML text on stdin."),
+
+
+def word(help: str, metavar: str | None = None) -> Parameter:
+    """An option or argument with its help."""
+    return Parameter(help=help, metavar=metavar, group=RESULT, negative=(), show_default=False)
+
+
+MODEL = "A model of the catalogue, a Hugging Face config.json, a JOB.toml, or - for a TOML text on stdin."
+OVER = (
+    "What to vary: chips=64..4096 (doubling), batch=1M,4M, seq, tp, chip.hbm_bytes, model, assumptions, "
+    "network.ib.bandwidth=100 Gbit/s,400 Gbit/s, ..."
+)
+RELAXED = "Allow uneven stages, any dp and idle chips, or not; default: only if nothing divides."
+
+ModelArg = Annotated[str, Parameter(help=MODEL)]
+Json = Annotated[bool, word("Print JSON in SI units instead of tables.")]
+Explain = Annotated[str | None, word("Show one term in full: step_time, memory, mfu, compute/ffn/up, ...", "TERM")]
+AssumptionSets = Annotated[tuple[str, ...], word("Modelling choices; several are shown side by side.", "NAME")]
+Top = Annotated[int, word("Layouts to show.", "N")]
+Relaxed = Annotated[bool | None, Parameter(help=RELAXED, negative="--strict", group=RESULT)]
+Over = Annotated[str, word(OVER, "FIELD=VALUES")]
+Fixed = Annotated[bool, word("Predict the given layout at every value instead of searching.")]
+Kind = Annotated[str, Parameter(help="chips, networks or models.")]
+Name = Annotated[str | None, Parameter(help="One of them, to see all its fields with unit, source and date.")]
+Paper = Annotated[str, Parameter(help="lbl, epoch, scaling-book, megatron or all.")]
+Against = Annotated[str | None, word("Published numbers in a file or folder instead of those shipped.", "PATH")]
+Runs = Annotated[
+    str | None, Parameter(help="Measured runs (JSON) or collectives (CSV); default: those of the catalogue.")
 ]
 
 app = App(

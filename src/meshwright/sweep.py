@@ -150,12 +150,16 @@ def _points(job: Job, over: str, chosen: list[Value], space: Any, fixed: bool) -
 def _planned(job: Job, over: str, value: Value, space: Any) -> Point:
     """The best layout; a degree that is varied is a constraint."""
     from .search import plan
-    from .space import Space
+    from .search.space import Space
 
     space = space or Space()
-    name = {"schedule": "schedules"}.get(over.removeprefix("layout."), over.removeprefix("layout."))
-    if name in {f.name for f in dataclasses.fields(Space)}:
-        space = replace(space, **{name: (getattr(job.layout, over.removeprefix("layout.")),)})
+    name = over.removeprefix("layout.")
+    if name in {f.name for f in dataclasses.fields(Layout)}:
+        held = {"schedule": "schedules"}.get(name, name)
+        if held not in {f.name for f in dataclasses.fields(Space)}:
+            raise BadInput(f"{name} is what a search chooses: it can only be varied for a fixed layout")
+        chosen = getattr(job.layout, name)
+        space = replace(space, **{held: chosen if name == "scheme" else (chosen,)})
     found = plan(job, space, top=1)
     note = "" if found.best else "; ".join(found.notes) or "nothing fits"
     return Point(value, job, found.best, note)

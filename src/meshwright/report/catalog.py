@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -16,20 +16,38 @@ from ..spec.chip import Chip
 from ..spec.fields import Unit
 from ..spec.model import Model
 from ..spec.network import Network
+from ..spec.read import to_dict as plain_data
 from ..units import show
 from .predict import plain
 from .text import count
 
+FINDERS: dict[str, Callable[[str], Any]] = {
+    "chips": catalog.chip,
+    "networks": catalog.network,
+    "models": catalog.model,
+}
 
-def report(kind: str) -> RenderableType:
-    """All things of a kind."""
-    return {"chips": chips, "networks": networks, "models": models}[kind]()
+
+def report(kind: str, name: str | None = None) -> RenderableType:
+    """All things of a kind, or one of them with all its fields."""
+    names = catalog.names(kind)
+    if name is not None:
+        return details(FINDERS[kind](name))
+    return {"chips": chips, "networks": networks, "models": models}[kind](names)
 
 
-def chips() -> Table:
+def to_dict(kind: str, name: str | None = None) -> dict[str, Any]:
+    """The fields of `catalog --json`."""
+    names = catalog.names(kind)
+    if name is not None:
+        return plain_data(FINDERS[kind](name))
+    return {kind: [plain_data(FINDERS[kind](each)) for each in names]}
+
+
+def chips(names: Sequence[str]) -> Table:
     """Peaks, memory, network."""
     table = plain("chip", "dense matrix peak", "memory", "bandwidth", "power", "USD/h", "network")
-    for chip in map(catalog.chip, catalog.names("chips")):
+    for chip in map(catalog.chip, names):
         best = "bf16" if "bf16" in chip.matrix_flops else next(iter(chip.matrix_flops))
         peak = f"{show(chip.matrix_flops[best], 'FLOP/s')} {best}"
         power = show(chip.power_w, "W") if chip.power_w else ""
@@ -40,11 +58,11 @@ def chips() -> Table:
     return table
 
 
-def networks() -> Table:
+def networks(names: Sequence[str]) -> Table:
     """Dimensions, fastest first."""
     table = plain("network", "usual chip", "dimensions, fastest first (one way per chip)")
     table.columns[1].justify = table.columns[2].justify = "left"
-    for network in map(catalog.network, catalog.names("networks")):
+    for network in map(catalog.network, names):
         dims = [
             f"{d.name} {d.kind} of {d.size or 'any number'} at {show(d.bandwidth, 'B/s')}, {show(d.latency, 's')}"
             for d in network.dims
@@ -53,10 +71,10 @@ def networks() -> Table:
     return table
 
 
-def models() -> Table:
+def models(names: Sequence[str]) -> Table:
     """Shapes and parameter counts."""
     table = plain("model", "parameters", "active", "layers", "hidden", "heads", "kv", "ffn", "experts", "vocab", "seq")
-    for model in map(catalog.model, catalog.names("models")):
+    for model in map(catalog.model, names):
         total, active = parameters(model), parameters(model, True)
         experts = f"{model.moe.top_k} of {model.moe.experts}" if model.moe else ""
         shape = (model.layers, model.hidden, model.heads, model.K, model.ffn)
