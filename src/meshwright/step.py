@@ -54,8 +54,8 @@ class Share(NamedTuple):
 
     def back(self, parts: Body, recompute: str) -> Any:
         """Backward seconds with what recomputation adds to layers; embedding and head are never computed again."""
-        how = (recompute, recompute, "none", "none")
-        return sum_of((share, backward(part, again)) for share, part, again in zip(self, parts, how, strict=False))
+        layers = ((self.typical, backward(parts.typical, recompute)), (self.leading, backward(parts.leading, recompute)))
+        return sum_of((*layers, (self.embedding, parts.embedding.backward), (self.head, parts.head.backward)))
 
 
 class Stages(NamedTuple):
@@ -222,39 +222,47 @@ def ordered(job: Job, layout: Layout, s: Stages, send: Num, schedule: Schedule, 
 
 
 class Collectives(NamedTuple):
-    """Seconds of the weight and gradient collectives of one layer, and of the embedding."""
+    """Seconds of the weight and gradient collectives of one layer, and of the ends of the model: embedding and head."""
 
     all_reduce: Num
     gather: Num
     scatter: Num
-    end_reduce: Num
-    """All-reduce of the embedding's gradients."""
-    end_shards: Num
-    """Gather and reduce-scatter of the embedding."""
+    end_all_reduce: Num
+    end_gather: Num
+    end_scatter: Num
 
 
 def collectives(job: Job, layout: Layout, parts: Body) -> Collectives:
-    """Weights are replicated over dp x cp (group "replicas"), those of experts over edp."""
-    p, fabric, t, e = job.precision, clock(job).fabric, parts.typical, parts.embedding.weights
-    axes = (("replicas", t.weights), ("edp", t.expert_weights)) if job.model.moe else (("replicas", t.weights),)
-    groups_ = {axis: layout.group(axis) for axis, _ in axes}
-    ends = groups_["replicas"]
+    """Weights are replicated over dp x cp (group "replicas"), those of experts over edp.
 
-    def each(kind: str, size: float) -> Num:
-        return sum(fabric.time(kind, w * size, groups_[axis]) for axis, w in axes)
+    Ends: the larger of embedding and head, or both on a device that is alone.
+    """
+    p, fabric, t, e, h = job.precision, clock(job).fabric, parts.typical, parts.embedding, parts.head
+    both = e.weights + h.weights - tied(job, layout)
+    weights = {"replicas": (t.weights, where(layout.pp == 1, both, maximum(e.weights, h.weights)))}
+    if job.model.moe:
+        weights["edp"] = (t.expert_weights, h.expert_weights)
+    groups_ = {axis: layout.group(axis) for axis in weights}
 
-    once = fabric.time("all_gather", e * p.gather_bytes, ends) + fabric.time("reduce_scatter", e * p.gradient_bytes, ends)
-    return Collectives(
-        each("all_reduce", p.gradient_bytes), each("all_gather", p.gather_bytes), each("reduce_scatter", p.gradient_bytes),
-        fabric.time("all_reduce", e * p.gradient_bytes, ends), once,
-    )  # fmt: skip
+    def each(kind: str, size: float, end: int) -> Num:
+        return sum(fabric.time(kind, w[end] * size, groups_[axis]) for axis, w in weights.items())
+
+    sizes = {"all_reduce": p.gradient_bytes, "all_gather": p.gather_bytes, "reduce_scatter": p.gradient_bytes}
+    return Collectives(*(each(kind, size, end) for end in (0, 1) for kind, size in sizes.items()))
+
+
+def tied(job: Job, layout: Layout) -> Num:
+    """Parameters that embedding and head share on a device that holds both."""
+    if not (job.model.tied_embeddings and job.assumptions.count.vocabulary):
+        return 0.0
+    return vocabulary.rows(job, layout) * float(job.model.hidden)
 
 
 def synchronise(job: Job, layout: Layout, parts: Body, times: Collectives, recompute: str, zero: int, n: Num) -> Num:
     """Exposed seconds of weight and gradient collectives; n layers on the fullest device.
 
     ZeRO 0 all-reduces gradients once a step; 1 reduce-scatters them and gathers weights; 2 reduce-scatters after every
-    microbatch; 3 also gathers the weights before each pass. Embeddings come last in backward: nothing hides them.
+    microbatch; 3 also gathers the weights before each pass. The first gather and the last reduction of the ends are exposed.
     """
     m, gather, scatter = microbatches(job, layout), times.gather, times.scatter
     forward, back = total(parts.typical.forward), total(backward(parts.typical, recompute))
@@ -263,17 +271,20 @@ def synchronise(job: Job, layout: Layout, parts: Body, times: Collectives, recom
     def shown(time: Num, work: Num) -> Num:
         return overlap.behind_layers(time, work, n) if hide else time * n
 
-    def again(time: Num, work: Num) -> Num:
-        return overlap.prefetched(time, work, n) if hide else time * n
+    def again(time: Num, work: Num, units: Num = n) -> Num:
+        return overlap.prefetched(time, work, units) if hide else time * units
 
     if zero == 0:
-        return shown(times.all_reduce, back) + times.end_reduce
+        return shown(times.all_reduce, back) + times.end_all_reduce
+    ends = times.end_gather + times.end_scatter
     if zero == 1:
-        return shown(gather, forward) + shown(scatter, back) + times.end_shards
+        return shown(gather, forward) + shown(scatter, back) + ends
+    later = (m - 1) * again(times.end_scatter, back, 1.0)
     if zero == 2:
-        return shown(gather, forward) + shown(scatter, back) + (m - 1) * again(scatter, back) + times.end_shards
+        return shown(gather, forward) + shown(scatter, back) + (m - 1) * again(scatter, back) + ends + later
+    later = later + (m - 1) * again(times.end_gather, forward, 1.0) + m * again(times.end_gather, back, 1.0)
     first = shown(gather, forward) + (m - 1) * again(gather, forward)
-    return first + m * again(gather + scatter, back) + scatter + times.end_shards
+    return first + m * again(gather + scatter, back) + (scatter if hide else 0.0) + ends + later
 
 
 Held = tuple[Num, Num]
@@ -285,7 +296,7 @@ def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:
     alone = layout.pp == 1
     dense = where(alone, by["whole"].of(parts, lambda c: c.weights), by[end].of(parts, lambda c: c.weights))
     if job.model.tied_embeddings:
-        dense = dense - where(alone, minimum(parts.embedding.weights, parts.head.weights), 0.0)
+        dense = dense - where(alone, tied(job, layout), 0.0)
     if not job.model.moe:
         return dense, 0.0
     return dense, where(alone, by["whole"].of(parts, lambda c: c.expert_weights), by[end].of(parts, lambda c: c.expert_weights))
