@@ -44,8 +44,8 @@ DEFECTS = (
     ),
     Defect(
         "single all-reduce",
-        "an all-reduce goes round its ring once, not twice; only in a group with several ranks in several domains does its "
-        "vector move twice",
+        "an all-reduce goes round its ring once, not twice; only in a group with several ranks in several domains does "
+        "its vector move twice",
         lambda l: bool(l.scheme == "summa" and l.tp > 1),
         lambda a: replace(a, network=replace(a.network, all_reduce_factor="across domains")),
     ),

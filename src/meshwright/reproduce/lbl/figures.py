@@ -5,7 +5,7 @@ A figure fixes some degrees and searches the rest, placements always included. `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -29,6 +29,10 @@ ANYTHING = 1e18
 """Bytes of memory of a GPU on which every layout fits."""
 FLOP_SHARES = (0.125, 0.25, 0.5, 1.0, 1.5)
 """Of the B200's arithmetic, in figure A5 (the A100 has 1/8, the H200 0.4)."""
+EXTREMES = ((32, 1, 8), (8, 128, 1))
+"""(nt, pp, microbatch): much data parallelism, and little (figures 3 and A2a)."""
+SPLITS = {32: (1, 2, 4, 8, 16), 8: (1, 2, 4, 8)}
+"""nt -> values of n2."""
 MEMORY_SHARES = (0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0)
 """Of the B200's memory bandwidth, and of its capacity, in figures A5 and A6."""
 
@@ -90,7 +94,7 @@ def figure_2(nvs: int, a: Assumptions = LBL) -> tuple[Point, ...]:
 
 
 def grids(
-    strategy: str, job: Job, cases: Iterable[tuple[int, int, int]], splits: dict[int, Sequence[int]]
+    strategy: str, job: Job, cases: Iterable[tuple[int, int, int]], splits: Mapping[int, Sequence[int]]
 ) -> tuple[Point, ...]:
     """Every split of nt = n1 n2, for each (nt, pp, microbatch); splits: nt -> values of n2."""
     return tuple(
@@ -104,15 +108,14 @@ def grids(
 def figure_3(nvs: int, a: Assumptions = LBL) -> tuple[Point, ...]:
     """GPT3-1T, SUMMA, 16384 B200: n1 x n2 at (nt, pp) = (32, 1) with one microbatch of 8, then at (8, 128)."""
     j = job(GPT, "b200", nvs, 16384, a)
-    return grids("2d_tp_summa", j, ((32, 1, 8), (8, 128, 1)), {32: (1, 2, 4, 8, 16), 8: (1, 2, 4, 8)})
+    return grids("2d_tp_summa", j, EXTREMES, SPLITS)
 
 
 @cache
 def figure_a2(model: tuple[str, str]) -> tuple[Point, ...]:
-    """2D TP (context), 16384 B200: GPT3-1T in domains of 64 as in figure 3; ViT in domains of 8 at nt 16, pp 1 and 16."""
+    """2D TP (context), 16384 B200: GPT3-1T in domains of 64 as in figure 3; ViT in domains of 8, nt 16, pp 1 and 16."""
     if model == GPT:
-        cases, splits = ((32, 1, 8), (8, 128, 1)), {32: (1, 2, 4, 8, 16), 8: (1, 2, 4, 8)}
-        return grids("2d_tp_context", job(GPT, "b200", 64, 16384), cases, splits)
+        return grids("2d_tp_context", job(GPT, "b200", 64, 16384), EXTREMES, SPLITS)
     return grids("2d_tp_context", job(VIT, "b200", 8, 16384), ((16, 1, 1), (16, 16, 1)), {16: (1, 2, 4, 8, 16)})
 
 
@@ -148,8 +151,8 @@ def _days(model: tuple[str, str], strategy: str, flops: float, bandwidth: float,
 
 
 COLUMNS = (
-    "GPUs", "tp", "cp", "dp", "pp", "microbatch", "microbatches", "panels", "in a domain: tp", "cp", "dp", "pp", "memory GB", "fits",
-    "step s", "compute s", "memory s", "tp and cp s", "dp s", "pp s", "bubble s", "days",
+    "GPUs", "tp", "cp", "dp", "pp", "microbatch", "microbatches", "panels", "in a domain: tp", "cp", "dp", "pp",
+    "memory GB", "fits", "step s", "compute s", "memory s", "tp and cp s", "dp s", "pp s", "bubble s", "days",
 )  # fmt: skip
 
 
@@ -162,8 +165,8 @@ def row(point: Point) -> tuple[object, ...]:
     near = (int(l.group(a)[0]) for a in ("tp", "cp", "dp", "pp"))
     times = (t["compute"], t["memory"], t["tp_comm"] + t["cp_comm"], t["dp_comm"], t["pp_comm"], t["bubble"])
     return (
-        point.n, l.tp, l.cp, l.dp, l.pp, l.microbatch, p.microbatches, l.panels, *near, p.memory_bytes["total"] / GB, point.fits,
-        p.step_time_s, *times, point.days,
+        point.n, l.tp, l.cp, l.dp, l.pp, l.microbatch, p.microbatches, l.panels, *near, p.memory_bytes["total"] / GB,
+        point.fits, p.step_time_s, *times, point.days,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Figure A1: the formulas of collectives against NCCL tests on Perlmutter (A100, 4 GPUs and 4 network cards a node).
 
-Where their notebook differs from their cost model: a rank reaches the g-1 other GPUs of its node over 100 GB/s of NVLink each, and an
-all-reduce always moves its vector twice. 70 % of every link is usable, in both.
+Where their notebook differs from their cost model: a rank reaches the g-1 other GPUs of its node over 100 GB/s of
+NVLink each, and an all-reduce always moves its vector twice. 70 % of every link is usable, in both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ SHARE = 0.7
 NVLINK, NIC = 100e9, 25e9
 """Bytes per second of the NVLinks between two GPUs, and of a GPU's network card, one way."""
 LARGE, LARGE_STEP = 128 * MIB, MIB
-"""From this vector and this step of a ring (vector / GPUs) on bandwidth decides; below, NCCL changes protocols, which the formulas leave out."""
+"""From this vector and this step of a ring (vector / GPUs) on, bandwidth decides; below, NCCL changes protocols, which
+the formulas leave out."""
 CLOSE = 0.1
 """The paper says "agree well" and prints no number: medians within 10 % count as that."""
 MOST_ROWS = 100_000
@@ -109,7 +110,8 @@ def _check(name: str, rows: list[Measured]) -> Check:
         return Check(id, measured, ours, relative(measured, ours), "match", "medians; time within 10 %")
     reached = SHARE * median(ratios)
     rest = max(abs(predicted(r, reached) / r.seconds - 1) for r in rows)
-    note = f"the paper takes {SHARE:.0%} of a link, these measurements reach {reached:.0%}; with that share every time is within {rest:.0%}"
+    taken = f"the paper takes {SHARE:.0%} of a link, these reach {reached:.0%}"
+    note = f"{taken}; with that share all times are within {rest:.0%}"
     return Check(id, measured, ours, relative(measured, ours), "explained" if rest <= 2 * CLOSE else "mismatch", note)
 
 

@@ -1,15 +1,14 @@
-"""The search beside the published optima: no slower wherever costs agree, and the very same optimum with the code's defects switched on."""
+"""The search beside the published optima: no slower where costs agree, the same optimum with the code's defects on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-from ... import search
 from ...memory import capacity
 from ...num import divisors
 from ...prediction import Prediction
-from ...space import Space
+from ...search import Space, search
 from ...spec.assumptions import LBL_CODE
 from ...spec.job import Job
 from ...spec.layout import Layout
@@ -26,18 +25,26 @@ EQUAL = 1e-9
 def space(strategy: str, job: Job, **chosen: tuple[int, ...]) -> Space:
     """The layouts the authors search: ZeRO-1, 1F1B, no recomputation, sequence parallel, even stages, every placement.
 
-    SUMMA cuts tokens n2 ways and widths n1 ways, so that it needs no shards of the sequence over tp: sequence parallel is off.
+    SUMMA cuts tokens n2 ways and widths n1 ways and needs no shards of the sequence over tp: sequence parallel is off.
     chosen: ranges of degrees that are held fixed, such as pp=(64,).
     """
-    ranges = {"pp": tuple(divisors(job.model.layers)), **({"cp": (1,)} if strategy == "1d_tp" else {}), **chosen}
-    return Space(
-        **ranges, schedules=("1f1b",), zero=(1,), recompute=("none",), sequence_parallel=(strategy != "2d_tp_summa",), scheme=SCHEME[strategy], relaxed=False
-    )  # fmt: skip
+    theirs = Space(
+        pp=tuple(divisors(job.model.layers)),
+        cp=(1,) if strategy == "1d_tp" else None,
+        schedules=("1f1b",),
+        zero=(1,),
+        recompute=("none",),
+        sequence_parallel=(strategy != "2d_tp_summa",),
+        scheme=SCHEME[strategy],
+        relaxed=False,
+    )
+    fixed: dict[str, Any] = dict(chosen)
+    return replace(theirs, **fixed)
 
 
 def optimum(strategy: str, job: Job, **chosen: tuple[int, ...]) -> tuple[float, Layout] | None:
     """(seconds, layout) of the fastest layout that fits, or None."""
-    best = search.search(job, space(strategy, job, **chosen), 1)
+    best = search(job, space(strategy, job, **chosen), 1)
     if not best.rows:
         return None
     layout = best.layouts(SCHEME[strategy], len(job.cluster.sizes))[0]
@@ -62,11 +69,12 @@ def _feasible(case: Case) -> Check:
     same = with_defects is not None and with_defects[0] <= best.time_s * (1 + EQUAL)
     room, need = capacity(case.job), float(Prediction(case.job, best.job.layout).memory_use.total)
     good = same and bool(touching(best.job.layout)) and (seconds <= repaired * (1 + EQUAL) or need > room)
+    names = ", ".join(d.name for d in touching(best.job.layout))
+    size = f" but {need / GB:.5g} GB of {room / GB:g}" if need > room else ""
+    then = f"{with_defects[0]:.6g} s ({describe(with_defects[1])})" if with_defects else "nothing"
     note = (
-        f"{', '.join(d.name for d in touching(best.job.layout))} repaired: the published optimum ({describe(best.job.layout)}) "
-        f"takes {repaired:.6g} s{f' but {need / GB:.5g} GB of {room / GB:g}' if need > room else ''}, the search finds {seconds:.6g} s "
-        f"({describe(layout)}); with the defects it finds "
-        + (f"{with_defects[0]:.6g} s ({describe(with_defects[1])})" if with_defects else "nothing")
+        f"{names or 'nothing'} repaired: the published optimum ({describe(best.job.layout)}) takes {repaired:.6g} s"
+        f"{size}, the search finds {seconds:.6g} s ({describe(layout)}); with the defects it finds {then}"
     )
     return Check(id, best.time_s, seconds, relative(best.time_s, seconds), "explained" if good else "mismatch", note)
 
@@ -88,8 +96,3 @@ def describe(l: Layout) -> str:
     near = "x".join(str(int(l.group(a)[0])) for a in ("tp", "cp", "dp", "pp"))
     panels = f", {int(l.panels)} panels" if l.scheme == "summa" else ""
     return f"tp {l.tp} cp {l.cp} dp {l.dp} pp {l.pp}, microbatch {l.microbatch}{panels} [{near}]"
-
-
-def all_checks(cases: tuple[Case, ...]) -> Iterator[Check]:
-    """One check a case."""
-    return (check(case) for case in cases)

@@ -1,7 +1,8 @@
 """The optimal configurations that Subramanian et al. 2024 published, read from a file of that format.
 
-A file is JSON: `_gpus` and `_models` describe hardware and models, `data` holds strategy -> model -> system -> `by_n` -> the best
-configuration for that many GPUs and its runners-up. Files come from strangers: everything is checked, every error is one sentence.
+A file is JSON: `_gpus` and `_models` describe hardware and models, `data` holds strategy -> model -> system -> `by_n`
+-> the best configuration for that many GPUs and its runners-up. Files come from strangers: everything is checked, every
+error is one sentence.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SCHEME = {"1d_tp": "megatron", "2d_tp_context": "context", "2d_tp_summa": "summa
 FP16 = Precision("fp16", 2.0, 2.0, 2.0, 2.0)
 """They keep everything in two bytes; the optimizer's 12 bytes a parameter are `Optimizer.state_bytes`."""
 SAMPLES = {"gpt3_1T": 1e12 / 2048, "vit_era5": 350_000 * 80.0}
-"""Sequences of a whole training run (their figure 5): 1e12 tokens; 40 years of hourly ERA5 as they count them, 80 times."""
+"""Sequences of a whole training run (their figure 5): 1e12 tokens; 40 years of hourly ERA5 as they count, 80 times."""
 ALIKE = {"element_size": 2e-9, "mask_element_size": 1e-9, "flops_units": 1e-12, "nic_factor": 1.0}
 """Fields of a GPU that must have these values where they are given: units, and one network card a GPU."""
 
@@ -152,7 +153,7 @@ def _saved(id: str, job: Job, config: Mapping[str, Any], strategy: str) -> Saved
 
 
 def layout_of(config: Mapping[str, Any], strategy: str, where: str) -> Layout:
-    """Our layout of one of their configurations: tp1 = n1 is tp, tp2 = n2 is cp, optimizer state is sharded (ZeRO-1)."""
+    """Our layout of one of the configurations: tp1 = n1 is tp, tp2 = n2 is cp; optimizer state is sharded (ZeRO-1)."""
     degrees = {
         "tp": whole(config, "tp1", where),
         "cp": whole(config, "tp2", where),
@@ -169,9 +170,16 @@ def layout_of(config: Mapping[str, Any], strategy: str, where: str) -> Layout:
         placement[axis] = (share, degree // share)
     panels = whole(config, "summa_nb", where) if strategy == "2d_tp_summa" else 1
     return Layout(
-        **degrees, microbatch=whole(config, "micro_batch_size", where), zero=1, scheme=SCHEME[strategy], panels=panels,
+        tp=degrees["tp"],
+        cp=degrees["cp"],
+        dp=degrees["dp"],
+        pp=degrees["pp"],
+        microbatch=whole(config, "micro_batch_size", where),
+        zero=1,
+        scheme=SCHEME[strategy],
+        panels=panels,
         placement=MappingProxyType(placement),
-    )  # fmt: skip
+    )
 
 
 def model_of(name: str, shape: Mapping[str, Any]) -> Model:
@@ -192,13 +200,11 @@ def model_of(name: str, shape: Mapping[str, Any]) -> Model:
 def hardware(name: str, gpu: Mapping[str, Any], nvs: int, hbm_gb: float) -> tuple[Chip, Network]:
     """A GPU of their tables (TFLOP/s, GB/s, GB, s) in a fast domain of `nvs`, one network card a GPU beyond it."""
     where = f"_gpus/{name[:60]}"
-    for field, value in ALIKE.items():
-        if field in gpu and number(gpu, field, where) != value:
-            raise BadInput(f"{where}: {field} {gpu[field]} is not supported, it must be {value:g}")
-    chip = Chip(
-        name, {"fp16": 1e12 * number(gpu, "matrix_flops_fp16", where)}, 1e12 * number(gpu, "vector_flops_fp16", where), 1e9 * hbm_gb,
-        1e9 * number(gpu, "hbm_bandwidth", where),
-    )  # fmt: skip
+    for key, value in ALIKE.items():
+        if key in gpu and number(gpu, key, where) != value:
+            raise BadInput(f"{where}: {key} {gpu[key]} is not supported, it must be {value:g}")
+    matrix, vector = (1e12 * number(gpu, f"{kind}_flops_fp16", where) for kind in ("matrix", "vector"))
+    chip = Chip(name, {"fp16": matrix}, vector, 1e9 * hbm_gb, 1e9 * number(gpu, "hbm_bandwidth", where))
     dims = (_dim("nvlink", gpu, where, nvs), _dim("ib", gpu, where, None))
     return chip, Network(f"{name}-NVS{nvs}", dims, name)
 
@@ -222,7 +228,7 @@ def table(parent: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
 
 def number(parent: Mapping[str, Any], key: str, where: str, zero: bool = False) -> float:
     """parent[key], a finite number above 0 (or from 0 on)."""
-    value = parent.get(key)
+    value: Any = parent.get(key)
     fine = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e30
     if not fine or not (value > 0 or (zero and value == 0)):
         raise BadInput(f"{where[:200]}: {key[:60]} must be a positive number, not {str(value)[:40]!r}")

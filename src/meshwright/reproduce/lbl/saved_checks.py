@@ -19,7 +19,8 @@ TIME_PARTS = {
 }  # fmt: skip
 """Their part of the step time -> ours."""
 MEMORY_PARTS = {
-    "wts_mem": "weights", "wts_grad_mem": "gradients", "wts_optimizer_states_mem": "optimizer", "acts_mem": "activations"
+    "wts_mem": "weights", "wts_grad_mem": "gradients", "wts_optimizer_states_mem": "optimizer",
+    "acts_mem": "activations",
 }  # fmt: skip
 """Their part of the memory -> ours."""
 TINY = 1e-12
@@ -70,7 +71,7 @@ def days(model: str, p: Prediction) -> float:
 
 
 def rounding_down(saved: Saved) -> str:
-    """A note where the authors' code drops tokens because it divides shapes as integers; empty where everything divides."""
+    """A note where the authors' code drops tokens because it divides shapes as integers; else empty."""
     job, layout = saved.job, saved.job.layout
     local, left = divmod(job.T, layout.cp)
     shard = 1 if layout.scheme == "summa" else layout.tp

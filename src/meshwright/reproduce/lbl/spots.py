@@ -1,4 +1,4 @@
-"""Three configurations operation by operation: seconds, communication, saved bytes and weights, as the authors' code prints them."""
+"""Three configurations operation by operation: seconds, communication, saved bytes and weights, as published."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 from ... import catalog
 from ...cost.layer import Timer
-from ...count.model import Kind, layer
+from ...count.megatron import Kind
+from ...count.model import layer
 from ...prediction import Prediction
 from ...spec.assumptions import LBL, Assumptions
 from ...spec.cluster import Cluster
@@ -25,9 +26,10 @@ from .saved import FP16
 from .saved_checks import MEMORY_PARTS, numbers
 
 OPERATIONS = {
-    "fc1": "ffn/up", "fc1-bias": "ffn/up bias", "act1": "ffn/activation", "dpr1": "ffn/activation dropout", "fc2": "ffn/down",
-    "fc2-bias": "ffn/bias", "dpr2": "ffn/dropout", "ln1": "attention/norm", "qkv": "attention/qkv", "fusedla": "attention/core",
-    "vproj": "attention/out", "vproj-bias": "attention/bias", "dpr_v": "attention/dropout", "ln2": "ffn/norm",
+    "fc1": "ffn/up", "fc1-bias": "ffn/up bias", "act1": "ffn/activation", "dpr1": "ffn/activation dropout",
+    "fc2": "ffn/down", "fc2-bias": "ffn/bias", "dpr2": "ffn/dropout", "ln1": "attention/norm", "qkv": "attention/qkv",
+    "fusedla": "attention/core", "vproj": "attention/out", "vproj-bias": "attention/bias", "dpr_v": "attention/dropout",
+    "ln2": "ffn/norm",
 }  # fmt: skip
 """Their operation -> ours. Their ln1 follows the feed-forward: it is the norm before the next attention."""
 COLUMNS = ("forward us", "forward comm us", "backward us", "backward comm us", "saved MB", "weights MB")
@@ -84,7 +86,8 @@ def _number(table: Callable[[Assumptions], dict[str, float]], key: str, a: Assum
 
 def operations(job: Job) -> dict[str, float]:
     """Every number of every operation of a layer, by "their operation/column"."""
-    timer, found = Timer(clock(job), job.layout), {}
+    timer = Timer(clock(job), job.layout)
+    found: dict[str, float] = {}
     weight = job.precision.weight_bytes
     by_name = {op.name: op for op in layer(job, job.layout, Kind(None, False))}
     for theirs, name in OPERATIONS.items():

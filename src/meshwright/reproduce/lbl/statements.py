@@ -1,13 +1,15 @@
-"""What the text says about its figures, as numbers: which layout is fastest, where groups lie, how many days a run takes."""
+"""What the text says about its figures, as numbers: which layout is fastest, where groups lie, how long a run takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
-from ... import catalog, search
+from ... import catalog
 from ...prediction import Prediction
+from ...search import search
 from ...spec.assumptions import LBL, LBL_CODE, Assumptions
 from ...spec.cluster import Cluster
 from ...spec.job import Job
@@ -18,6 +20,7 @@ from .figures import GPT, VIT, Point
 from .optima import space
 from .saved import FP16
 
+Found = Callable[[Assumptions], Prediction]
 SHARDED = replace(LBL, count=replace(LBL.count, gathered_inputs="regathered"))
 """lbl-2024, but column-parallel inputs are kept as shards, as Megatron-LM does."""
 
@@ -28,7 +31,7 @@ class Statement:
 
     id: str
     published: float
-    ours: Callable[[Assumptions], float]
+    ours: Callable[[Assumptions], Any]
     tolerance: float = 0.0
     """Half of the last digit printed."""
     wrong: tuple[float, str] | None = None
@@ -38,7 +41,7 @@ class Statement:
 def checks() -> Iterator[Check]:
     """Every statement: as printed, or with the code's defects, or a known erratum; else a mismatch."""
     for s in statements():
-        ours = s.ours(LBL)
+        ours = float(s.ours(LBL))
         difference = relative(s.published, ours)
         if abs(ours - s.published) <= s.tolerance:
             exact = ours == s.published or not s.tolerance
@@ -59,7 +62,23 @@ def fastest(points: Sequence[Point], fitting: bool = True) -> Prediction:
     return min(found, key=lambda p: p.step_time_s)
 
 
-def near(p: Prediction, axis: str) -> float:
+def stated(
+    id: str, published: float, of: Found, take: Callable[[Prediction], Any], tolerance: float = 0.0
+) -> Statement:
+    """A number taken from a prediction."""
+    return Statement(id, published, lambda a: take(of(a)), tolerance)
+
+
+def degrees(id: str, of: Found, expected: Mapping[str, int]) -> Iterator[Statement]:
+    """Degrees of a layout."""
+    return (stated(f"{id} {k}", v, of, partial(_degree, k)) for k, v in expected.items())
+
+
+def _degree(name: str, p: Prediction) -> Any:
+    return getattr(p.layout, name)
+
+
+def near(axis: str, p: Prediction) -> float:
     """Ranks of an axis that share a fast domain."""
     return float(p.layout.group(axis)[0])
 
@@ -101,11 +120,9 @@ def _figures_1_to_3() -> Iterator[Statement]:
         "fig-2b/fastest pp, fitting or not", 1, lambda a: fastest(figures.figure_2(64, a), fitting=False).layout.pp
     )
     for name, nvs, expected in (("3a", 8, (8, 1, 128)), ("3b", 64, (8, 4, 1))):
-        for axis, value in zip(("tp", "cp", "pp"), expected, strict=True):
-            yield Statement(
-                f"fig-{name}/fastest {axis}", value, lambda a, x=axis, v=nvs: getattr(three(v, a).layout, x)
-            )  # type: ignore[misc]
-        yield Statement(f"fig-{name}/fastest fits", 1, lambda a, v=nvs: float(three(v, a).fits))  # type: ignore[misc]
+        winner = partial(three, nvs)
+        yield from degrees(f"fig-{name}/fastest", winner, dict(zip(("tp", "cp", "pp"), expected, strict=True)))
+        yield stated(f"fig-{name}/fastest fits", 1, winner, lambda p: p.fits)
 
 
 def _figure_4() -> Iterator[Statement]:
@@ -114,12 +131,11 @@ def _figure_4() -> Iterator[Statement]:
     for n, expected in shares.items():
         for axis, value in expected.items():
             id = f"fig-4a/{n} GPUs, {axis} ranks in a domain"
-            yield Statement(id, value, lambda a, n=n, x=axis: near(scaled(GPT, n, a), x))  # type: ignore[misc]
+            yield stated(id, value, partial(scaled, GPT, n), partial(near, axis))
     for n in (512, 1024, 2048, 4096):
-        yield Statement(f"fig-4a/{n} GPUs, pp", 128, lambda a, n=n: scaled(GPT, n, a).layout.pp)  # type: ignore[misc]
-    for axis in ("tp", "cp"):
-        for n in (2048, 4096, 8192, 16384):
-            yield Statement(f"fig-4b/{n} GPUs, {axis}", 4, lambda a, n=n, x=axis: getattr(scaled(VIT, n, a).layout, x))  # type: ignore[misc]
+        yield from degrees(f"fig-4a/{n} GPUs,", partial(scaled, GPT, n), {"pp": 128})
+    for n in (2048, 4096, 8192, 16384):
+        yield from degrees(f"fig-4b/{n} GPUs,", partial(scaled, VIT, n), {"tp": 4, "cp": 4})
 
 
 def _days() -> Iterator[Statement]:
@@ -145,12 +161,14 @@ def _validation() -> Iterator[Statement]:
         model = replace(catalog.model("gpt3-1t"), name="gpt3-175b", layers=96, hidden=12288, heads=96, ffn=49152)
         cluster = Cluster(catalog.chip("lbl-a100"), catalog.network("lbl-a100-nvs4"), 512)
         job = Job(model, cluster, 1024, precision=FP16, assumptions=a)
-        found = search.search(job, space("1d_tp", job), 3).layouts("megatron", 2)
+        found = search(job, space("1d_tp", job), 3).layouts("megatron", 2)
         return tuple(Prediction(job, layout) for layout in found)
+
+    def place(i: int, a: Assumptions) -> Prediction:
+        return three(a)[i]
 
     rows = (((4, 16, 8, 1), 22.469), ((4, 32, 4, 1), 22.519), ((4, 8, 16, 1), 22.682))
     for i, (layout, seconds) in enumerate(rows):
-        for axis, value in zip(("tp", "pp", "dp", "microbatch"), layout, strict=True):
-            id = f"validation/175B, rank {i + 1}, {axis}"
-            yield Statement(id, value, lambda a, i=i, x=axis: getattr(three(a)[i].layout, x))  # type: ignore[misc]
-        yield Statement(f"validation/175B, rank {i + 1}, s", seconds, lambda a, i=i: three(a)[i].step_time_s, 0.00051)  # type: ignore[misc]
+        of, id = partial(place, i), f"validation/175B, rank {i + 1},"
+        yield from degrees(id, of, dict(zip(("tp", "pp", "dp", "microbatch"), layout, strict=True)))
+        yield stated(f"{id} s", seconds, of, lambda p: p.step_time_s, 0.00051)

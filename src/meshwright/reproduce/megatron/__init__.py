@@ -1,4 +1,4 @@
-"""Narayanan et al. 2021 (Megatron-LM, PTD-P), arXiv 2104.04473, made again: tables 1 and 2, the analysis, the takeaways."""
+"""Narayanan et al. 2021 (Megatron-LM), arXiv 2104.04473, made again: tables 1 and 2, the analysis, the takeaways."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     predicted = tables.predicted_table_1()
     off = sorted(abs(float(row[-1])) for row in predicted.rows)
     notes = (
-        f"table 1 predicted by the default assumption set, nothing fitted: differences of {off[0]:.0%} to {off[-1]:.0%}",
-        "892 GB/s of stage sends and 12.9 TB/s of all-reduces across the bisection are measured, without the times they "
-        "refer to; a table shows how long they would take a step at that speed",
+        f"table 1 predicted by the default assumption set, nothing fitted: {off[0]:.0%} to {off[-1]:.0%} off",
+        "892 GB/s of stage sends and 12.9 TB/s of all-reduces across the bisection are measured, without the times "
+        "they refer to; a table shows how long they would take a step at that speed",
     )
     shown: tuple[Table, ...] = (predicted, takeaways.table(), traffic())
     return Report("megatron", checks, shown, figures(), notes)

@@ -1,4 +1,4 @@
-"""The analysis of sections 2 to 4: bubbles, microbatches in flight, volumes of communication, recomputation, checkpoints."""
+"""The analysis of sections 2 to 4: bubbles, microbatches in flight, volumes of messages, recomputation, checkpoints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ... import catalog
-from ...count.model import Kind, layer
+from ...count.megatron import Kind
+from ...count.model import layer
 from ...count.work import Op
 from ...schedule import get as schedule_named
 from ...schedule.timeline import timeline
@@ -67,7 +68,7 @@ def in_flight() -> Iterator[Check]:
 
 
 def volumes() -> Iterator[Check]:
-    """Elements a device sends: stage boundary b s h, with scatter/gather b s h/t; tensor parallel 8 b s h (t-1)/t a layer."""
+    """Elements a device sends: stage boundary b s h (scattered: /t); tensor parallel 8 b s h (t-1)/t a layer."""
     m = shaped("175B", 96, 12288, 96)
     bsh = float(m.seq * m.hidden)
     for t in (2, 4, 8):
@@ -108,7 +109,7 @@ def memory() -> Iterator[Check]:
     job = replace(selene(m, 128, 128), layout=Layout(tp=8, pp=16, sequence_parallel=False))
     layout = placed(job.layout, job.cluster.sizes)
     inside = sum(float(op.saved) for op in layer(job, layout, Kind(None, False)))
-    layers = m.layers / job.layout.pp
+    layers = m.layers / 16
     best = f.best_checkpoints(layers, inside, float(boundary(job, job.layout)))
     note = f"sqrt(l A_int/A_in) = {best:.1f} checkpoints for {layers:.0f} layers; the paper: every 1 or 2 layers"
     yield check("recomputation/layers between checkpoints, 145B", 1, round(layers / min(best, layers)), 0.0, note)

@@ -1,4 +1,4 @@
-"""The closed forms of Narayanan et al. 2021. l layers, h hidden, s sequence, V vocabulary, B batch; p, t, d degrees; b microbatch."""
+"""The closed forms of Narayanan et al. 2021. l layers, h hidden, s sequence, V vocabulary, B batch; p, t, d degrees."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rough_days(parameters: float, tokens: float, gpus: float, rate: float) -> fl
 
 
 def bubble_share(n: float, d: float, ratio: float, v: float = 1.0) -> float:
-    """(p - 1)/(v m) = (n/d - 1) / (v b'/d) = (n - d)/(v b'), t = 1; ratio: b' = B/b. Sections 2.2 and 3.3.1, figure 6."""
+    """(p - 1)/(v m) = (n/d - 1) / (v b'/d) = (n - d)/(v b'), t = 1; ratio: b' = B/b. Sections 2.2, 3.3.1, figure 6."""
     return (n - d) / (v * ratio)
 
 

@@ -9,10 +9,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from ... import catalog, search
+from ... import catalog
 from ...count import model as counted
 from ...prediction import Prediction
-from ...space import Space
+from ...search import Space, search
 from ...spec.cluster import Cluster
 from ...spec.job import PRECISIONS, Job
 from ...spec.model import Model
@@ -90,7 +90,7 @@ def training_times() -> Iterator[Check]:
 
 
 def predicted_table_1() -> Table:
-    """Table 1 as the default assumption set predicts it, nothing fitted; microbatch and chunks, unprinted, are the fastest."""
+    """Table 1 as the default assumption set predicts it; microbatch and chunks, not listed there, are the fastest."""
     rows = []
     for name, _, t, p, gpus, batch, rate, _, _ in published()["table_1"]:
         job = selene(catalog.model(name), gpus, batch)
@@ -98,7 +98,7 @@ def predicted_table_1() -> Table:
             tp=(t,), cp=(1,), pp=(p,), schedules=("1f1b", "interleaved"), zero=(0,), recompute=("full",),
             sequence_parallel=(False,),
         )  # fmt: skip
-        layouts = search.search(job, space, 1).layouts("megatron", 2)
+        layouts = search(job, space, 1).layouts("megatron", 2)
         if layouts:
             got = Prediction(replace(job, layout=layouts[0]), layouts[0])
             ours = got.hfu * f.PEAK / 1e12

@@ -1,6 +1,7 @@
-"""The measured comparisons of section 5 as the default assumption set predicts them, nothing fitted: is the same choice best?
+"""The measured comparisons of section 5 as the default assumption set predicts them: is the same choice best?
 
-Numbers of TFLOP/s are in the tables; a check asks only for the paper's conclusion. Where ours differs it stays a mismatch.
+Numbers of TFLOP/s are in the tables; a check asks only for the paper's conclusion. Nothing is fitted, and where ours
+differs it stays a mismatch.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Run = tuple[str, int, Prediction]
 
 
 def run(model: Model, gpus: int, batch: int, **layout: object) -> Prediction | None:
-    """A prediction with full recomputation and without sequence parallelism, as the paper ran; None if it is no legal layout."""
+    """A prediction with full recomputation and without sequence parallelism, as the paper ran; None if not legal."""
     try:
         return predict(selene(model, gpus, batch), Layout(recompute="full", sequence_parallel=False, **layout))  # type: ignore[arg-type]
     except BadInput:

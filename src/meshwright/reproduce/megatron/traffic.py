@@ -1,4 +1,4 @@
-"""Traffic of the trillion-parameter run across the bisection of the machine, and the time it takes at the measured speeds."""
+"""Traffic of the trillion-parameter run across the bisection of the machine, and its time at the measured speeds."""
 
 from __future__ import annotations
 
