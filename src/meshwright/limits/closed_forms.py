@@ -66,9 +66,9 @@ def node(chip: Chip, network: Network, precision: str = "fp16", word: float = 2.
     h, near, far = chip.hierarchy, network.dims[0], network.dims[min(1, len(network.dims) - 1)]
     chips = float(near.size or 1)
     sram = h.l2_bytes + h.sms * (4 * h.register_bytes + h.shared_bytes)
-    return Node(
-        chips * chip.peak(precision) / FLOP_PER_MAC, chips * far.rate / word, chips * chip.hbm_bandwidth / 2 / word, chips * sram / word
-    )  # fmt: skip
+    memory = chip.hbm_bandwidth / 2
+    macs = chip.peak(precision) / FLOP_PER_MAC
+    return Node(chips * macs, chips * far.rate / word, chips * memory / word, chips * sram / word)
 
 
 def slice_side(n: Node) -> float:

@@ -81,25 +81,36 @@ class Curve:
 
     scenario: Scenario
     points: tuple[Point, ...]
+    ends: bool
+    """The next model cannot be trained (or hardly); False: the grid of widths ends first."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of one curve of `limits --json`."""
         return {
             "scenario": self.scenario.name,
             "threshold": self.scenario.threshold,
+            "ends": self.ends,
             "points": [p.to_dict() for p in self.points],
         }
 
 
 def curve(scenario: Scenario, hidden: Any = None) -> Curve:
-    """The curve of a scenario.  hidden: widths of the models; None = the paper's grid."""
-    on = scenario.machine
-    s = shape(scenario.law, np.asarray(widths() if hidden is None else hidden, dtype=np.float64))
-    chips = first_guess(on, s, scenario.duration_s)
-    budget = scenario.duration_s / s.steps
+    """The curve of a scenario.  hidden: widths of the models, ascending; None = the paper's grid."""
+    wide = np.asarray(widths() if hidden is None else hidden, dtype=np.float64)
+    points, kept = points_at(scenario, wide), []
+    for i in range(len(wide)):
+        if i not in points or points[i].utilisation < LEAST_UTILISATION:
+            break
+        kept.append(points[i])
+    return Curve(scenario, tuple(kept), len(kept) < len(wide))
+
+
+def points_at(scenario: Scenario, hidden: Column) -> dict[int, Point]:
+    """Position of a width -> its point, for all widths below the first that cannot be trained in time."""
+    on, s = scenario.machine, shape(scenario.law, hidden)
+    chips, budget = first_guess(on, s, scenario.duration_s), scenario.duration_s / s.steps
     possible = trainable(on, s, scenario.duration_s)
-    end = len(possible) if possible.all() else int(np.argmin(possible))
-    alive = np.arange(end)
+    alive = np.arange(len(possible) if possible.all() else int(np.argmin(possible)))
     points: dict[int, Point] = {}
     for _ in range(DOUBLINGS + 1):
         if not len(alive):
@@ -109,15 +120,11 @@ def curve(scenario: Scenario, hidden: Any = None) -> Curve:
             points[int(alive[i])] = point(on, s.at(alive[i]), chips[alive[i]], found, i)
         alive = alive[~found.feasible]
         chips[alive] *= 2
-    if not scenario.whole:
-        index = np.array(sorted(points), dtype=np.int64)
-        points = dict(zip(index.tolist(), filled(scenario, s.at(index), [points[i] for i in index]), strict=True))
-    kept = []
-    for k in range(min([end, *alive.tolist()])):
-        if points[k].utilisation < LEAST_UTILISATION:
-            break
-        kept.append(points[k])
-    return Curve(scenario, tuple(kept))
+    points = {i: p for i, p in points.items() if not len(alive) or i < alive[0]}
+    if scenario.whole:
+        return points
+    index = np.array(sorted(points), dtype=np.int64)
+    return dict(zip(index.tolist(), filled(scenario, s.at(index), [points[i] for i in index]), strict=True))
 
 
 def filled(scenario: Scenario, s: Shape, points: list[Point]) -> list[Point]:

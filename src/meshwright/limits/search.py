@@ -101,7 +101,7 @@ def levels_of(scenario: Scenario, chips: float) -> tuple[int, ...]:
         return Cluster(scenario.chip, scenario.network, int(chips)).sizes[:-1]
     left, sizes = chips, []
     for dim in scenario.network.dims[:-1]:
-        sizes.append(int(min(dim.size or left, left)))
+        sizes.append(max(int(min(dim.size or left, left)), 1))
         left /= sizes[-1]
     return tuple(sizes)
 

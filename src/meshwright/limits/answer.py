@@ -1,0 +1,174 @@
+"""How far it goes: limits of scenarios, the largest run on given chips, the smallest cluster for a given run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput, NoLayout
+from ..units import show
+from .closed_forms import ClosedForms, Setting, closed_forms, node
+from .crossing import Crossing, crossing
+from .curve import Curve, Point, curve, points_at
+from .laws import Law, shape
+from .scenario import Scenario, preset
+
+SMOOTH_GRID = 8
+"""Widths to a doubling on a smooth curve."""
+NARROWEST, WIDEST = 2.0**9, 2.0**26
+"""Widths among which a model of a given size is sought."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One scenario: where its linear scaling ends, and where it ends altogether."""
+
+    curve: Curve
+    """The paper's grids: chips in doublings, rounded shapes."""
+    crossing: Crossing
+    smooth: Curve | None
+    """Real shapes and numbers of chips, exactly the time there is."""
+    smooth_crossing: Crossing | None
+    closed: ClosedForms | None
+    """Closed forms; None if the chip's memories are not known."""
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.curve.scenario
+
+    @property
+    def largest(self) -> Point | None:
+        """The largest run on the grid that can be trained at all (the latency wall, if the grid goes on)."""
+        return self.curve.points[-1] if self.curve.points else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of one scenario of `limits --json`."""
+        largest = self.largest
+        return {
+            **self.curve.to_dict(),
+            "sustained_utilisation": self.scenario.sustained,
+            "duration_s": self.scenario.duration_s,
+            "crossing": self.crossing.to_dict(),
+            "largest_flops": largest.flops if largest else None,
+            "largest_parameters": largest.parameters if largest else None,
+            "bills": [bill(p, self.scenario) for p in self.curve.points],
+            "smooth_points": [p.to_dict() for p in self.smooth.points] if self.smooth else None,
+            "smooth_crossing": self.smooth_crossing.to_dict() if self.smooth_crossing else None,
+            "closed_forms": self.closed.to_dict() if self.closed else None,
+        }
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Several scenarios."""
+
+    lines: tuple[Limit, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"scenarios": [line.to_dict() for line in self.lines]}
+
+
+def limits(scenarios: Sequence[Scenario | str] | Scenario | str = ("h100",), smooth: bool = True) -> Limits:
+    """Utilisation against training compute, and where it falls, of one or several scenarios.
+
+    scenarios: or names of the paper's ("h100", "a100/sparse", see `presets`).  smooth: also the curve without grids.
+    Raises BadInput.
+    """
+    many = [scenarios] if isinstance(scenarios, (str, Scenario)) else list(scenarios)
+    if not many:
+        raise BadInput("limits needs at least one scenario, such as 'h100'")
+    return Limits(tuple(_limit(preset(s) if isinstance(s, str) else s, smooth) for s in many))
+
+
+def _limit(scenario: Scenario, smooth: bool) -> Limit:
+    exact = curve(scenario)
+    line = curve(scenario.smooth, smooth_widths(scenario.law)) if smooth else None
+    closed = None
+    if scenario.chip.hierarchy:
+        on, s = (
+            node(scenario.chip, scenario.network, scenario.precision.compute),
+            Setting(duration_s=scenario.duration_s),
+        )
+        closed = closed_forms(on, s)
+    return Limit(exact, ends(exact), line, ends(line) if line else None, closed)
+
+
+def ends(line: Curve) -> Crossing:
+    """Where linear scaling ends on a curve."""
+    return crossing([p.flops for p in line.points], [p.utilisation for p in line.points], line.scenario.threshold)
+
+
+def smooth_widths(law: Law, least: float = 12288.0, most: float = 128 * 12288.0) -> Any:
+    """Widths of a smooth curve: powers of 2^(1/8) as wide as the paper's grid."""
+    steps = math.log2(most / least) * SMOOTH_GRID
+    return least * 2.0 ** (np.arange(steps + 1) / SMOOTH_GRID)
+
+
+def split(p: Point) -> dict[str, float]:
+    """How the parallelism is divided: share of log N that tensor, data, pipeline and expert parallelism have; they
+    add up to 1."""
+    d, whole = p.degrees, math.log(p.degrees.chips) if p.degrees.chips > 1 else 1.0
+    parts = {"tp": d.tp_model * d.tp_ff, "dp": d.dp, "pp": d.pp, "ep": d.ep}
+    return {axis: math.log(n) / whole for axis, n in parts.items()}
+
+
+def bill(p: Point, scenario: Scenario) -> dict[str, float | None]:
+    """Rent and energy of a whole run, every chip at its power limit; None where the price or the power is not known."""
+    hours, chip = p.chips * p.duration_s / 3600, scenario.chip
+    return {
+        "chip_hours": hours,
+        "cost_usd": hours * chip.usd_per_hour if chip.usd_per_hour else None,
+        "energy_j": p.chips * p.duration_s * chip.power_w if chip.power_w else None,
+    }
+
+
+def width(law: Law, flops: float) -> float:
+    """Width of the model that a law trains with so many FLOPs; BadInput if it is beyond all reason."""
+    low, high = (math.log(x) for x in (NARROWEST, WIDEST))
+    if not shape(law, NARROWEST).flops <= flops <= shape(law, WIDEST).flops:
+        least, most = (shape(law, x).flops for x in (NARROWEST, WIDEST))
+        raise BadInput(
+            f"a run of {flops:.3g} FLOP is outside what the scaling law {law.name} covers: {least:.1g} to {most:.1g}"
+        )
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if shape(law, math.exp(middle)).flops < flops else (low, middle)
+    return math.exp(high)
+
+
+def smallest_cluster(scenario: Scenario, flops: float) -> Point:
+    """The smallest cluster that makes a run of so many FLOPs in the scenario's time, in real numbers (smooth mode).
+
+    Raises NoLayout if no cluster can.
+    """
+    real = scenario.smooth
+    points = points_at(real, np.array([width(real.law, flops)]))
+    if not points:
+        raise NoLayout(f"no number of chips makes a run of {flops:.3g} FLOP in {show(scenario.duration_s, 's')}")
+    return points[0]
+
+
+def largest_run(scenario: Scenario, chips: float) -> Point:
+    """The largest run of the law that so many chips make in the scenario's time, in real numbers (smooth mode).
+
+    Raises NoLayout if not even a model of width 512 can be trained.
+    """
+    real = scenario.smooth
+    low, high = math.log2(NARROWEST), math.log2(WIDEST)
+    best: Point | None = None
+    for _ in range(4):
+        grid = np.linspace(low, high, SMOOTH_GRID + 1)
+        enough = {i: p for i, p in points_at(real, 2.0**grid).items() if p.chips <= chips}
+        if not enough:
+            break
+        last = max(enough)
+        best = enough[last]
+        low, high = grid[last], grid[min(last + 1, len(grid) - 1)]
+    if best is None:
+        time = show(scenario.duration_s, "s")
+        raise NoLayout(f"{chips:g} chips of {scenario.chip.name} train no model of the law {real.law.name} in {time}")
+    return best

@@ -1,0 +1,94 @@
+"""Plots of limits: utilisation against training compute, how parallelism is divided, limits against an exponent.
+
+Lines differ by dash and marker: black and white will do. matplotlib is only needed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from ..limits.answer import split
+from ..limits.curve import Curve
+
+LINES = (
+    ("black", "-", "o"), ("#4477aa", "--", "s"), ("#ee6677", "-.", "^"), ("#228833", ":", "D"),
+    ("#aa3377", (0, (5, 1)), "v"), ("#885522", (0, (1, 2)), "x"), ("#66ccee", (0, (6, 2, 1, 2, 1, 2)), "+"),
+)  # fmt: skip
+"""Colour, dash and marker of each line."""
+MARKS = 8
+"""Markers on a line."""
+SHARES = {
+    "tp": ("tensor", "#ee6677", "///"),
+    "pp": ("pipeline", "#4477aa", "..."),
+    "dp": ("data", "#228833", "\\\\\\"),
+    "ep": ("expert", "#ccbb44", "xx"),
+}
+"""Axis -> label, colour and hatch."""
+COMPUTE = "training compute [FLOP]"
+
+
+def utilisation(curves: Mapping[str, Curve], title: str) -> Figure:
+    """One line a scenario; a bar where nothing larger can be trained."""
+    figure = Figure(figsize=(7.5, 4.8), layout="constrained")
+    draw_utilisation(figure.subplots(), curves, title)
+    return figure
+
+
+def side_by_side(panels: Sequence[tuple[str, Mapping[str, Curve]]]) -> Figure:
+    """Several plots of utilisation on the same axes."""
+    figure = Figure(figsize=(6.2 * len(panels), 4.8), layout="constrained")
+    for ax, (title, curves) in zip(figure.subplots(1, len(panels), sharex=True, sharey=True), panels, strict=True):
+        draw_utilisation(ax, curves, title)
+    return figure
+
+
+def draw_utilisation(ax: Axes, curves: Mapping[str, Curve], title: str) -> None:
+    """The lines of a plot of utilisation."""
+    for i, (name, curve) in enumerate(curves.items()):
+        colour, dash, mark = LINES[i % len(LINES)]
+        x, y = [p.flops for p in curve.points], [p.utilisation for p in curve.points]
+        every = max(len(x) // MARKS, 1)
+        ax.plot(x, y, color=colour, linestyle=dash, marker=mark, markevery=(i % every, every), markersize=5, linewidth=1.5, label=name)
+        if x and curve.ends:
+            ax.plot(x[-1:], y[-1:], color=colour, marker="|", markersize=12, markeredgewidth=2)
+    ax.set(xscale="log", xlabel=COMPUTE, ylabel="utilisation of the boost-clock peak", ylim=(0, 1), title=title)
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+    ax.legend(fontsize=9, title="| largest trainable", title_fontsize=8)
+    ax.grid(alpha=0.3)
+
+
+def splits(curve: Curve, title: str) -> Figure:
+    """Shares of log N that tensor, pipeline, data and expert parallelism have, stacked."""
+    figure = Figure(figsize=(7.5, 4.4), layout="constrained")
+    ax = figure.subplots()
+    shares = [split(p) for p in curve.points]
+    x, below = [p.flops for p in curve.points], [0.0] * len(shares)
+    for axis, (label, colour, hatch) in SHARES.items():
+        top = [b + s[axis] for b, s in zip(below, shares, strict=True)]
+        if any(s[axis] for s in shares):
+            ax.fill_between(x, below, top, color=colour, hatch=hatch, edgecolor="black", linewidth=0.8, alpha=0.6, label=label)
+        below = top
+    ax.set(xscale="log", xlabel=COMPUTE, ylabel="share of log(chips)", ylim=(0, 1), title=title)
+    if x:
+        ax.set_xlim(x[0], x[-1])
+    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="parallelism")
+    return figure
+
+
+def exponents(x: Any, lines: Mapping[str, Any], title: str) -> Figure:
+    """Limits against the exponent by which batch over depth grows."""
+    figure = Figure(figsize=(7, 4.6), layout="constrained")
+    ax = figure.subplots()
+    for i, (name, values) in enumerate(lines.items()):
+        colour, dash, mark = LINES[i % len(LINES)]
+        ax.plot(x, values, color=colour, linestyle=dash, marker=mark, markevery=max(len(x) // MARKS, 1), markersize=5, label=name)
+    ax.set(yscale="log", xlabel=r"$\alpha_b - \alpha_L$: batch over depth grows as $T^{\alpha_b - \alpha_L}$", ylabel=COMPUTE, title=title)
+    ax.legend(fontsize=9)
+    ax.grid(alpha=0.3)
+    return figure
+

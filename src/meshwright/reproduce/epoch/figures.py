@@ -1,0 +1,129 @@
+"""Figures 1, 6, 7, 8, 9 and 11: on the paper's grids, and figures 6, 8 and 9 in smooth mode too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...catalog import chip, network
+from ...limits.answer import smooth_widths
+from ...limits.closed_forms import (
+    LATENCY_CONSTANT,
+    Setting,
+    bandwidth_reach,
+    latency_reach,
+    nanobatch,
+    node,
+    scaled_flops,
+    slice_side,
+)
+from ...limits.curve import Curve, curve
+from ...limits.scenario import preset
+from ..report import Figure
+from .golden import ours
+
+FIGURE_6 = {"V100 SXM": "v100", "A100 SXM": "a100", "H100 SXM": "h100"}
+FIGURE_8 = {
+    "H100 SXM": "h100",
+    "low latency": "h100-low-latency",
+    "global NVLink": "h100-global-nvlink",
+    "global NVLink, low latency": "h100-global-nvlink-low-latency",
+    "infinite network, low latency": "h100-infinite-low-latency",
+}
+FIGURE_9 = {
+    "baseline: b ~ T^(1/6)": "h100",
+    "DeepSeek: b ~ T^0.33": "h100-deepseek",
+    "no scaling: b = 4M": "h100-fixed",
+}
+STEPS = 43
+"""Points of figure 11, from exponent 0 to 0.21 (the paper's 0.2 and the pole at 0.5 well beyond)."""
+
+
+def exact(names: Mapping[str, str], kind: str = "") -> dict[str, Curve]:
+    """Curves on the paper's grids."""
+    return {label: ours(name + kind) for label, name in names.items()}
+
+
+def smooth(names: Mapping[str, str]) -> dict[str, Curve]:
+    """Curves in smooth mode."""
+    scenarios = {label: preset(name).smooth for label, name in names.items()}
+    return {label: curve(s, smooth_widths(s.law)) for label, s in scenarios.items()}
+
+
+def figure_1() -> Any:
+    """Left: today; right: what innovations add."""
+    from ...report.limits_plots import side_by_side
+
+    ahead = {**FIGURE_8, "DeepSeek batch scaling": "h100-deepseek"}
+    keep = ("H100 SXM", "global NVLink, low latency", "DeepSeek batch scaling")
+    innovations = exact({k: ahead[k] for k in keep})
+    return side_by_side([("today's hardware and scaling", exact(FIGURE_6)), ("H100 with innovations", innovations)])
+
+
+def figure_11() -> Any:
+    """End of linear scaling and largest run against the exponent of batch over depth."""
+    from ...report.limits_plots import exponents
+
+    run, x = Setting(), np.linspace(0.0, 0.21, STEPS)
+    lines = {"largest run": scaled_flops(run, latency_reach(run), x, LATENCY_CONSTANT)}
+    for label, name in FIGURE_6.items():
+        on = node(chip(f"epoch-{name}"), network(f"epoch-{name}"))
+        side = slice_side(on)
+        lines[f"end of linear scaling, {label}"] = scaled_flops(
+            run, bandwidth_reach(on, run, side, nanobatch(on, side)), x
+        )
+    return exponents(x, lines, "Figure 11: limits if the batch grows faster than the depth")
+
+
+def _utilisation(make: Any, title: str) -> Any:
+    from ...report.limits_plots import utilisation
+
+    return lambda: utilisation(make(), title)
+
+
+def _split(name: str, title: str) -> Any:
+    def draw() -> Any:
+        from ...report.limits_plots import splits
+
+        return splits(ours(name), title)
+
+    return draw
+
+
+def figures() -> tuple[Figure, ...]:
+    """All of them, drawn only when written."""
+    three = "three-month runs"
+    plots = {
+        "figure-1": ("Figure 1", figure_1),
+        "figure-6": ("Figure 6", _utilisation(lambda: exact(FIGURE_6), f"Figure 6: dense {three} on DGX nodes")),
+        "figure-6-smooth": (
+            "Figure 6, smooth",
+            _utilisation(lambda: smooth(FIGURE_6), f"Figure 6 without grids: dense {three} on DGX nodes"),
+        ),
+        "figure-6-sparse": (
+            "Figure 6, sparse",
+            _utilisation(lambda: exact(FIGURE_6, "/sparse"), f"Sparse {three} on DGX nodes"),
+        ),
+        "figure-7": ("Figure 7", _split("h100", "Figure 7: how dense H100 runs are parallelised")),
+        "figure-7-sparse": ("Figure 7, sparse", _split("h100/sparse", "How sparse H100 runs are parallelised")),
+        "figure-8": (
+            "Figure 8",
+            _utilisation(lambda: exact(FIGURE_8), f"Figure 8: dense {three}, H100 with other hardware"),
+        ),
+        "figure-8-smooth": (
+            "Figure 8, smooth",
+            _utilisation(lambda: smooth(FIGURE_8), f"Figure 8 without grids: dense {three}"),
+        ),
+        "figure-9": (
+            "Figure 9",
+            _utilisation(lambda: exact(FIGURE_9), f"Figure 9: dense H100 {three}, scaling laws of the batch"),
+        ),
+        "figure-9-smooth": (
+            "Figure 9, smooth",
+            _utilisation(lambda: smooth(FIGURE_9), "Figure 9 without grids: scaling laws of the batch"),
+        ),
+        "figure-11": ("Figure 11", figure_11),
+    }
+    return tuple(Figure(f"epoch-{name}", title, draw) for name, (title, draw) in plots.items())

@@ -1,0 +1,131 @@
+"""Erdil & Schneider-Joseph 2024 made again: tables, curves in files, and which scenario a file shows."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from meshwright import BadInput
+from meshwright.limits.scenario import presets
+from meshwright.reproduce import reproduce
+from meshwright.reproduce.epoch import golden, shipped, tables
+from meshwright.reproduce.epoch.figures import figure_11
+
+
+def test_tables_and_worked_numbers() -> None:
+    checks = [*tables.linear_scaling(), *tables.closed(), *tables.products(), *tables.example()]
+    assert {c.status for c in checks} <= {"match", "explained", "erratum"}
+    assert sum(c.id.startswith(("table 3", "table 4")) and c.status == "match" for c in checks) == 14
+    assert {c.id for c in checks if c.status == "erratum"} == {"appendix 8.3/limit in consistent units"}
+    assert sum(c.status == "explained" for c in checks) == 5
+
+
+def test_digits() -> None:
+    assert [tables.digits(x) for x in ("3e27", "26.7e3", ".04300", "0.70", "1171.04")] == [1, 3, 4, 2, 6]
+    assert tables.rounds("x", "3e27", 2.51e27).status == "match"
+    assert tables.rounds("x", "3e27", 2.49e27).status == "mismatch"
+    assert tables.rounds("x", "3e27", 2.49e27, "because", 0.2).status == "explained"
+
+
+@pytest.mark.parametrize("curve", shipped(), ids=lambda g: g.name)
+def test_shipped_curves(curve: golden.Golden) -> None:
+    checks = list(golden.checks(curve))
+    assert len(checks) == 1 + 2 * len(curve.rows)
+    assert [c for c in checks if c.status != "match"] == []
+
+
+NAMES = {
+    "fig6_a100_dense": "a100",
+    "tab3_a100_sparse": "a100/sparse",
+    "fig6_v100_dense": "v100",
+    "fig9_deepseek": "h100-deepseek",
+    "fig9_h100_deepseek_dense": "h100-deepseek",
+    "fig9_no_scaling": "h100-fixed",
+    "fig8_h100_inf_ll_dense": "h100-infinite-low-latency",
+    "tab4_h100_infnet_ll_sparse": "h100-infinite-low-latency/sparse",
+    "fig8_h100_gnv_ll_dense": "h100-global-nvlink-low-latency",
+    "tab4_h100_gnv_sparse": "h100-global-nvlink/sparse",
+    "tab4_h100_lowlat_sparse": "h100-low-latency/sparse",
+    "h100_superpod": "h100-superpod",
+    "tab3_h100_sparse": "h100/sparse",
+}
+
+
+@pytest.mark.parametrize(("name", "scenario"), NAMES.items())
+def test_names_tell_scenarios(name: str, scenario: str) -> None:
+    assert golden.guess(golden.Golden(name, (), None)) == scenario
+
+
+def write(path: Path, scenario: str, change: float = 0.0) -> None:
+    with path.open("w", newline="") as f:
+        out = csv.writer(f)
+        out.writerow(["T_flop", "d_model", "E", "n_gpu", "util_vs_boost_peak"])
+        for p in golden.ours(scenario).points:
+            out.writerow(
+                [
+                    f"{p.flops:.6e}",
+                    f"{p.hidden:.0f}",
+                    f"{p.experts:.0f}",
+                    f"{p.chips:.0f}",
+                    f"{p.utilisation + change:.9f}",
+                ]
+            )
+
+
+@pytest.mark.parametrize("scenario", [n for n in presets() if "superpod" not in n])
+def test_rows_tell_scenarios(scenario: str, tmp_path: Path) -> None:
+    """Whatever a file is called."""
+    write(tmp_path / "curve_1.csv", scenario)
+    assert golden.identify(golden.read(tmp_path / "curve_1.csv")) == scenario
+
+
+def test_a_wrong_curve_is_a_mismatch(tmp_path: Path) -> None:
+    write(tmp_path / "fig6_a100_dense.csv", "a100", change=2e-9)
+    checks = list(golden.checks(golden.read(tmp_path / "fig6_a100_dense.csv")))
+    assert all(c.status == "match" for c in checks if c.id.endswith(("/chips", "/points")))
+    assert all(c.status == "mismatch" for c in checks if c.id.endswith("/utilisation"))
+
+
+def test_wrong_chips_and_missing_points(tmp_path: Path) -> None:
+    curve = shipped()[0]
+    wrong = replace(curve, rows=(replace(curve.rows[0], chips=1.0), *curve.rows[1:-1]))
+    checks = {c.id: c for c in golden.checks(wrong)}
+    assert checks[f"{curve.name}/points"].status == "mismatch"
+    assert checks[f"{curve.name}/{curve.rows[0].flops:.7g}/chips"].status == "mismatch"
+    strange = replace(curve, rows=(replace(curve.rows[0], flops=1e20),))
+    assert {c.status for c in golden.checks(strange)} == {"mismatch"}
+
+
+def test_printed() -> None:
+    assert golden.printed("0.0720276", 0.07202764) and not golden.printed("0.0720276", 0.07202766)
+    assert golden.printed("7.2e-2", 0.0724) and not golden.printed("7.2e-2", 0.0726)
+    assert golden.printed("1", 1 + 1e-10)
+
+
+@pytest.mark.parametrize("line", ["1e25,x,0.5", "1e25,8,-1", "1e25", "nan,8,0.5", "1e25,8,inf"])
+def test_bad_files(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.csv"
+    file.write_text(f"T_flop,n_gpu,util_vs_boost_peak\n{line}\n")
+    with pytest.raises(BadInput, match="line 2"):
+        golden.read(file)
+
+
+def test_against_a_file(tmp_path: Path) -> None:
+    write(tmp_path / "fig6_a100_dense.csv", "a100")
+    report = reproduce("epoch", against=tmp_path)
+    assert report.summary["mismatch"] == 0 and report.summary["match"] > 62
+    assert [t.name for t in report.tables] == ["epoch-fig6_a100_dense"]
+    assert report.summary["worst_match"] <= 1e-9
+
+
+def test_figures_can_be_drawn() -> None:
+    assert figure_11().axes[0].get_xlabel()
+    names = {f.name for f in reproduce("epoch", against=next(iter_files())).figures}
+    assert {f"epoch-figure-{n}" for n in ("1", "6", "7", "8", "9", "11")} <= names
+
+
+def iter_files() -> Iterator[Path]:
+    folder = Path(golden.__file__).parents[2] / "catalog" / "published" / "epoch"
+    return iter(sorted(folder.glob("*.csv")))
