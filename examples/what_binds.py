@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from meshwright import Job, cluster, model, plan
+from meshwright import Job, Space, cluster, model, plan
 from meshwright.report import plots
-from meshwright.search.space import Space
 
 job = Job(model("llama3-70b"), cluster("1024xh100-sxm"), batch=512)
 degrees = (1, 2, 4, 8, 16)

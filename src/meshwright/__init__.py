@@ -26,7 +26,7 @@ _HOME = {
     "count.model": ("model_flops", "parameters"),
     "prediction": ("Prediction", "Term", "predict"),
     "errors": ("BadInput", "MeshwrightError", "NoLayout"),
-    "search": ("Plan", "plan"),
+    "search": ("Plan", "Space", "plan"),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .num import Num, minimum, where
+from .cost.layer import LayerCost
+from .num import Num, where
 from .schedule.types import Schedule
 from .spec.job import Job
 from .spec.layout import Layout
-from .step import Body, Held, held, layers_on, microbatches
+from .step import Body, Held, Shares, held, microbatches, shares
 
 
 class States(NamedTuple):
@@ -50,9 +51,9 @@ def states(job: Job, layout: Layout, parameters: Held, zero: int) -> States:
     return States(kept[0] * p.weight_bytes, kept[1] * p.gradient_bytes, kept[2] * o.state_bytes)
 
 
-def saved(parts: Body, recompute: str) -> Num:
+def saved(layer: LayerCost, parts: Body, recompute: str) -> Num:
     """Bytes a layer keeps of one microbatch: everything, all but the core of attention, or only its input."""
-    return {"none": parts.typical.saved, "selective": parts.typical.saved_selective, "full": parts.boundary}[recompute]
+    return {"none": layer.saved, "selective": layer.saved_selective, "full": parts.boundary}[recompute]
 
 
 class Activations(NamedTuple):
@@ -62,18 +63,17 @@ class Activations(NamedTuple):
     once: Num
 
 
-def activations(job: Job, layout: Layout, parts: Body, recompute: str, schedule: Schedule, v: Num, end: str) -> Activations:
+def activations(job: Job, layout: Layout, parts: Body, recompute: str, by: Shares, end: str) -> Activations:
     """Of the first or the last device: its layers' saved bytes, once the logits and the layer being recomputed."""
-    _, n_first, n_last = layers_on(job, layout, schedule.chunks(v))
-    keep, t = saved(parts, recompute), parts.typical
-    working = t.saved if recompute == "full" and job.assumptions.memory.working_set else 0.0
+    share, keep = by[end], saved(parts.typical, parts, recompute)
+    working = parts.typical.saved if recompute == "full" and job.assumptions.memory.working_set else 0.0
     alone = layout.pp == 1
     if end == "last":
-        return Activations(where(alone, 0.0, n_last * keep), where(alone, 0.0, parts.head.saved + working))
-    early = minimum(n_first, float(job.model.moe.dense_layers)) if job.model.moe else 0.0
-    extra = early * (parts.leading.saved - t.saved) if recompute != "full" and job.model.moe else 0.0
-    head = parts.head.saved if schedule.folded else where(alone, parts.head.saved, 0.0)
-    return Activations(n_first * keep + extra, head + working)
+        return Activations(where(alone, 0.0, share.typical * keep), where(alone, 0.0, parts.head.saved * share.head + working))
+    each = share.typical * keep
+    if job.model.moe:
+        each = each + share.leading * saved(parts.leading, parts, recompute)
+    return Activations(each, parts.head.saved * where(alone, 1.0, share.head) + working)
 
 
 def in_flight(job: Job, layout: Layout, schedule: Schedule, v: Num, end: str) -> Num:
@@ -92,9 +92,10 @@ def buffers(job: Job, layout: Layout, parts: Body, zero: int) -> Num:
 def use(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Use:
     """Bytes by kind on the fuller of the first and the last device."""
     ends, v = [], layout.interleave
+    by = shares(job, layout, schedule, v)
     for end in ("first", "last"):
-        s = states(job, layout, held(job, layout, parts, schedule, v, end), layout.zero)
-        each, once = activations(job, layout, parts, layout.recompute, schedule, v, end)
+        s = states(job, layout, held(job, layout, parts, by, end), layout.zero)
+        each, once = activations(job, layout, parts, layout.recompute, by, end)
         ends.append((s, in_flight(job, layout, schedule, v, end) * each + once))
     (a, act_a), (b, act_b) = ends
     last = b.total + act_b > a.total + act_a

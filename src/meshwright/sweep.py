@@ -11,7 +11,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import catalog
 from .errors import BadInput, MeshwrightError, unknown
@@ -22,6 +22,9 @@ from .spec.job import Job
 from .spec.layout import Layout
 from .spec.ranges import check
 from .spec.read import brief, read
+
+if TYPE_CHECKING:
+    from .search import Space
 
 SHOWN = ("tp", "cp", "pp", "dp", "ep", "microbatch", "interleave", "schedule", "zero", "recompute")
 """Layout fields of a row."""
@@ -114,7 +117,7 @@ def sweep(
     job: Job,
     over: str,
     texts: Sequence[Value],
-    space: Any = None,
+    space: Space | None = None,
     fixed: bool = False,
     progress: Callable[[str, float], None] | None = None,
 ) -> Sweep:
@@ -135,7 +138,7 @@ def sweep(
     return Sweep(over, tuple(points))
 
 
-def _points(job: Job, over: str, chosen: list[Value], space: Any, fixed: bool) -> Iterator[Point]:
+def _points(job: Job, over: str, chosen: list[Value], space: Space | None, fixed: bool) -> Iterator[Point]:
     jobs = [(value, vary(job, over, value)) for value in chosen]  # a wrong path or value shows before the work starts
     for value, varied in jobs:
         try:
@@ -147,10 +150,9 @@ def _points(job: Job, over: str, chosen: list[Value], space: Any, fixed: bool) -
             yield Point(value, varied, None, str(error))
 
 
-def _planned(job: Job, over: str, value: Value, space: Any) -> Point:
+def _planned(job: Job, over: str, value: Value, space: Space | None) -> Point:
     """The best layout; a degree that is varied is a constraint."""
-    from .search import plan
-    from .search.space import Space
+    from .search import Space, plan
 
     space = space or Space()
     name = over.removeprefix("layout.")
@@ -159,7 +161,8 @@ def _planned(job: Job, over: str, value: Value, space: Any) -> Point:
         if held not in {f.name for f in dataclasses.fields(Space)}:
             raise BadInput(f"{name} is what a search chooses: it can only be varied for a fixed layout")
         chosen = getattr(job.layout, name)
-        space = replace(space, **{held: chosen if name == "scheme" else (chosen,)})
+        allowed: dict[str, Any] = {held: chosen if name == "scheme" else (chosen,)}
+        space = replace(space, **allowed)
     found = plan(job, space, top=1)
     note = "" if found.best else "; ".join(found.notes) or "nothing fits"
     return Point(value, job, found.best, note)

@@ -30,7 +30,7 @@ from .toml import load_job
 
 if TYPE_CHECKING:
     from ..prediction import Prediction
-    from ..search.space import Space
+    from ..search import Space
 
 WORDS = ("schedule", "recompute", "sequence_parallel", "scheme", "placement")
 """Layout fields that are not numbers."""
@@ -189,7 +189,7 @@ RANGE = re.compile(r"(\d{1,9})\.\.(\d{1,9})")
 
 def split(given: Mapping[str, str], relaxed: bool | None = None) -> tuple[dict[str, str], Space]:
     """(flags of the job, space that the layout flags leave to a search): "8", "1,2,4" or "1..16".  Raises BadInput."""
-    from ..search.space import Space
+    from ..search import Space
 
     allowed: dict[str, Any] = {"relaxed": relaxed}
     rest = dict(given)

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import memory, step
-from .cost.layer import LayerCost
-from .num import Num, ceil_div
-from .schedule import get as schedule_named
-from .space import DEGREES, Column, Options, Table
+from .. import memory, step
+from ..cost.layer import LayerCost
+from ..num import Num, ceil_div
+from ..schedule import get as schedule_named
+from ..spec.job import Job
+from ..spec.layout import Layout
 from .placement import Shares, partial
-from .spec.job import Job
-from .spec.layout import Layout
+from .space import DEGREES, Column, Options, Table
 
 Grid = NDArray[np.float64]
 ENDS = ("first", "last")
@@ -214,6 +214,14 @@ def _shards(job: Job, table: Table, sp: bool, choice: Options) -> Any:
         useful = (tp > 1) | (False not in choice.all.sequence_parallel)
         return useful & ((table["microbatch"] * job.T) % (table["cp"] * tp) == 0)
     return (tp == 1) | (job.model.moe is None)
+
+
+def legal_options(job: Job, table: Table, choice: Options) -> Column:
+    """How many of the options each row can run with."""
+    runs = _runs(job, table, choice)
+    ways: Column = sum(np.count_nonzero([can & _shards(job, table, sp, choice) for can in runs], axis=0) for sp in choice.sequence_parallel)
+    alone = layouts(table, {}, job.cluster.sizes, "megatron", False).replicas == 1
+    return ways * len(choice.recompute) * np.where(alone, 1, len(choice.zero))
 
 
 def exact(p: Pieces, capacity: float) -> tuple[Grid, Grid]:

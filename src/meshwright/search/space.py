@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .num import divisors
-from .schedule import get as schedule_named
-from .spec.job import Job
+from ..num import divisors
+from ..schedule import get as schedule_named
+from ..spec.job import Job
 
 Column: TypeAlias = NDArray[np.float64]
 Table: TypeAlias = dict[str, Column]

@@ -11,10 +11,10 @@ from functools import cache, reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from .num import divisors
-from .space import DEGREES, PLACED, Column, Table, cross, keep
-from .spec.job import Job
-from .spec.layout import AXES
+from ..num import divisors
+from ..spec.job import Job
+from ..spec.layout import AXES
+from .space import PLACED, Column, Table, cross, keep
 
 Shares = dict[str, tuple[Column, ...]]
 
@@ -51,7 +51,16 @@ def finish(job: Job, table: Table, relaxed: bool, every: bool = True) -> tuple[T
         for a in AXES:
             work[f"left {a}"] = work[f"left {a}"] / work[f"{a} {i}"]
     shares = {a: tuple(work[f"{a} {i}"] for i in range(len(sizes) - 1)) + (work[f"left {a}"],) for a in AXES}
-    return {k: work[k] for k in DEGREES}, shares
+    return {k: c for k, c in work.items() if " " not in k}, shares
+
+
+def count(job: Job, table: Table) -> Column:
+    """How many placements each strict row has."""
+    keys = np.stack([table[a] for a in AXES])
+    different, number = np.unique(keys, axis=1, return_inverse=True)
+    rows = {a: different[i] for i, a in enumerate(AXES)} | {"row": np.arange(different.shape[1], dtype=np.float64)}
+    placed, _ = finish(job, spread(job, rows, False), False)
+    return np.bincount(placed["row"].astype(np.int64), minlength=different.shape[1])[number.ravel()].astype(np.float64)
 
 
 def partial(table: Table, dims: int) -> Shares:

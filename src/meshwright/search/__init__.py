@@ -1,0 +1,11 @@
+"""S3, search: every legal layout of a space, evaluated as tables; the best of them, exactly.
+
+    space -> grid -> evaluate (brute force) -> cascade, relaxed (the same result by bounds) -> plan
+"""
+
+from .cascade import search
+from .evaluate import brute
+from .plan import Plan, plan
+from .space import Space
+
+__all__ = ["Plan", "Space", "brute", "plan", "search"]

@@ -1,0 +1,43 @@
+"""The k fastest layouts of a space, exactly, without evaluating all of them.
+
+Partly decided layouts are expanded best bound first, and dropped when they are slower than the k-th best layout found so far or cannot fit.
+Bounds are the step formulas themselves with optimistic arguments (every group nearest, each term at its best option), so they hold whatever the
+formulas say, as long as a nearer group is never slower. Ranking is by (seconds, bytes, degrees, options, placement), as in brute force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..cost.network import Fabric
+from ..spec.job import Job
+from .best import Best
+from .evaluate import Progress, best_first, brute, evaluate, lower
+from .grid import legal_options
+from .placement import count
+from .relaxed import relaxed_rounds
+from .space import Space, Table, cross, fill, options, pipelines, shards
+
+
+def search(job: Job, space: Space, k: int = 10, relaxed: bool = False, progress: Progress | None = None) -> Best:
+    """The k best layouts of the space, exactly, without evaluating all of them.
+
+    Falls back on brute force for networks on which a nearer group may be slower (their bounds would not hold).
+    """
+    if not Fabric.of(job.cluster.network, job.assumptions.network).nearer_is_faster:
+        return brute(job, space, k, relaxed)
+    best = Best(k, options(job, space))
+    for table in _rounds(job, space, best, relaxed, progress):
+        evaluate(job, space, best, table, relaxed)
+    return best
+
+
+def _rounds(job: Job, space: Space, best: Best, relaxed: bool, progress: Progress | None) -> Iterator[Table]:
+    """Rows worth placing, best bound first."""
+    table = shards(job, space, relaxed)
+    if relaxed:
+        yield from relaxed_rounds(job, space, best, table, progress)
+        return
+    table = fill(job, cross(table, pp=pipelines(job, space, relaxed)), space)
+    best.searched = int((legal_options(job, table, best.choice) * (count(job, table) if space.placements else 1.0)).sum())
+    yield from best_first(best, table, lower(job, space, best, table, table)[0], progress)

@@ -1,0 +1,156 @@
+"""Rows of a table, bounded, placed and put on the grid; and brute force, which does that to every row of the space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .. import memory
+from ..spec.job import Job
+from ..spec.layout import AXES
+from .best import Best
+from .grid import bound, exact, pieces
+from .placement import Shares, finish, placements
+from .space import Column, Options, Space, Table, cross, fill, keep, length, options, pipelines, shards, take
+
+BLOCK = 4096
+"""Rows whose terms are computed at once."""
+SLICE = 256
+"""Rows put on the full grid at once: few enough that its arrays stay in cache."""
+LARGEST = float(np.finfo(float).max)
+Progress = Callable[[str, float], None]
+"""Called with what is being done and the share that is done."""
+
+
+def brute(job: Job, space: Space, k: int = 10, relaxed: bool = False) -> Best:
+    """Every grid point of the space, evaluated: the oracle of the cascade, exact counts, heat maps."""
+    best = Best(k, options(job, space))
+    for table in everything(job, space, relaxed):
+        evaluate(job, space, best, table, relaxed, count=True)
+    return best
+
+
+def everything(job: Job, space: Space, relaxed: bool) -> Iterator[Table]:
+    table = cross(shards(job, space, relaxed), pp=pipelines(job, space, relaxed))
+    if not relaxed:
+        yield fill(job, table, space)
+        return
+    table = keep(table, table["tp"] * table["cp"] * table["pp"] <= job.cluster.chips)
+    for start in range(0, length(table), BLOCK):
+        part = take(table, np.arange(start, min(start + BLOCK, length(table))))
+        most = largest_dp(job, part, space)
+        yield _kept(job, _each_dp(part, np.ones_like(most), most), space)
+
+
+def largest_dp(job: Job, table: Table, space: Space) -> Column:
+    """The most replicas a row has chips and sequences for."""
+    most = np.floor(job.cluster.chips / (table["tp"] * table["cp"] * table["pp"]))
+    return np.minimum(most, np.floor(job.batch / table["microbatch"]))
+
+
+def _each_dp(table: Table, low: Column, high: Column) -> Table:
+    """A row for every dp from low to high."""
+    counts = np.maximum(high - low + 1, 0).astype(np.int64)
+    index = np.repeat(np.arange(len(counts)), counts)
+    offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return take(table, index) | {"dp": low[index] + offset}
+
+
+def _kept(job: Job, table: Table, space: Space) -> Table:
+    """Relaxed rows whose experts have whole groups and whose dp is allowed."""
+    return keep(table, valid(job, table, space))
+
+
+def valid(job: Job, table: Table, space: Space) -> Any:
+    fine = (table["tp"] * table["cp"] * table["dp"]) % (table["ep"] * table["etp"]) == 0
+    return fine if space.dp is None else fine & np.isin(table["dp"], space.dp)
+
+
+def evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, count: bool = False) -> None:
+    """Place the rows and put them on the grid; unless everything is counted, only rows and options whose bound allows it."""
+    for start in range(0, length(table), BLOCK):
+        rows, choice = take(table, np.arange(start, min(start + BLOCK, length(table)))), best.choice
+        if not count:
+            near = bound(pieces(optimist(job), rows, rows, None, choice, space.scheme), memory.capacity(job))
+            rows, choice = keep(rows, near.seconds <= best.limit), choice.part(near.used(min(best.limit, LARGEST)))
+            if not choice.count:
+                continue
+        placed, shares = finish(job, rows, relaxed) if "tp 0" in rows else placements(job, rows, space.placements, relaxed)
+        for begin in range(0, length(placed), BLOCK):
+            at = slice(begin, begin + BLOCK)
+            _on_grid(job, space, best, choice, {k: c[at] for k, c in placed.items()}, {a: tuple(s[at] for s in shares[a]) for a in AXES}, count)
+
+
+def _on_grid(job: Job, space: Space, best: Best, choice: Options, table: Table, shares: Shares, count: bool) -> None:
+    """Evaluate a block of placed rows under the given options."""
+    capacity, p = memory.capacity(job), pieces(job, table, table, shares, choice, space.scheme)
+    if not count:
+        alive = np.flatnonzero(bound(p, capacity).seconds <= best.limit)
+        table, shares, p = take(table, alive), {a: tuple(s[alive] for s in shares[a]) for a in AXES}, p.rows(alive)
+    for cut in range(0, length(table), SLICE):
+        at = slice(cut, cut + SLICE)
+        part = p.rows(at)
+        seconds, use = exact(part, capacity)
+        best.evaluated += seconds.size
+        best.count(part, seconds, covered=count)
+        best.add(seconds, use, choice, {k: c[at] for k, c in table.items()}, {a: tuple(s[at] for s in shares[a]) for a in AXES})
+
+
+def optimist(job: Job) -> Job:
+    """The job on a network where a nearer group is never slower."""
+    network = replace(job.assumptions.network, tree_chains=False)
+    return replace(job, assumptions=replace(job.assumptions, network=network))
+
+
+def lower(job: Job, space: Space, best: Best, near: Table, far: Table, choice: Options | None = None) -> tuple[Column, Options]:
+    """Bound of every row in seconds (nearest groups, best options among those that can fit), and the options that may stay within the limit.
+
+    near, far: the same rows with the smallest and the largest dp they stand for; collectives are bound by the one, sharding by the other.
+    """
+    capacity, found, job = memory.capacity(job), np.empty(length(near)), optimist(job)
+    choice = choice or best.choice
+    used = [np.zeros(n, dtype=bool) for n in choice.shape]
+    for start in range(0, length(near), BLOCK):
+        at = np.arange(start, min(start + BLOCK, length(near)))
+        a = take(near, at)
+        b = bound(pieces(job, a, a if far is near else take(far, at), None, choice, space.scheme), capacity)
+        found[at] = b.seconds
+        used = [u | new for u, new in zip(used, b.used(min(best.limit, LARGEST)), strict=True)]
+    return found, choice.part(used)
+
+
+def best_first(best: Best, table: Table, seconds: Column, progress: Progress | None) -> Iterator[Table]:
+    """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
+    order = np.argsort(seconds, kind="stable")
+    begin, size = 0, 32
+    while begin < len(order):
+        chosen = order[begin : begin + size]
+        chosen = chosen[seconds[chosen] <= min(best.limit, LARGEST)]
+        if not len(chosen):
+            return
+        yield take(table, chosen)
+        begin, size = begin + size, size * 4
+        if progress:
+            progress("layouts", min(begin / len(order), 1.0))
+
+
+def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
+    """The layout of the space that needs the least memory, whether it fits or not (relaxed: of those with the most replicas)."""
+    best = Best(1, options(job, space))
+    table = cross(shards(job, space, relaxed), pp=pipelines(job, space, relaxed))
+    if relaxed:
+        table = table | {"dp": largest_dp(job, table, space)}
+        table = keep(table, table["dp"] >= 1)
+        table = keep(table, valid(job, table, space))
+    else:
+        table = fill(job, table, space)
+    for start in range(0, length(table), BLOCK):
+        rows = take(table, np.arange(start, min(start + BLOCK, length(table))))
+        rows, shares = placements(job, rows, False, relaxed)
+        p = pieces(job, rows, rows, shares, best.choice, space.scheme)
+        seconds, use = exact(p, np.inf)
+        best.add(np.where(np.isfinite(seconds), use, np.inf), use, best.choice, rows, shares)
+    return best

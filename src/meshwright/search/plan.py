@@ -1,0 +1,150 @@
+"""A plan: the fastest layouts that fit, the front of time against memory, what was looked at, and what would help if nothing fits."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .. import rules
+from ..num import divisors
+from ..prediction import Prediction, predict
+from ..spec.job import Job
+from ..spec.layout import RECOMPUTE, Layout
+from .cascade import search
+from .evaluate import Progress, smallest
+from .space import Space, cross
+
+FRONT_STEP = 0.1
+"""Each point of the front needs at least this share less memory than the one before."""
+FRONT_POINTS = 8
+MORE_CHIPS = (2, 4, 8, 16, 32)
+"""Factors tried when nothing fits."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a search found."""
+
+    best: Prediction | None
+    alternatives: tuple[Prediction, ...] = ()
+    """The runners-up."""
+    pareto: tuple[Prediction, ...] = ()
+    """Layouts that nothing beats in both time and memory, thinned out: each needs a tenth less memory than the one before."""
+    searched: int = 0
+    """Layouts covered: with every option and placement in a strict space, with every option in a relaxed one."""
+    feasible: int = 0
+    """Layouts evaluated and found to fit; bounds spare the rest from being looked at."""
+    rejected: dict[str, int] | None = None
+    """Rule -> how many combinations of degrees broke it (each counted once); "memory" and "bound": layouts too big, or ruled out by a bound."""
+    elapsed_s: float = 0.0
+    notes: tuple[str, ...] = ()
+    closest: Prediction | None = None
+    """If nothing fits: the layout that needs the least memory."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of `plan --json`."""
+        return {
+            "best": self.best.to_dict() if self.best else None,
+            "alternatives": [p.to_dict() for p in self.alternatives],
+            "pareto": [p.to_dict() for p in self.pareto],
+            "searched": self.searched,
+            "feasible": self.feasible,
+            "rejected": dict(self.rejected or {}),
+            "elapsed_s": self.elapsed_s,
+            "notes": list(self.notes),
+            "closest": self.closest.to_dict() if self.closest else None,
+        }
+
+
+def plan(job: Job, space: Space | None = None, top: int = 10, progress: Progress | None = None, pareto: bool = True) -> Plan:
+    """The `top` fastest layouts of the space that fit, exactly; the job's own layout is ignored.
+
+    pareto: also the front of time against memory (a search for each of its points; only in strict spaces).
+    Nothing that fits is not an error: `best` is None, `closest` and `notes` say what is missing.
+    """
+    start, space = time.perf_counter(), space or Space()
+    relaxed = bool(space.relaxed)
+    best = search(job, space, top, relaxed, progress)
+    notes: list[str] = []
+    if space.relaxed is None and not best.rows:
+        wider = search(job, space, top, True, progress)
+        if wider.rows or not best.searched:
+            best, relaxed = wider, True
+            notes.append("nothing that uses all chips evenly fits: dp need not divide the batch, and chips may be idle")
+    dims = len(job.cluster.network.dims)
+    found = tuple(predict(job, layout) for layout in best.layouts(space.scheme, dims))
+    rejected = {} if relaxed else rejections(job, space)
+    rejected |= {"memory": best.too_big, "bound": max(best.searched - best.feasible - best.too_big, 0)}
+    if not found:
+        closest, why = _nearest_fit(job, space, relaxed)
+        return Plan(None, (), (), best.searched, 0, rejected, time.perf_counter() - start, (*notes, *why), closest)
+    front = _front(job, space, found[0]) if pareto and not relaxed else ()
+    return Plan(found[0], found[1:], front, best.searched, best.feasible, rejected, time.perf_counter() - start, tuple(notes))
+
+
+def _front(job: Job, space: Space, best: Prediction) -> tuple[Prediction, ...]:
+    """From the fastest layout on, the fastest that needs at least a tenth less memory than the last."""
+    points = [best]
+    while len(points) < FRONT_POINTS:
+        limit = points[-1].memory_bytes["total"] * (1 - FRONT_STEP)
+        tight = replace(job.assumptions.memory, capacity_share=limit / job.cluster.chip.hbm_bytes)
+        smaller = search(replace(job, assumptions=replace(job.assumptions, memory=tight)), space, 1)
+        if not smaller.rows:
+            break
+        points.append(predict(job, smaller.layouts(space.scheme, len(job.cluster.network.dims))[0]))
+    return tuple(points)
+
+
+def rejections(job: Job, space: Space) -> dict[str, int]:
+    """Rule -> combinations of (tp, cp, pp, dp[, ep]) that multiply up to the chips and break it; each counts for its first rule."""
+    factors = np.array(divisors(job.cluster.chips), dtype=np.float64)
+    table = cross(cross(cross({}, tp=factors), cp=factors), pp=factors)
+    ranks = table["tp"] * table["cp"] * table["pp"]
+    table = {k: c[job.cluster.chips % ranks == 0] for k, c in table.items()}
+    if job.model.moe:
+        table = cross(table, ep=factors)
+    layout = Layout(**table, dp=job.cluster.chips / (table["tp"] * table["cp"] * table["pp"]), scheme=space.scheme, sequence_parallel=False)
+    left, counts = np.ones(len(table["tp"]), dtype=bool), {}
+    for rule in (*rules.ALWAYS, rules.EVEN_BATCH):
+        if rule is rules.EXPERT_SEQUENCE:  # a choice of the search, not of degrees
+            continue
+        broken = left & ~np.broadcast_to(rule.holds(job, layout), left.shape)
+        if broken.any():
+            counts[rule.name] = int(broken.sum())
+        left &= ~broken
+    return counts
+
+
+def _nearest_fit(job: Job, space: Space, relaxed: bool) -> tuple[Prediction | None, tuple[str, ...]]:
+    """The layout that needs the least memory, and what would make one fit: options left out, constraints, more chips."""
+    layouts = smallest(job, space, relaxed).layouts(space.scheme, len(job.cluster.network.dims))
+    if not layouts:
+        return None, ("no combination of degrees is legal: loosen the constraints, or change the number of chips or the batch",)
+    closest = predict(job, layouts[0])
+    note = f"even the smallest layout does not fit: {rules.too_big(job, closest.memory_use.total)}"
+    return closest, (note, *_would_fit(job, space))
+
+
+def _would_fit(job: Job, space: Space) -> list[str]:
+    """Changes, one at a time, that make something fit, the least first."""
+    ways: list[tuple[str, Job, Space]] = []
+    if "full" not in space.recompute:
+        ways.append(("full recomputation (--recompute full)", job, replace(space, recompute=RECOMPUTE)))
+    if 3 not in space.zero:
+        ways.append(("ZeRO-3 (--zero 3)", job, replace(space, zero=(0, 1, 2, 3))))
+    if space.microbatch and min(space.microbatch) > 1:
+        ways.append(("a microbatch of 1 (--microbatch 1)", job, replace(space, microbatch=(1,))))
+    for field in ("tp", "pp", "cp", "ep", "dp"):
+        if getattr(space, field) is not None:
+            ways.append((f"any {field} (without --{field})", job, replace(space, **{field: None})))
+    helpful = [f"{name} would make it fit" for name, j, s in ways if search(j, s, 1, bool(s.relaxed)).rows]
+    for factor in MORE_CHIPS:
+        more = replace(job, cluster=replace(job.cluster, chips=job.cluster.chips * factor, name=""))
+        if search(more, space, 1).rows:
+            return [*helpful, f"{more.cluster.chips:,} chips of this kind ({factor} times as many) would make it fit"]
+    need = f"even {MORE_CHIPS[-1]} times the chips would not make it fit at this batch and sequence length"
+    return [*helpful, need]
+

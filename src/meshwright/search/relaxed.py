@@ -1,0 +1,199 @@
+"""Relaxed spaces: any dp and pp, a padded last microbatch, idle chips. Too many layouts to list, so partly decided ones are bounded first:
+
+    shards (tp, cp, ep, microbatch) -> pipelines -> intervals of dp with one number of microbatches -> placements -> halves of the intervals
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import memory
+from ..cost.layer import LayerCost
+from ..num import ceil_div
+from ..schedule import get as schedule_named
+from ..spec.job import Job
+from ..spec.layout import Layout
+from ..step import Body, stages
+from ..step import shares as shares_of
+from .best import Best
+from .evaluate import BLOCK, Progress, best_first, largest_dp, lower, optimist, valid
+from .grid import bodies, bound, layouts, pieces
+from .placement import spread
+from .space import Column, Options, Space, Table, cross, keep, length, pipelines, take
+
+
+class Partly(NamedTuple):
+    """Shards with a pipeline degree that may still win; dp is the largest possible."""
+
+    table: Table
+    each: Column
+    """Bound of one microbatch on the slowest device, in seconds."""
+    bubble: Column
+    """Bound of the bubble of any schedule, in seconds."""
+
+
+def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column) -> Partly:
+    """Every shard with every pipeline degree whose fewest microbatches, and smallest bubble, stay within the limit.
+
+    Nearest groups, nothing recomputed, no memory limit.
+    """
+    easy, found = optimist(job), []
+    folds = {k.folded: (k, float(k.chunks(1))) for k in (schedule_named(name) for name, _ in best.choice.schedules)}
+    size = max(1, 8192 // len(degrees))
+    for start in range(0, length(table), size):
+        part = take(table, np.arange(start, min(start + size, length(table))))
+        grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees[None, :]}
+        dp = largest_dp(job, grid, space)
+        pipes = Layout(pp=grid["pp"])
+        staged = []
+        for sp in best.choice.sequence_parallel:
+            alone = part | {"pp": np.ones(length(part)), "dp": np.ones(length(part))}
+            costs = _upright(bodies(easy, layouts(alone, None, job.cluster.sizes, space.scheme, sp)))
+            staged += [(fold, stages(pipes, costs, "none", shares_of(easy, pipes, *folds[fold]))) for fold in folds]
+        each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
+        fewest = ceil_div(float(job.batch), np.maximum(dp, 1) * grid["microbatch"])
+        rows, columns = np.nonzero((dp >= 1) & (fewest * each <= best.limit))
+        here = take(part, rows) | {"pp": degrees[columns], "dp": dp[rows, columns]}
+        bubble = _least_bubble(job, best.choice, here["pp"], [(fold, [x[rows, columns] for x in s[2:]]) for fold, s in staged])
+        fine = fewest[rows, columns] * each[rows, columns] + bubble <= best.limit
+        found.append((keep(here, fine), each[rows, columns][fine], bubble[fine]))
+    tables, eaches, bubbles = zip(*found, strict=True)
+    return Partly({k: np.concatenate([t[k] for t in tables]) for k in tables[0]}, np.concatenate(eaches), np.concatenate(bubbles))
+
+
+def _least_bubble(job: Job, choice: Options, pp: Column, staged: list[tuple[bool, list[Column]]]) -> Column:
+    """The smallest bubble of a schedule with enough layers; staged: (folded, [forward, backward, weight seconds of the other devices])."""
+    least = np.full(len(pp), np.inf)
+    for name, v in choice.schedules:
+        kind = schedule_named(name)
+        fits = kind.chunks(v) * pp <= job.model.layers
+        for folded, (f, b, w) in staged:
+            if folded == kind.folded:
+                least = np.minimum(least, np.where(fits, kind.least_bubble(pp, float(v), f, b - w, w), np.inf))
+    return least
+
+
+def _upright(parts: Body) -> Body:
+    """Columns as (rows, 1), to meet pipeline degrees as (1, degrees)."""
+
+    def upright(x: Any) -> Any:
+        if isinstance(x, LayerCost):
+            return LayerCost(*(upright(y) for y in x))
+        return x[:, None] if isinstance(x, np.ndarray) else x
+
+    return Body(*(upright(part) for part in parts))
+
+
+def relaxed_rounds(job: Job, space: Space, best: Best, table: Table, progress: Progress | None) -> Iterator[Table]:
+    """Any dp and pp: shards with pipelines, then intervals of dp with one number of microbatches, halved down to single values."""
+    N, B = job.cluster.chips, float(job.batch)
+    degrees = pipelines(job, space, True)
+    best.searched = covered(job, table, degrees) * best.choice.count
+    # all chips busy, nothing padded, no bubble: B/b microbatches through the whole model on tp cp of N chips each
+    work = _whole_model(job, space, best, table) * B / table["microbatch"] * table["tp"] * table["cp"] / N
+    yield from _first_guess(job, space, best, table, degrees, work)
+    partly = pipelined(job, space, best, keep(table, work <= best.limit), degrees)
+    if not best.rows:  # no limit yet: at least leave out what cannot fit even with the most replicas
+        partly = _fitting(job, space, best, partly)
+    if progress:
+        progress("pipelines", 0.1)
+    yield from _halve(job, space, best, *_intervals(job, partly, best.limit), progress)
+
+
+def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
+    """Rows that may fit. More replicas never need more memory: states are cut finer, and fewer microbatches are in flight."""
+    capacity, alive = memory.capacity(job), np.zeros(length(partly.table), dtype=bool)
+    for start in range(0, len(alive), BLOCK):
+        part = take(partly.table, np.arange(start, min(start + BLOCK, len(alive))))
+        alive[start : start + BLOCK] = bound(pieces(job, part, part, None, best.choice, space.scheme), capacity).bytes <= capacity
+    return Partly(keep(partly.table, alive), partly.each[alive], partly.bubble[alive])
+
+
+def _whole_model(job: Job, space: Space, best: Best, table: Table) -> Column:
+    """Bound of one microbatch through the whole model on one device of each shard, in seconds."""
+    easy, found = optimist(job), np.full(length(table), np.inf)
+    for start in range(0, length(table), BLOCK):
+        at = slice(start, start + BLOCK)
+        part = {k: c[at] for k, c in table.items()}
+        part |= {"pp": np.ones(length(part)), "dp": np.ones(length(part))}
+        for sp in best.choice.sequence_parallel:
+            costs = bodies(easy, layouts(part, None, job.cluster.sizes, space.scheme, sp))
+            whole = shares_of(easy, Layout(), schedule_named("1f1b"), 1.0)["whole"]
+            found[at] = np.minimum(found[at], whole.of(costs, lambda c: c.forward + c.backward))
+    return found
+
+
+def _first_guess(job: Job, space: Space, best: Best, table: Table, degrees: Column, work: Column) -> Iterator[Table]:
+    """Plain layouts with promise: microbatch and pp powers of two or divisors of the layers, the most replicas. They set the first limit."""
+    plain = np.log2(table["microbatch"]) % 1 == 0
+    promising = np.flatnonzero(plain)[np.argsort(work[plain], kind="stable")[:512]]
+    rows = cross(take(table, promising), pp=degrees[(np.log2(degrees) % 1 == 0) | (job.model.layers % degrees == 0)])
+    rows["dp"] = largest_dp(job, rows, space)
+    rows["dp"] = rows["dp"] - (rows["tp"] * rows["cp"] * rows["dp"]) % (rows["ep"] * rows["etp"]) / (rows["tp"] * rows["cp"])
+    rows = keep(rows, (rows["dp"] >= 1) & (rows["dp"] % 1 == 0))
+    rows = keep(rows, valid(job, rows, space))
+    if length(rows):
+        yield from best_first(best, rows, lower(job, space, best, rows, rows)[0], None)
+
+
+def covered(job: Job, table: Table, degrees: Column) -> int:
+    """How many (degrees, dp) rows a relaxed table stands for."""
+    total = 0.0
+    for model_parallel, times in zip(*np.unique(table["tp"] * table["cp"] * 2.0**20 + table["microbatch"], return_counts=True), strict=True):
+        ranks, micro = divmod(model_parallel, 2.0**20)
+        total += times * np.minimum(np.floor(job.cluster.chips / (ranks * degrees)), job.batch // micro).sum()
+    return int(total)
+
+
+def _intervals(job: Job, partly: Partly, limit: float) -> tuple[Table, Table]:
+    """The intervals of dp that give one number of microbatches m, for every m that stays within the limit: (smallest, largest)."""
+    table, B = partly.table, float(job.batch)
+    b = table["microbatch"]
+    fewest = ceil_div(B, table["dp"] * b)
+    most = np.minimum(np.floor((limit - partly.bubble) / partly.each), ceil_div(B, b))
+    counts = np.maximum(most - fewest + 1, 0).astype(np.int64)
+    index = np.repeat(np.arange(len(counts)), counts)
+    m = fewest[index] + (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts))
+    rows = take(table, index)
+    low = ceil_div(B, m * rows["microbatch"])
+    below = ceil_div(B, np.maximum(m - 1, 1) * rows["microbatch"]) - 1  # the last dp that still needs m microbatches
+    high = np.minimum(np.where(m > 1, below, rows["dp"]), rows["dp"])
+    fine = low <= high
+    return keep(rows | {"dp": low}, fine), keep(rows | {"dp": high}, fine)
+
+
+def _halve(job: Job, space: Space, best: Best, low: Table, high: Table, progress: Progress | None) -> Iterator[Table]:
+    """Bound intervals of dp, place what is left of them, halve them; single values wait until the limit has settled."""
+    waiting, bounds, placed, choice = None, np.zeros(0), not space.placements, best.choice
+    while length(low) and choice.count:
+        if space.dp is not None:
+            allowed = np.sort(space.dp)
+            fine = np.searchsorted(allowed, low["dp"]) < np.searchsorted(allowed, high["dp"], side="right")
+            low, high = keep(low, fine), keep(high, fine)
+        seconds, choice = lower(job, space, best, low, high, choice)
+        single, runs = low["dp"] == high["dp"], valid(job, low, space)
+        if length(low) > 1000:
+            promising = np.argsort(seconds, kind="stable")[:64]
+            yield take(low, promising[runs[promising]])  # their smallest dp, for a better limit
+        alive = seconds <= best.limit
+        if not placed:
+            low, high = spread(job, keep(low, alive), True), spread(job, keep(high, alive), True)
+            placed = True
+            continue
+        ready = single & runs & alive
+        waiting = keep(low, ready) if waiting is None else _stack(waiting, keep(low, ready))
+        bounds = np.concatenate([bounds, seconds[ready]])
+        low, high = keep(low, alive & ~single), keep(high, alive & ~single)
+        middle = np.floor((low["dp"] + high["dp"]) / 2)
+        low, high = _stack(low, low | {"dp": middle + 1}), _stack(high | {"dp": middle}, high)
+    if waiting is not None:
+        yield from best_first(best, waiting, bounds, progress)
+
+
+def _stack(a: Table, b: Table) -> Table:
+    """The rows of both."""
+    return {k: np.concatenate([a[k], b[k]]) for k in a}
