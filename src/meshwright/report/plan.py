@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 AXES = ("tp", "cp", "pp", "dp", "ep", "etp")
 ALWAYS = ("tp", "pp", "dp")
 """Degrees shown even if all are 1."""
+REJECTED = {
+    "memory": "do not fit in memory",
+    "bound": "ruled out by a bound: they cannot be among the fastest, or cannot fit",
+}
+"""What the counts that are no rules mean."""
 BINDING = 0.02
 """Share of the step from which a cause is named among those that bind."""
 
@@ -32,7 +37,7 @@ def report(plan: Plan, command: str, ascii_only: bool = False) -> RenderableType
         parts += [*answer(best), Text(), time_table(best, ascii_only), Text(), memory_table(best, ascii_only), Text()]
         parts += [*why(plan), Text(), ranking("layouts, fastest first", (best, *plan.alternatives))]
         if len(plan.pareto) > 1:
-            parts += [Text(), ranking("time against memory: no layout is better in both", plan.pareto)]
+            parts += [Text(), ranking("time against memory", plan.pareto)]
     else:
         parts.append(Text("no layout fits", "bold red"))
         parts += [Text(f"  {note}") for note in plan.notes]
@@ -102,10 +107,12 @@ def ranking(title: str, predictions: Sequence[Prediction]) -> Table:
 
 def searched(plan: Plan) -> Iterator[Text]:
     """How much was looked at."""
-    yield Text(f"searched {plan.searched:,} layouts in {show(plan.elapsed_s, 's')}; {plan.feasible:,} fit")
-    for rule, count in sorted(plan.rejected.items(), key=lambda item: -item[1]):
+    yield Text(
+        f"searched {plan.searched:,} layouts in {show(plan.elapsed_s, 's')}; {plan.feasible:,} of those looked at fit"
+    )
+    for rule, count in sorted((plan.rejected or {}).items(), key=lambda item: -item[1]):
         if count:
-            yield Text(f"  {count:,} rejected: {rule}", "dim")
+            yield Text(f"  {count:,} {REJECTED.get(rule, f'combinations of degrees against the rule: {rule}')}", "dim")
 
 
 def comparison(plans: dict[str, Plan]) -> Table:
