@@ -1,0 +1,64 @@
+"""Set up and start Meshwright on a machine that has only Python 3.11, pip and git.
+
+    python3 run.py plan llama3-70b --on 1024xh100-sxm --batch 4Mi      any verb of the command, in .venv
+    python3 run.py test [pytest arguments]                             lint, types and tests, in .venv-test
+
+Each makes its own virtual environment beside this file (or in the folder MESHWRIGHT_ENV names) and installs what it needs when
+pyproject.toml has changed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TORCH = "torch==2.13.0"  # a CPU build is enough; an unpinned torch would bring gigabytes of CUDA
+
+
+def environment(name: str, requirements: list[list[str]]) -> Path:
+    """The folder of executables of a virtual environment that holds the requirements; made or completed if it is not up to date."""
+    folder = Path(os.environ.get("MESHWRIGHT_ENV", HERE)) / name
+    binaries = folder / ("Scripts" if os.name == "nt" else "bin")
+    stamp, wanted = folder / "installed.txt", (HERE / "pyproject.toml").read_text("utf-8") + repr(requirements)
+    if stamp.is_file() and stamp.read_text("utf-8") == wanted:
+        return binaries
+    print(f"setting up {folder} ...", file=sys.stderr)
+    venv.create(folder, with_pip=True, clear=not stamp.is_file())
+    for step in requirements:
+        command = [str(binaries / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *step]
+        if subprocess.run(command, cwd=HERE, stdout=sys.stderr).returncode:
+            sys.exit("pip could not install what is needed: see its message above")
+    stamp.write_text(wanted, "utf-8")
+    return binaries
+
+
+def test(arguments: list[str]) -> int:
+    """Lint, types and tests; the last line printed is pytest's summary."""
+    groups = tomllib.loads((HERE / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
+    tools = environment(".venv-test", [[TORCH], [*groups["test"], *groups["lint"], "-e", "."]])
+    for check in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]):
+        if failed := subprocess.run([str(tools / check[0]), *check[1:]], cwd=HERE).returncode:
+            return failed
+    return subprocess.run([str(tools / "python"), "-m", "pytest", "-n", "2", *arguments], cwd=HERE).returncode
+
+
+def main() -> int:
+    """Run the tests, or hand the arguments to the command."""
+    if sys.version_info < (3, 11):
+        sys.exit(f"Meshwright needs Python 3.11 or newer, this is {sys.version.split()[0]}")
+    if sys.argv[1:2] == ["test"]:
+        return test(sys.argv[2:])
+    tools = environment(".venv", [["-e", ".[plot]"]])
+    return subprocess.run([str(tools / "meshwright"), *sys.argv[1:]]).returncode
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
