@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from math import prod
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -18,8 +19,9 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed._tools.fake_collectives import CollectiveOp
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.pipelining import stage
+from torch.distributed.pipelining import PipelineStage
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -89,6 +91,7 @@ def fake_cluster(rank: int = 0, **axes: int) -> Iterator[tuple[DeviceMesh, Recor
             yield mesh, record
     finally:
         torch.set_default_dtype(before)
+        _clear_sharding_prop_cache()  # plans that name the groups of this cluster
         dist.destroy_process_group()
 
 
@@ -97,15 +100,14 @@ def patched() -> Iterator[None]:
     """What PyTorch 2.13 needs to run its own parts on tensors without storage.
 
     Meshes do real arithmetic on their ranks; shapes of DTensors are worked out outside the record, else global work would be booked
-    as local; stages agree on their direction by a tensor, which here has no value.
+    as local; stages agree on static shapes by a tensor, which here has no value.
     """
     with ExitStack() as stack:
         for name in ("__init__", "__getitem__", "_concatenate"):
             stack.enter_context(replaced(DeviceMesh, name, unset_fake_temporarily))
         stack.enter_context(replaced(ShardingPropagator, "_propagate_tensor_meta_non_cached", _disable_current_modes))
-        last = stage.PipelineStage
-        stack.enter_context(mock.patch.object(last, "_warmup_forward_vote", lambda self, *a, **k: None))
-        stack.enter_context(mock.patch.object(last, "_warmup_backward_result", lambda self, *a, **k: None))
+        for name in ("_warmup_forward_vote", "_warmup_backward_result"):
+            stack.enter_context(mock.patch.object(PipelineStage, name, lambda *a, **k: SimpleNamespace(item=lambda: 1)))
         yield
 
 

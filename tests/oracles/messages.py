@@ -16,8 +16,9 @@ from meshwright.spec.layout import Layout, placed
 from meshwright.spec.model import Model
 from meshwright.spec.network import Dim, Network
 
-ENGINE = replace(REALISTIC, count=replace(REALISTIC.count, gathered_inputs="kept"))
-"""PyTorch's DTensor keeps the gathered input of a column-parallel matrix; Megatron-LM keeps the shard and gathers it again."""
+ENGINE = replace(REALISTIC, count=replace(REALISTIC.count, gathered_inputs="kept", causal="full"))
+"""PyTorch's DTensor keeps the gathered input of a column-parallel matrix (Megatron-LM keeps the shard and gathers it again), and its
+FLOP counter does not know of the causal mask."""
 
 
 def job_of(model: Model, layout: Layout, batch: int, seq: int = 0) -> Job:
@@ -44,3 +45,8 @@ def sent(ops: list[Op], axis: str) -> Counter[tuple[str, int]]:
             if message.axis == axis and message.bytes:
                 found[message.kind, int(message.bytes)] += 1
     return found
+
+
+def flops(ops: list[Op]) -> float:
+    """Matrix FLOPs of one microbatch on one device, forward and backward."""
+    return sum(float(op.forward.matrix + op.backward.matrix) for op in ops)

@@ -16,7 +16,7 @@ from meshwright.spec.model import Model
 torch = pytest.importorskip("torch")
 import architectures as known  # noqa: E402
 from fake_cluster import Record, fake_cluster  # noqa: E402
-from messages import job_of, operations, sent  # noqa: E402
+from messages import flops, job_of, operations, sent  # noqa: E402
 from sharded import Stage, context_parallel, expert_parallel, step, tensor_parallel  # noqa: E402
 from torch_models import flash  # noqa: E402
 
@@ -52,8 +52,9 @@ NAME = {"ids": lambda m: m.name.split(":")[0] if isinstance(m, Model) else str(m
 def test_tensor_parallel(model: Model, tp: int, b: int, sequence: bool) -> None:
     model = replace(model, kv_heads=max(model.K, tp))
     layout = Layout(tp=tp, microbatch=b, sequence_parallel=sequence)
-    record = run_tp(model, tp, b, sequence)
-    assert record.over("tp") == sent(operations(job_of(model, layout, b)), "tp")
+    record, ops = run_tp(model, tp, b, sequence), operations(job_of(model, layout, b))
+    assert record.over("tp") == sent(ops, "tp")
+    assert record.flops == flops(ops)
 
 
 @pytest.mark.parametrize("ep", [2, 4])
@@ -64,7 +65,9 @@ def test_experts_over_data_parallel_ranks(model: Model, ep: int) -> None:
         stage = whole(model)
         expert_parallel(stage, model, mesh.get_group("dp"))
         step(stage, tokens(2, model.seq))
-    assert record.over("dp") == sent(operations(job_of(model, layout, 2 * ep)), "ep")
+    ops = operations(job_of(model, layout, 2 * ep))
+    assert record.over("dp") == sent(ops, "ep")
+    assert record.flops == flops(ops)
 
 
 @pytest.mark.parametrize("model", [known.DEEPSEEK, known.QWEN2_MOE, known.MIXTRAL], **NAME)
@@ -78,6 +81,7 @@ def test_experts_over_tensor_parallel_ranks(model: Model) -> None:
         tensor_parallel(stage, model, mesh["tp"], True)
         step(stage, tokens(1, model.seq))
     assert record.over("tp") == sent(ops, "tp") + sent(ops, "ep")
+    assert record.flops == flops(ops)
 
 
 def test_experts_cut_in_two() -> None:
@@ -90,6 +94,7 @@ def test_experts_cut_in_two() -> None:
         step(stage, tokens(1, model.seq))
     assert record.over("ep") == sent(ops, "ep")
     assert record.over("etp") == sent(ops, "etp")
+    assert record.flops == flops(ops)
 
 
 @pytest.mark.parametrize("model", [known.GPT, known.LLAMA, LATENT[0]], **NAME)
