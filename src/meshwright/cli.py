@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from cyclopts import CycloptsError
 
+from . import cli_roofline  # noqa: F401, its verb registers itself
 from .command import (
     VERBS,
     Against,

@@ -141,6 +141,7 @@ def test_any_model_on_any_cluster(name, layer):
 
 
 def test_bad_input_is_a_sentence():
-    for wrong in ({"batch": 0.0}, {"layer": "moon"}, {"precision": "fp7"}, {"shape": (3,)}):
+    wrongs = [{"batch": 0.0}, {"layer": "moon"}, {"precision": "fp7"}, {"shape": (3,)}, {"context": 7}, {"experts": 5}]
+    for wrong in [*wrongs, {"stages": -1}]:
         with pytest.raises(BadInput):
-            roofline(LLAMA, cluster("64xbook-tpu-v5p"), **{"batch": 1e6, **wrong})
+            roofline(OSS, cluster("64xbook-tpu-v5p"), **{"batch": 1e6, **wrong})

@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..count.model import parameters
-from ..errors import BadInput
+from ..errors import BadInput, unknown
 from ..spec.assumptions import BOOK_SUM, Assumptions
 from ..spec.cluster import Cluster
-from ..spec.job import PRECISIONS
+from ..spec.job import PRECISIONS, Precision
 from ..spec.model import Model
 from ..spec.slices import Shape
 from . import roofline_schemes as schemes
@@ -137,21 +137,25 @@ class Roofline:
 
 
 def roofline(
-    model: Model, cluster: Cluster, batch: float, *, layer: str = "book", precision: str = "bf16-pure",
+    model: Model, cluster: Cluster, batch: float, *, layer: str = "book", precision: str | Precision = "bf16-pure",
     assumptions: Assumptions = BOOK_SUM, exact: bool = True, shape: Shape | None = None, seq: int = 0,
     stages: int = 8, microbatches: int = 0, context: int = 0, experts: int = 0,
 ) -> Roofline:  # fmt: skip
     """Rooflines of one layer for a batch of so many tokens.
 
-    layer: book, mlp, projections or block (`roofline_work`);  precision: a name of `spec.job.PRECISIONS`;  exact: the
-    factor (n-1)/n of collectives, which the book leaves out;  shape: of a slice;  stages, microbatches (0 = 4 a stage),
-    context, experts (0 = one whole near dimension): degrees of the rows of their names.  Raises BadInput, NoLayout.
+    layer: book, mlp, projections or block (`roofline_work`);  precision: numbers, or a name of `spec.job.PRECISIONS`;
+    exact: the factor (n-1)/n of collectives, which the book leaves out;  shape: of a slice;  stages, microbatches (0 = 4
+    a stage), context, experts (0 = the nearest dimension): degrees of the rows of these names.
+
+    Raises BadInput, or NoLayout where no split cuts the feed-forward into whole shards.
     """
-    if precision not in PRECISIONS:
-        raise BadInput(f"precision {precision[:40]!r} is not known; it may be {', '.join(PRECISIONS)}")
+    if isinstance(precision, str) and precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
     if not batch > 0:
         raise BadInput(f"batch must be more than 0 tokens, not {batch:g}")
-    numbers = PRECISIONS[precision]
+    if min(stages, microbatches, context, experts) < 0:
+        raise BadInput("stages, microbatches, context and experts must not be negative")
+    numbers = PRECISIONS[precision] if isinstance(precision, str) else precision
     how = replace(assumptions, network=replace(assumptions.network, ring_factor="exact" if exact else "one"))
     setting, m = Setting(model, layer, numbers, how, seq), mesh(cluster, numbers.compute, how, shape)
     one, chips = per_token(model, layer, numbers, how), m.chips * m.pods
@@ -191,7 +195,7 @@ def _rows(
     if setting.model.layers >= stages > 1 and chips % stages == 0:
         held = float(per_chip(size, kept, chips, chips))
         yield schemes.pipeline(setting, m, batch, held, stages, microbatches)
-    near = m.shape[0]
+    near = m.shape[schemes.nearest(m)]
     if context or near > 1:
         yield schemes.context_parallel(setting, m, batch, memory, context or near)
     if setting.model.moe:
@@ -234,7 +238,8 @@ def _whole(found: list[Split], edition: str, pods: int) -> Whole:
     ratio = float(t.ratio(edition))
     return Whole(
         edition, s.x, s.y, s.text, float(t.compute), float(t.data_s), float(t.tensor_s), float(t.comm(edition)),
-        ratio if ratio < float("inf") else None, own and own * pods, first and first[1] * pods, first[0].text if first else "",
+        ratio if ratio < float("inf") else None,
+        own and own * pods, first and first[1] * pods, first[0].text if first else "",
     )  # fmt: skip
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..cost import torus
 from ..count.work import Message
+from ..errors import BadInput
 from ..num import Num, minimum
 from ..schedule import get as schedule_named
 from .roofline_mesh import Mesh, Placed, between_pods, everything, ideal, loads, place
@@ -22,6 +23,17 @@ from .roofline_times import Setting, Times, backward, forward, weights_backward
 
 ALONE = ideal(1, 1.0)
 """A mesh axis of one chip."""
+POINTS = 49
+"""Batches of a curve."""
+
+
+class Curve(NamedTuple):
+    """Times of a scheme at batches around the one asked for."""
+
+    batch_tokens: tuple[float, ...]
+    compute_s: tuple[float, ...]
+    comm_sum_s: tuple[float, ...]
+    comm_max_s: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -43,6 +55,7 @@ class Scheme:
     least_batch_max_tokens: float | None
     memory_bytes: float
     """On one chip: 10 bytes a parameter (no gradients, no master weights) and one checkpoint a layer."""
+    curve: Curve
     note: str = ""
 
     def compute_bound(self, edition: str) -> bool:
@@ -51,7 +64,7 @@ class Scheme:
 
     def to_dict(self) -> dict[str, Any]:
         bound = {f"compute_bound_{e}": self.compute_bound(e) for e in ("sum", "max")}
-        return {**asdict(self), **bound}
+        return {**asdict(self), "curve": self.curve._asdict(), **bound}
 
 
 Evaluate = Callable[[Num], Times]
@@ -77,8 +90,19 @@ def scheme(
         threshold("sum"),
         threshold("max"),
         memory_bytes,
+        curve(at, batch),
         note,
     )
+
+
+def curve(at: Evaluate, batch: float) -> Curve:
+    """Times from a thousandth to a thousand times the batch."""
+    import numpy as np
+
+    batches = batch * np.geomspace(1e-3, 1e3, POINTS)
+    t = at(batches)
+    lines = (t.compute, t.comm("sum"), t.comm("max"))
+    return Curve(tuple(batches.tolist()), *(tuple(np.broadcast_to(x, batches.shape).tolist()) for x in lines))
 
 
 def data_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float) -> Scheme:
@@ -223,19 +247,30 @@ def expert_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float, d
     )
 
 
+def nearest(mesh: Mesh) -> int:
+    """The nearest dimension that has more than one chip."""
+    return next((i for i, n in enumerate(mesh.shape) if n > 1), 0)
+
+
 def _ring(mesh: Mesh, degree: int) -> Placed:
-    """`degree` chips in a row on the nearest dimension, at the rate of one of its directions."""
-    dim = mesh.dims[0]
-    part = torus.axis(dim, min(degree, dim.size or degree), efficiency=mesh.how.efficiency)
-    one_way = part.rate / (2 if dim.kind == "ring" and degree == dim.size else 1)
-    return Placed(((part._replace(n=degree, rate=one_way),),), ((0,),))
+    """`degree` chips in a row on the nearest dimension, at the rate of one direction; BadInput if it is shorter."""
+    i = nearest(mesh)
+    dim, size = mesh.dims[i], mesh.shape[i]
+    if degree > size:
+        raise BadInput(f"context {degree} is more than the {size} chips of {dim.name}; a ring lies on one dimension")
+    part = torus.axis(dim, degree, efficiency=mesh.how.efficiency)
+    both = dim.kind == "ring" and degree == size
+    return Placed(((part._replace(rate=part.rate / 2 if both else part.rate),),), ((i,),))
 
 
 def _near(mesh: Mesh, degree: int) -> Placed:
-    """The nearest `degree` chips, whole dimensions first."""
+    """The nearest `degree` chips, whole dimensions first; BadInput if they make no box."""
     left, share = degree, []
     for n in mesh.shape:
         here = next(d for d in range(min(n, left), 0, -1) if n % d == 0 and left % d == 0)
         share.append(here)
         left //= here
+    if left > 1:
+        shape = " x ".join(map(str, mesh.shape))
+        raise BadInput(f"experts {degree} make no box of whole parts of {shape} chips")
     return place(mesh, share, [True] * len(share))

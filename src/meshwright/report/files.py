@@ -125,6 +125,21 @@ def of_replay(replay: Replay) -> Writers:
     }
 
 
+def of_roofline(found: Any, data: Mapping[str, Any]) -> Writers:
+    """JSON, a row a scheme, a panel a scheme."""
+
+    def panels(kind: str) -> bytes:
+        from . import plots
+        from .roofline_plots import roofline_plot
+
+        return plots.image(roofline_plot(found), kind)
+
+    def rows() -> str:
+        return csv_text([{k: v for k, v in s.items() if k != "curve"} for s in data["schemes"]])
+
+    return {".json": lambda: json_text(data), ".csv": rows, **{kind: partial(panels, kind) for kind in PLOTS}}
+
+
 def of_validation(found: Any, data: Mapping[str, Any]) -> Writers:
     """JSON, a row a comparison, the tables of docs/accuracy.md."""
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
+from ..limits.roofline import Roofline
 from ..num import Num
 
 LINES = (
@@ -22,6 +23,8 @@ LINES = (
 """Colour, dash and marker of the lines after the first, which is solid black."""
 MARKS = 7
 """Markers on a line."""
+COLUMNS = 3
+"""Panels in a row."""
 
 Panel = tuple[str, Num, Mapping[str, Num], float | None]
 """Title, compute seconds, edition -> communication seconds, batch from which `max` is compute-bound."""
@@ -59,21 +62,21 @@ def times_plot(batch: Num, compute: Num, lines: Mapping[str, Num], title: str) -
 
 def panels(batch: Num, shown: Sequence[Panel], title: str) -> Figure:
     """Small multiples: one split each, communication-bound batches shaded."""
-    rows = -(-len(shown) // 3)
-    figure = Figure(figsize=(11, 3.3 * rows), layout="constrained")
+    rows = -(-len(shown) // COLUMNS)
+    figure = Figure(figsize=(12, 3.3 * rows), layout="constrained")
     figure.suptitle(title, fontsize=11)
-    grid = np.ravel(figure.subplots(rows, 3, sharex=True, sharey=True, squeeze=False))
+    grid = np.ravel(figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False))
     for ax, (name, compute, comm, threshold) in zip(grid, shown, strict=False):
         ax.plot(batch, spread(compute, batch), color="black", linewidth=2, label="compute")
         for i, (edition, values) in enumerate(comm.items()):
             line(ax, batch, values, f"communication, {edition}", i)
         logarithmic(ax)
-        edge = np.asarray(batch)[-1] if threshold is None else threshold
-        ax.axvspan(np.asarray(batch)[0], edge, color="0.88", zorder=0)
+        first, last = np.asarray(batch)[0], np.asarray(batch)[-1]
+        ax.axvspan(first, last if threshold is None else min(max(threshold, first), last), color="0.88", zorder=0)
         said = (
             "at every batch size" if threshold is None else f"below {EngFormatter(places=2, sep='')(threshold)} tokens"
         )
-        ax.set_title(f"{name}: communication-bound\n{said} (max)", fontsize=9)
+        ax.set_title(f"{name}\ncommunication-bound {said} (max)", fontsize=9)
     grid[0].legend(fontsize=8, loc="upper left")
     figure.supxlabel("batch [tokens]", fontsize=10)
     figure.supylabel("time of one layer", fontsize=10)
@@ -99,3 +102,21 @@ def logarithmic(ax: Axes) -> None:
 def spread(values: Num, like: Num) -> Any:
     """A constant drawn as a line."""
     return np.broadcast_to(np.asarray(values, dtype=float), np.shape(like))
+
+
+def roofline_plot(r: Roofline) -> Figure:
+    """A panel a scheme: compute and communication around the batch asked for."""
+    shape = "x".join(map(str, r.shape))
+    title = f"{r.model} on {f'{r.pods} pods of ' if r.pods > 1 else ''}{shape} {r.chip}: one layer ({r.layer})"
+    shown: list[Panel] = []
+    for s in r.schemes:
+        comm = {"sum": np.array(s.curve.comm_sum_s), "max": np.array(s.curve.comm_max_s)}
+        name = f"{s.name}: {s.degrees}, {s.binds}"
+        shown.append((name, np.array(s.curve.compute_s), comm, s.least_batch_max_tokens))
+    figure = panels(np.array(r.schemes[0].curve.batch_tokens), shown, title)
+    for ax in figure.axes[: len(shown)]:
+        ax.axvline(r.batch_tokens, color="black", linewidth=0.8, linestyle=(0, (1, 3)))
+    for i, ax in enumerate(figure.axes[len(shown) :], len(shown)):
+        ax.set_visible(False)
+        figure.axes[i - COLUMNS].tick_params(labelbottom=True)
+    return figure

@@ -113,3 +113,11 @@ def _product(shape: Shape) -> int:
 
 def _text(shape: Shape) -> str:
     return "x".join(map(str, shape))
+
+
+def parse_shape(text: str) -> Shape:
+    """The sides of "16x16x16"; BadInput if it is not a box."""
+    sides = text.lower().replace("×", "x").split("x")
+    if not all(side.strip().isdigit() and len(side.strip()) < 10 for side in sides):
+        raise BadInput(f"shape {text[:40]!r} must be the sides of a slice, such as 8x16 or 16x16x16")
+    return tuple(int(side) for side in sides)
