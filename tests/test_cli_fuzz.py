@@ -113,16 +113,24 @@ OUT = ["x.json", "x.toml", "x.csv", "x.svg", "x", ".json", "no/x.json"]
 WORDS = st.one_of(st.sampled_from([*ODD, *NAMES, *NUMBERS]), st.text(max_size=12).filter(lambda t: "/" not in t))
 
 
+SWEEPS = st.builds(
+    "{}={}".format, WORDS | st.sampled_from(["model.layers", "network.ib.bandwidth", "chip.hbm_bytes"]), WORDS
+)
+
+
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
     """Mostly a verb, its model and flags with values, so that many get past the parser."""
-    verb = draw(st.sampled_from([v for v in VERBS if v not in ("plan", "sweep", "reproduce")]))
+    verb = draw(st.sampled_from(["predict", "timeline", "plan", "sweep", "catalog", "catalog"]))
     words = [verb] if draw(st.integers(0, 19)) else [draw(WORDS)]
-    if verb in ("predict", "timeline"):
+    if verb in ("predict", "timeline", "plan", "sweep"):
         words.append(draw(st.sampled_from(NAMES[:3])) if draw(st.integers(0, 9)) else draw(WORDS))
         for name, usual in (("--on", NAMES[3:7]), ("--batch", ["64seq", "1Mi", "4M"])):
             words += [name, draw(st.sampled_from(usual)) if draw(st.integers(0, 9)) else draw(WORDS)]
-    names = [*(flag.spelled for flag in flags()), "--explain", "--bogus", "--"]
+    if verb == "sweep":
+        words += ["--over", draw(st.sampled_from(["chips=4..8", "tp=1,2,3", "batch=64seq"]) | SWEEPS)]
+        words += ["--fixed"] if draw(st.integers(0, 2)) else []
+    names = [*(flag.spelled for flag in flags()), "--explain", "--top", "--bogus", "--"]
     for name in draw(st.lists(st.sampled_from(names), max_size=5, unique=True)):
         words += [name, draw(WORDS)] if draw(st.integers(0, 19)) else [name]
     if not draw(st.integers(0, 5)):
