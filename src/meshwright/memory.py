@@ -100,7 +100,8 @@ def use(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Use:
     (a, act_a), (b, act_b) = ends
     last = b.total + act_b > a.total + act_a
     chosen = [where(last, y, x) for x, y in zip((*a, act_a), (*b, act_b), strict=True)]
-    return Use(*chosen, buffers(job, layout, parts, layout.zero))
+    w, g, o, kept = chosen
+    return Use(w, g, o, kept, buffers(job, layout, parts, layout.zero))
 
 
 def capacity(job: Job) -> float:

@@ -220,7 +220,7 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
             notes.append(rule.sentence(job, full))
     prediction = Prediction(replace(job, layout=full), full, tuple(notes))
     if not prediction.fits:
-        note = rules.too_big(job, prediction.memory_use.total)
+        note = rules.too_big(job, prediction.memory_bytes["total"])
         return replace(prediction, notes=(*prediction.notes, note))
     return prediction
 

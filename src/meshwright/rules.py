@@ -160,13 +160,13 @@ def _placement(job: Job, layout: Layout) -> list[str]:
     for axis, shares in layout.placement.items():
         if axis not in ("tp", "cp", "dp", "pp") or len(shares) != len(sizes):
             return [f"placement {axis!r} must be one of tp, cp, dp, pp with a number for each of the {len(sizes)} network dimensions"]
-        total = 1
+        total: Any = 1
         for share in shares:
             total *= share
         if any(s < 1 for s in shares) or total != getattr(layout, axis):
             return [f"placement {axis} = {list(shares)} must multiply up to {axis} = {getattr(layout, axis)}"]
     for i, size in enumerate(sizes[:-1]):
-        here = 1
+        here: Any = 1
         for shares in layout.placement.values():
             here *= shares[i]
         if here > size:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .cost import overlap
 from .cost.chip import compute_time, exposed_memory, rates
-from .cost.layer import Clock, LayerCost, Seconds, Timer, mean
+from .cost.layer import Clock, LayerCost, mean, Seconds, Time, Timer
 from .cost.network import Fabric, pipeline_hop
 from .count import optimizer, vocabulary
 from .count.model import groups, layer, next_token
@@ -21,10 +21,6 @@ from .schedule import get as schedule_named
 from .schedule.types import Schedule
 from .spec.job import Job
 from .spec.layout import Layout
-
-Time = Any
-"""Seconds by cause (`Seconds`), or plain seconds where only totals matter."""
-
 
 class Body(NamedTuple):
     """What one microbatch costs in each part of the model, on one device."""
@@ -107,8 +103,9 @@ def body(job: Job, layout: Layout, details: bool = False) -> Body:
     head = timer.layer(vocabulary.head(job, layout))
     if job.model.mtp_layers:
         head = mean({0: timer.layer(next_token(job, layout)), 1: head}, ((0, job.model.mtp_layers), (1, 1)), divide=False)
-    shown = Body(typical, leading, timer.layer(vocabulary.embedding(job, layout)), head, boundary(job, layout))
-    return shown if details else Body(*(_plain(c) if isinstance(c, LayerCost) else c for c in shown))
+    every = (typical, leading, timer.layer(vocabulary.embedding(job, layout)), head)
+    typical, leading, embedding, head = every if details else (_plain(c) for c in every)
+    return Body(typical, leading, embedding, head, boundary(job, layout))
 
 
 def _plain(c: LayerCost) -> LayerCost:
@@ -117,7 +114,7 @@ def _plain(c: LayerCost) -> LayerCost:
 
 def boundary(job: Job, layout: Layout) -> Num:
     """Bytes one device sends to the next stage for one microbatch: its shard of b T/cp tokens of width D."""
-    width = job.model.hidden
+    width: Num = job.model.hidden
     if layout.scheme == "summa" and job.assumptions.count.summa_norm == "sequence":
         width = floor(job.T / layout.tp) * layout.tp
     share = layout.tp if layout.sequence_parallel or layout.scheme == "summa" else 1.0
@@ -133,7 +130,7 @@ def layers_on(job: Job, layout: Layout, chunks: Num) -> tuple[Num, Num, Num]:
     """(fullest, first, last): layers of a device; when L does not divide, the last and then the first device hold fewer."""
     L = job.model.layers
     n = chunks * ceil_div(L, layout.pp * chunks)
-    spare = layout.pp * n - L
+    spare: Any = layout.pp * n - L
     return n, n - 1.0 * (spare >= 2), n - 1.0 * (spare >= 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ..count.work import Message, Op, Pass
 from ..num import Num
@@ -44,12 +44,16 @@ class Seconds:
         return self.compute + self.memory + self.tp_comm + self.cp_comm + self.ep_comm
 
 
+Time: TypeAlias = Any
+"""Seconds by cause (`Seconds`), or plain seconds where only totals matter."""
+
+
 class LayerCost(NamedTuple):
     """One layer, one microbatch, one device."""
 
-    forward: Seconds = Seconds()
-    backward: Seconds = Seconds()
-    again: Seconds = Seconds()
+    forward: Time = Seconds()
+    backward: Time = Seconds()
+    again: Time = Seconds()
     """Forward seconds of the operations that selective recomputation repeats."""
     weight_pass: Num = 0.0
     """The part of `backward` that only makes weight gradients."""
@@ -152,7 +156,8 @@ def _sum(parts: list[Seconds]) -> Seconds:
 
 def scaled(c: LayerCost, factor: float) -> LayerCost:
     """Every field times a factor."""
-    return LayerCost(*(x * factor for x in c))
+    fields: tuple[Any, ...] = c
+    return LayerCost(*(x * factor for x in fields))
 
 
 def mean(parts: Mapping[Any, LayerCost], counts: Iterable[tuple[Any, int]], divide: bool = True) -> LayerCost:
@@ -163,5 +168,6 @@ def mean(parts: Mapping[Any, LayerCost], counts: Iterable[tuple[Any, int]], divi
         return parts[counts[0][0]]
     result = LayerCost()
     for kind, n in counts:
-        result = LayerCost(*(a + b for a, b in zip(result, scaled(parts[kind], n / whole), strict=True)))
+        more: tuple[Any, ...] = scaled(parts[kind], n / whole)
+        result = LayerCost(*(a + b for a, b in zip(result, more, strict=True)))
     return result

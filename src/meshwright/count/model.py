@@ -20,7 +20,8 @@ REFERENCE = Counting(causal="full")
 
 def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one layer under the layout's tensor-parallel scheme."""
-    return (summa if layout.scheme == "summa" else megatron).layer(job, layout, kind)
+    scheme = summa.layer if layout.scheme == "summa" else megatron.layer
+    return scheme(job, layout, kind)
 
 
 def kinds(model: Model) -> tuple[Kind, ...]:

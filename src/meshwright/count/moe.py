@@ -7,6 +7,7 @@ Source: Lepikhin et al. 2020 (GShard); DeepSeek-AI 2024 for shared experts and l
 
 from __future__ import annotations
 
+from ..num import Num
 from ..spec.job import Job
 from ..spec.layout import Layout
 from . import blocks, megatron
@@ -24,7 +25,7 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
     x = sent * layout.etp
     gates = 2 if m.gated else 1
 
-    def product(name: str, k: float, n: float) -> Op:
+    def product(name: str, k: Num, n: Num) -> Op:
         return blocks.matmul(f"experts/{name}", x, k, n, one=one, act=act, wgt=wgt, copies=here, expert=True)
 
     # the router works on the device's own tokens; its weights are on every rank
@@ -49,13 +50,13 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
     return ops + megatron.after(job, layout, size, "ffn", biased=False)
 
 
-def dispatch(sent: float, D: float, act: float, name: str) -> Op:
+def dispatch(sent: Num, D: float, act: float, name: str) -> Op:
     """Sort `sent` token copies of width D by expert and exchange them over ep; backward sends the gradients the other way."""
     step = Pass(0.0, 0.0, 4 * sent * D * act, (Message("all_to_all", "ep", sent * D * act),))
     return Op(f"experts/{name}", "vector", step, step)
 
 
-def inner(layout: Layout, x: float, D: float, act: float) -> Op:
+def inner(layout: Layout, x: Num, D: float, act: float) -> Op:
     """The etp ranks of an expert gather each other's tokens before it and reduce-scatter the results after it (counted here together)."""
     pair = (Message("all_gather", "etp", x * D * act), Message("reduce_scatter", "etp", x * D * act))
     return Op("experts/etp", "vector", Pass(comm=pair), Pass(comm=pair))

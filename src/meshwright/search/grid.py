@@ -118,7 +118,8 @@ def _pick(layout: Layout, index: NDArray[np.intp]) -> Layout:
     """The layout of the rows at `index`."""
     columns: dict[str, Any] = {k: getattr(layout, k)[index] for k in DEGREES}
     if layout.placement:
-        columns["placement"] = {a: tuple(s[index] for s in shares) for a, shares in layout.placement.items()}
+        placement: dict[str, Any] = dict(layout.placement)
+        columns["placement"] = {a: tuple(s[index] for s in shares) for a, shares in placement.items()}
     return replace(layout, **columns)
 
 
@@ -170,7 +171,7 @@ def _fill_after(
             for f, ends in enumerate(owned):
                 for e, parameters in enumerate(ends):
                     p.kept[e][0, 0, f, z] = memory.states(job, wide, parameters, zero).total + buffers
-        updates = [step.update(job, wide, *ends, zero) for ends in owned]
+        updates = [step.update(job, wide, first_end, last_end, zero) for first_end, last_end in owned]
         for r, recompute in enumerate(choice.recompute):
             sync = step.synchronise(job, near, parts, times, recompute, zero, holders[0]["middle"].typical)
             for f, seconds in enumerate(updates):
@@ -246,7 +247,8 @@ class Bound(NamedTuple):
     def used(self, limit: float) -> list[NDArray[np.bool_]]:
         """The choices of each axis that some row may need to stay within the limit."""
         schedule, zero = self.by_schedule <= limit, self.by_zero <= limit
-        return [schedule.any(axis=(1, 2, 3, 4)), schedule.any(axis=(0, 2, 3, 4)), schedule.any(axis=(0, 1, 3, 4)), zero.any(axis=(0, 1, 2, 4))]
+        others = ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4))
+        return [*(np.asarray(schedule.any(axis=o)) for o in others), np.asarray(zero.any(axis=(0, 1, 2, 4)))]
 
 
 def bound(p: Pieces, capacity: float) -> Bound:

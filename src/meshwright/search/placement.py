@@ -78,7 +78,10 @@ def partial(table: Table, dims: int) -> Shares:
 def triples(size: int, exact: bool) -> tuple[tuple[int, int, int], ...]:
     """Shares of (tp, cp, pp) in a dimension of `size`: their product divides it (exact) or is at most it."""
     values = divisors(size) if exact else range(1, size + 1)
-    fits = (lambda x: size % x == 0) if exact else (lambda x: x <= size)
+
+    def fits(x: int) -> bool:
+        return size % x == 0 if exact else x <= size
+
     return tuple((a, b, c) for a in values for b in values if fits(a * b) for c in values if fits(a * b * c))
 
 

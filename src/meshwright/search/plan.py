@@ -106,7 +106,8 @@ def rejections(job: Job, space: Space) -> dict[str, int]:
     table = {k: c[job.cluster.chips % ranks == 0] for k, c in table.items()}
     if job.model.moe:
         table = cross(table, ep=factors)
-    layout = Layout(**table, dp=job.cluster.chips / (table["tp"] * table["cp"] * table["pp"]), scheme=space.scheme, sequence_parallel=False)
+    degrees: dict[str, Any] = table | {"dp": job.cluster.chips / (table["tp"] * table["cp"] * table["pp"])}
+    layout = Layout(**degrees, scheme=space.scheme, sequence_parallel=False)
     left, counts = np.ones(len(table["tp"]), dtype=bool), {}
     for rule in (*rules.ALWAYS, rules.EVEN_BATCH):
         if rule is rules.EXPERT_SEQUENCE:  # a choice of the search, not of degrees
@@ -124,7 +125,7 @@ def _nearest_fit(job: Job, space: Space, relaxed: bool) -> tuple[Prediction | No
     if not layouts:
         return None, ("no combination of degrees is legal: loosen the constraints, or change the number of chips or the batch",)
     closest = predict(job, layouts[0])
-    note = f"even the smallest layout does not fit: {rules.too_big(job, closest.memory_use.total)}"
+    note = "even the smallest layout does not fit: " + rules.too_big(job, closest.memory_bytes["total"])
     return closest, (note, *_would_fit(job, space))
 
 
@@ -139,7 +140,8 @@ def _would_fit(job: Job, space: Space) -> list[str]:
         ways.append(("a microbatch of 1 (--microbatch 1)", job, replace(space, microbatch=(1,))))
     for field in ("tp", "pp", "cp", "ep", "dp"):
         if getattr(space, field) is not None:
-            ways.append((f"any {field} (without --{field})", job, replace(space, **{field: None})))
+            anything: dict[str, Any] = {field: None}
+            ways.append((f"any {field} (without --{field})", job, replace(space, **anything)))
     helpful = [f"{name} would make it fit" for name, j, s in ways if search(j, s, 1, bool(s.relaxed)).rows]
     for factor in MORE_CHIPS:
         more = replace(job, cluster=replace(job.cluster, chips=job.cluster.chips * factor, name=""))

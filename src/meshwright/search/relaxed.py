@@ -26,6 +26,11 @@ from .placement import spread
 from .space import Column, Options, Space, Table, cross, keep, length, pipelines, take
 
 
+def _ceil_div(a: float, b: Column) -> Column:
+    """`num.ceil_div` of columns."""
+    return np.asarray(ceil_div(a, b))
+
+
 class Partly(NamedTuple):
     """Shards with a pipeline degree that may still win; dp is the largest possible."""
 
@@ -49,13 +54,13 @@ def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column)
         grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees[None, :]}
         dp = largest_dp(job, grid, space)
         pipes = Layout(pp=grid["pp"])
-        staged = []
+        staged: list[tuple[bool, Any]] = []
         for sp in best.choice.sequence_parallel:
             alone = part | {"pp": np.ones(length(part)), "dp": np.ones(length(part))}
             costs = _upright(bodies(easy, layouts(alone, None, job.cluster.sizes, space.scheme, sp)))
             staged += [(fold, stages(pipes, costs, "none", shares_of(easy, pipes, *folds[fold]))) for fold in folds]
         each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
-        fewest = ceil_div(float(job.batch), np.maximum(dp, 1) * grid["microbatch"])
+        fewest = _ceil_div(float(job.batch), np.maximum(dp, 1) * grid["microbatch"])
         rows, columns = np.nonzero((dp >= 1) & (fewest * each <= best.limit))
         here = take(part, rows) | {"pp": degrees[columns], "dp": dp[rows, columns]}
         bubble = _least_bubble(job, best.choice, here["pp"], [(fold, [x[rows, columns] for x in s[2:]]) for fold, s in staged])
@@ -153,14 +158,14 @@ def _intervals(job: Job, partly: Partly, limit: float) -> tuple[Table, Table]:
     """The intervals of dp that give one number of microbatches m, for every m that stays within the limit: (smallest, largest)."""
     table, B = partly.table, float(job.batch)
     b = table["microbatch"]
-    fewest = ceil_div(B, table["dp"] * b)
-    most = np.minimum(np.floor((limit - partly.bubble) / partly.each), ceil_div(B, b))
+    fewest = _ceil_div(B, table["dp"] * b)
+    most = np.minimum(np.floor((limit - partly.bubble) / partly.each), _ceil_div(B, b))
     counts = np.maximum(most - fewest + 1, 0).astype(np.int64)
     index = np.repeat(np.arange(len(counts)), counts)
     m = fewest[index] + (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts))
     rows = take(table, index)
-    low = ceil_div(B, m * rows["microbatch"])
-    below = ceil_div(B, np.maximum(m - 1, 1) * rows["microbatch"]) - 1  # the last dp that still needs m microbatches
+    low = _ceil_div(B, m * rows["microbatch"])
+    below = _ceil_div(B, np.maximum(m - 1, 1) * rows["microbatch"]) - 1  # the last dp that still needs m microbatches
     high = np.minimum(np.where(m > 1, below, rows["dp"]), rows["dp"])
     fine = low <= high
     return keep(rows | {"dp": low}, fine), keep(rows | {"dp": high}, fine)

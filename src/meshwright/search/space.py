@@ -85,7 +85,7 @@ class Options:
     def part(self, used: Sequence[NDArray[np.bool_]]) -> Options:
         """Only the choices marked on each axis."""
         axes = [tuple(x for x, use in zip(axis, marks, strict=True) if use) for axis, marks in zip(self.axes, used, strict=True)]
-        return Options(*axes, whole=self.all)
+        return Options(axes[0], axes[1], axes[2], axes[3], self.all)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
