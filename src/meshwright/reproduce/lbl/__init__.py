@@ -12,9 +12,8 @@ from importlib import resources
 from pathlib import Path
 
 from ..report import Check, Report
-from . import nccl, optima, saved, saved_checks, spots, statements
+from . import nccl, optima, plots, saved, saved_checks, spots, statements
 from .defects import DEFECTS
-from .plots import figures
 
 
 def run(files: dict[str, tuple[Path, ...]]) -> Report:
@@ -23,12 +22,12 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         checks = (*spots.checks(), *statements.checks(), *_shipped())
         rows = nccl.read()
         notes = (*defect_notes(checks), nccl.errors(rows))
-        return Report("lbl", checks, figures=figures(rows), notes=notes)
+        return Report("lbl", checks, figures=plots.every(rows), notes=notes)
     cases = [case for file in files.get("lbl", ()) for case in saved.read(file)]
     rows = tuple(row for file in files.get("nccl", ()) for row in nccl.read(file))
     checks = (*configurations(cases), *nccl.checks(rows))
     notes = (*defect_notes(checks), *((nccl.errors(rows),) if rows else ()))
-    return Report("lbl", checks, figures=figures(rows or nccl.read()), notes=notes)
+    return Report("lbl", checks, figures=plots.every(rows or nccl.read()), notes=notes)
 
 
 def configurations(cases: list[saved.Case]) -> Iterator[Check]:

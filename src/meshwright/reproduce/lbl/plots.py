@@ -15,7 +15,7 @@ STRATEGIES = {"1d_tp": "1D TP", "2d_tp_context": "2D TP", "2d_tp_summa": "2D TP 
 Points = Callable[[], Sequence[Point]]
 
 
-def figures(measured: tuple[nccl.Measured, ...]) -> tuple[Figure, ...]:
+def every(measured: tuple[nccl.Measured, ...]) -> tuple[Figure, ...]:
     """All figures, in the order of the paper."""
     return (
         _bars("1", "GPT3-1T, 1D TP, 16384 B200, NVS 8, pp 64, microbatch 1", f.figure_1),

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..report import Report, Table
-from . import analysis, tables, takeaways
-from .plots import figures
-from .traffic import traffic
+from . import analysis, plots, tables, takeaways, traffic
 
 
 def run(files: dict[str, tuple[Path, ...]]) -> Report:
@@ -23,5 +21,5 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         "892 GB/s of stage sends and 12.9 TB/s of all-reduces across the bisection are measured, without the times "
         "they refer to; a table shows how long they would take a step at that speed",
     )
-    shown: tuple[Table, ...] = (predicted, takeaways.table(), traffic())
-    return Report("megatron", checks, shown, figures(), notes)
+    shown: tuple[Table, ...] = (predicted, takeaways.table(), traffic.traffic())
+    return Report("megatron", checks, shown, plots.every(), notes)

@@ -13,7 +13,7 @@ Curves = Mapping[str, Sequence[tuple[float, float]]]
 RATE = "TFLOP/s a GPU, predicted"
 
 
-def figures() -> tuple[Figure, ...]:
+def every() -> tuple[Figure, ...]:
     """In the order of the paper."""
     return (
         _lines("6", "bubble against data parallelism, t = 1", bubbles, "d", "(p-1)/m"),

@@ -1,0 +1,93 @@
+"""Narayanan et al. 2021: tables 1 and 2, analysis, takeaways."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from meshwright import catalog
+from meshwright.reproduce import Report, reproduce
+from meshwright.reproduce.megatron import analysis, formulas, tables, takeaways, traffic
+
+NOT_MODELLED = {
+    f"{figure}, batch {batch}/best microbatch" for figure in ("fig-8/1B", "fig-16/91B") for batch in (128, 512)
+}
+"""Larger matrix products run faster in reality, at one sustained rate in the default assumption set."""
+
+
+@cache
+def report() -> Report:
+    return reproduce("megatron")
+
+
+def test_only_the_best_microbatches_differ() -> None:
+    assert {c.id for c in report().checks if c.status == "mismatch"} == NOT_MODELLED
+    assert [c.id for c in report().checks if c.status == "explained"] == ["checkpoint/1T, TB"]
+    assert len(report().checks) == 150
+
+
+@pytest.mark.parametrize("row", tables.published()["table_1"], ids=lambda row: row[0])
+def test_table_1_to_the_printed_digits(row: list[float]) -> None:
+    name, size, _, _, gpus, batch, rate, percent, total = row
+    model = catalog.model(str(name))
+    assert round(formulas.parameters(model) / 1e9, 1) == size
+    assert round(100 * rate * 1e12 / formulas.PEAK) == percent
+    assert (rate - 0.5) * gpus / 1e3 <= total + 0.05 and total - 0.05 <= (rate + 0.5) * gpus / 1e3
+    assert tables.recomputed_flops(model) * batch == pytest.approx(formulas.flops(model, batch), rel=1e-12)
+
+
+def test_days_follow_from_the_flops_of_a_step_not_from_the_approximation() -> None:
+    """GPT-3 on 384 GPUs with ZeRO-3: 90 days are printed; 8 T P/(n X) would give 88."""
+    (check,) = [c for c in report().checks if c.id == "table-2/ZeRO-3/174.6B/384 GPUs/days"]
+    assert check.computed == pytest.approx(90.05, abs=0.01)
+    assert formulas.rough_days(174.6e9, 300e9, 384, 144e12) == pytest.approx(87.7, abs=0.05)
+
+
+def test_a_printed_number_out_of_rounding_is_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {**tables.published(), "table_1": [["megatron-1.7b", 1.8, 1, 1, 32, 512, 137, 45, 4.5]]}
+    monkeypatch.setattr(tables, "published", lambda: wrong)
+    status = {c.id.split("/")[-1]: c.status for c in tables.table_1()}
+    assert [k for k, v in status.items() if v == "mismatch"] == ["parameters 1e9", "% of peak", "PFLOP_per_s"]
+
+
+@pytest.mark.parametrize(("name", "p", "m", "v"), analysis.TIMELINES)
+def test_bubbles_of_the_timeline(name: str, p: int, m: int, v: int) -> None:
+    assert analysis.makespan(name, p, m, v) / 3 == pytest.approx(m + (p - 1) / v, rel=1e-12)
+
+
+def test_volumes_of_a_layer() -> None:
+    """175B, t 8, one sequence: four all-reduces of 2048 x 12288 elements, 2 x 7/8 of each sent by every rank."""
+    found = {c.id: c for c in analysis.volumes()}
+    assert found["volume/t 8, b 1/tensor parallel, a layer"].computed == pytest.approx(8 * 2048 * 12288 * 7 / 8)
+    assert found["volume/t 8, b 1/stage boundary"].computed == 2048 * 12288
+    assert found["volume/t 8, b 1/scatter and gather"].computed == 2048 * 12288 / 8
+
+
+def test_checkpoint_is_explained_only_by_fourteen_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    (right,) = [c for c in analysis.memory() if c.id == "checkpoint/1T, TB"]
+    assert right.status == "explained" and right.computed == pytest.approx(14.11, abs=0.01)
+    monkeypatch.setattr(analysis, "STEP_BYTES", 16)
+    (wrong,) = [c for c in analysis.memory() if c.id == "checkpoint/1T, TB"]
+    assert wrong.status == "mismatch"
+
+
+def test_takeaways_are_decided_by_the_predictions() -> None:
+    runs = takeaways.tensor_or_pipeline(32)
+    assert [value for _, value, _ in runs] == [2, 4, 8, 16, 32, 64]
+    assert takeaways.best(runs) == 8
+    assert takeaways.best(runs[3:]) == 16
+    assert takeaways.run(runs[0][2].job.model, 64, 32, tp=3) is None
+
+
+def test_traffic_across_the_bisection() -> None:
+    sends, rings = traffic.traffic().rows
+    assert sends[1] == pytest.approx(2 * 3072 * 2048 * 25600 * 2)
+    assert rings[3] == pytest.approx(1.04, abs=0.005)  # seconds at 12.9 TB/s
+
+
+def test_tables_and_a_figure_are_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    Report("megatron", report().checks, report().tables, report().figures[:1]).write(tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"megatron-table-1-predicted.csv", "megatron-takeaways.md", "megatron-fig-6.png"} <= names
+    assert [f.name for f in report().figures] == [f"megatron-fig-{n}" for n in (6, 8, 12, 13, 14, 15, 16)]
