@@ -40,6 +40,13 @@ def test_best_split_beats_all_others(name, batch, edition):
     assert first is None and not thresholds or first[1] <= min(thresholds) * (1 + 1e-9)
 
 
+def test_shards_are_whole():
+    m = mesh(cluster("8960xbook-tpu-v5p"), "bf16", EXACT)
+    degrees = {f.y for f in splits(Setting(LLAMA), m, 4e6)}
+    assert {1, 7, 8, 14} <= degrees and not any(y % 5 == 0 for y in degrees)  # 28672 = 2^12 x 7
+    assert max(f.y for f in splits(Setting(LLAMA, "projections"), m, 4e6)) == 64  # heads
+
+
 def test_max_is_never_slower_than_sum_and_shared_links_are_not_used_twice():
     m, s = mesh(cluster("4096xbook-tpu-v5p"), "bf16", EXACT), Setting(TOY)
     for f in splits(s, m, 1e6):
