@@ -108,16 +108,16 @@ def curve(scenario: Scenario, hidden: Any = None) -> Curve:
 def points_at(scenario: Scenario, hidden: Column) -> dict[int, Point]:
     """Position of a width -> its point, for all widths below the first that cannot be trained in time."""
     on, s = scenario.machine, shape(scenario.law, hidden)
-    chips, budget = first_guess(on, s, scenario.duration_s), scenario.duration_s / s.steps
+    chips = first_guess(on, s, scenario.duration_s)
     possible = trainable(on, s, scenario.duration_s)
     alive = np.arange(len(possible) if possible.all() else int(np.argmin(possible)))
     points: dict[int, Point] = {}
     for _ in range(DOUBLINGS + 1):
         if not len(alive):
             break
-        found = fastest(scenario, s.at(alive), chips[alive], budget[alive])
+        found = fastest(scenario, s.at(alive), chips[alive], budget(scenario, s.at(alive), chips[alive]))
         for i in np.nonzero(found.feasible)[0].tolist():
-            points[int(alive[i])] = point(on, s.at(alive[i]), chips[alive[i]], found, i)
+            points[int(alive[i])] = point(scenario, s.at(alive[i]), chips[alive[i]], found, i)
         alive = alive[~found.feasible]
         chips[alive] *= 2
     points = {i: p for i, p in points.items() if not len(alive) or i < alive[0]}
@@ -127,33 +127,39 @@ def points_at(scenario: Scenario, hidden: Column) -> dict[int, Point]:
     return dict(zip(index.tolist(), filled(scenario, s.at(index), [points[i] for i in index]), strict=True))
 
 
+def budget(scenario: Scenario, s: Shape, chips: Column) -> Column:
+    """Seconds that a step may take."""
+    seconds: Column = scenario.useful_s(chips, s.parameters) / s.steps
+    return seconds
+
+
 def filled(scenario: Scenario, s: Shape, points: list[Point]) -> list[Point]:
     """Points of a smooth curve: not a power of two, but the number of chips that takes exactly the time there is.
 
     Halving the step finds the last of 2^(1/8) steps below the doubling that is still in time; between it and the
     next, log time goes with log chips.
     """
-    on, doubled = scenario.machine, np.array([p.chips for p in points])
+    doubled = np.array([p.chips for p in points])
     good, bad = np.zeros(len(points)), np.full(len(points), float(FINENESS))
     points = list(points)
     while np.any(bad - good > 1):
         middle = np.floor((good + bad) / 2)
         chips = doubled * 2.0 ** (-middle / FINENESS)
-        found = fastest(scenario, s, chips, scenario.duration_s / s.steps)
+        found = fastest(scenario, s, chips, budget(scenario, s, chips))
         for i in np.nonzero(found.feasible)[0].tolist():
-            points[i] = point(on, s.at(i), chips[i], found, i)
+            points[i] = point(scenario, s.at(i), chips[i], found, i)
         good, bad = np.where(found.feasible, middle, good), np.where(found.feasible, bad, middle)
     chips = doubled * 2.0 ** (-bad / FINENESS)
-    late = s.steps * fastest(scenario, s, chips, LATE * scenario.duration_s / s.steps).seconds
-    return [exactly(on, s.at(i), p, chips[i], late[i], scenario.duration_s) for i, p in enumerate(points)]
+    allowed = budget(scenario, s, chips)
+    late = fastest(scenario, s, chips, LATE * allowed).seconds / allowed * scenario.duration_s
+    return [exactly(scenario.machine, p, chips[i], late[i], scenario.duration_s) for i, p in enumerate(points)]
 
 
-def exactly(on: Machine, s: Shape, p: Point, chips: float, late_s: float, duration_s: float) -> Point:
+def exactly(on: Machine, p: Point, chips: float, late_s: float, duration_s: float) -> Point:
     """A point moved to the duration, between its own number of chips and a smaller one that takes `late_s`."""
     share = np.log(duration_s / p.duration_s) / np.log(late_s / p.duration_s)
     least = float(p.chips * (chips / p.chips) ** share)
-    used = float(utilisation(on, s, least, duration_s / s.steps))
-    return replace(p, chips=least, utilisation=used, duration_s=duration_s)
+    return replace(p, chips=least, utilisation=p.flops / (on.peak * least * duration_s), duration_s=duration_s)
 
 
 def first_guess(on: Machine, s: Shape, duration_s: float) -> Column:
@@ -169,15 +175,14 @@ def trainable(on: Machine, s: Shape, duration_s: float) -> Any:
     return 6 * s.L * on.rates.launch_s * s.steps < duration_s
 
 
-def point(on: Machine, s: Shape, chips: float, found: Found, i: int) -> Point:
+def point(scenario: Scenario, s: Shape, chips: float, found: Found, i: int) -> Point:
     """The best of model i, simulated once more by itself."""
-    s = Shape(*map(float, s))
+    on, s, chips = scenario.machine, Shape(*map(float, s)), float(chips)
     d, lower = Degrees(*(float(x[i]) for x in found.degrees)), found.lower[i]
     step = simulate(on, s, d, {a: group(getattr(d, a), low) for a, low in zip(AXES, lower, strict=True)})
-    used = float(utilisation(on, s, chips, step.total))
-    return Point(
-        s.flops, s.D, s.L, s.E, s.parameters, s.batch, chips, used, float(s.steps * step.total), d, lower, step
-    )
+    lost = float(scenario.duration_s / scenario.useful_s(chips, s.parameters))
+    took, used = float(s.steps * step.total * lost), float(utilisation(on, s, chips, step.total * lost))
+    return Point(s.flops, s.D, s.L, s.E, s.parameters, s.batch, chips, used, took, d, lower, step)
 
 
 def months(seconds: float) -> float:

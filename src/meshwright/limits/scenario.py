@@ -12,7 +12,8 @@ from ..spec.chip import Chip
 from ..spec.fields import Unit
 from ..spec.job import PRECISIONS, Precision
 from ..spec.network import Network
-from .laws import LAWS, SPARSE, Law
+from .failures import Failures, loss
+from .laws import LAWS, SPARSE, Law, Values
 from .simulate import Machine, machine
 
 YEAR_S = 3.154e7
@@ -39,6 +40,8 @@ class Scenario:
     """Pipeline schedules to choose from: 1f1b (interleaved as far as the depth allows) and zb-h2."""
     linear: float = 0.8
     """Scaling counts as linear down to this share of the utilisation a chip can sustain."""
+    failures: Failures | None = None
+    """None: chips never fail, as in the paper."""
 
     @property
     def machine(self) -> Machine:
@@ -64,6 +67,10 @@ class Scenario:
         """Share of the boost-clock peak that the chip can hold."""
         on = self.machine
         return on.rates.matrix / on.peak
+
+    def useful_s(self, chips: Values, parameters: Values) -> Values:
+        """Seconds of the duration that are left for training when failures have taken theirs."""
+        return self.duration_s * loss(self.failures, chips, parameters).goodput if self.failures else self.duration_s
 
     @property
     def threshold(self) -> float:
