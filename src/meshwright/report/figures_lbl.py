@@ -21,15 +21,7 @@ COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#885522", "#777777")
 
 def bars(predictions: Sequence[Prediction], names: Sequence[str], title: str) -> Figure:
     """Time and memory of layouts, with their configuration (figures 1, 2, 3, A2)."""
-    labels = [f"{name}\n{nearby(p)}" for p, name in zip(predictions, names, strict=True)]
-    figure = layouts(predictions, labels, title)
-    figure.axes[-1].set_xlabel("layout; ranks of tp x cp x dp x pp in a fast domain")
-    return figure
-
-
-def nearby(p: Prediction) -> str:
-    """Ranks of each axis that share a fast domain."""
-    return "x".join(str(int(p.layout.group(axis)[0])) for axis in ("tp", "cp", "dp", "pp"))
+    return layouts(predictions, names, title)
 
 
 def strong_scaling(predictions: Sequence[Prediction], title: str) -> Figure:
@@ -50,8 +42,8 @@ def strong_scaling(predictions: Sequence[Prediction], title: str) -> Figure:
     times.grid(alpha=0.3)
     share_bars(shares, [p.time_s for p in predictions])
     memory_bars(memory, [p.memory_bytes for p in predictions])
-    configuration(low, predictions, [f"{p.job.cluster.chips}\n{nearby(p)}" for p in predictions])
-    low.set_xlabel("GPUs; ranks of tp x cp x dp x pp in a fast domain")
+    configuration(low, predictions, [str(p.job.cluster.chips) for p in predictions])
+    low.set_xlabel("GPUs")
     low.set_xlim(-0.6, n - 0.4)
     return figure
 

@@ -21,7 +21,7 @@ def lines(curves: Mapping[str, Sequence[tuple[float, float]]], title: str, x: st
         axes.set_xscale("log", base=2)
     axes.set_xticks(every, [f"{a:g}" for a in every])
     axes.minorticks_off()
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.08 * max(b for points in curves.values() for _, b in points))
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title, fontsize=10)
