@@ -6,6 +6,7 @@ chip("h100-sxm")   chip("NVIDIA H200")   network("superpod-h100")   model("llama
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -17,6 +18,7 @@ from ..spec.cluster import Cluster
 from ..spec.model import Model
 from ..spec.network import Network
 from ..spec.read import read
+from ..spec.slices import axes, shape_for, sliced
 
 KINDS = {"chips": Chip, "networks": Network, "models": Model}
 COUNT = re.compile(r"\s*(\d[\d,_]*)\s*[xX*×]\s*(\S.*?)\s*$", re.ASCII)
@@ -52,7 +54,7 @@ def model(name: str, *, files: bool = True) -> Model:
 def cluster(text: str, network: str | Network | None = None) -> Cluster:
     """So many chips: "1024xh100-sxm", or "512xselene" for a network that names its chip.
 
-    network: another network than the one the chip is usually sold with.  Raises BadInput.
+    network: another network than the one the chip is usually sold with. Part of a torus is cut out as a slice.  Raises BadInput.
     """
     match, where = COUNT.match(text[:200]), f"cluster {text[:80]!r}"
     if not match:
@@ -67,7 +69,10 @@ def cluster(text: str, network: str | Network | None = None) -> Cluster:
     else:
         raise unknown("chip", what, [*names("chips"), *names("networks")])
     joined = network if isinstance(network, Network) else _get("networks", network or own)
-    return read(Cluster, {"chip": chip(name), "network": joined, "chips": count, "name": text.strip()}, where)
+    whole: Cluster = read(Cluster, {"chip": chip(name), "network": joined, "chips": count, "name": text.strip()}, where)
+    if not axes(whole.network):
+        return whole
+    return replace(whole, network=sliced(whole.network, shape_for(whole.network, whole.chips)[0]))
 
 
 def names(kind: str) -> tuple[str, ...]:

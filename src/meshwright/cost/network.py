@@ -41,17 +41,22 @@ class Fabric:
     @property
     def nearer_is_faster(self) -> bool:
         """No dimension beats one before it in rate or latency: a larger share of the near dimensions never costs time."""
-        if self.how.collective == "book":  # two axes of a torus carry twice as much as one
+        if self.how.collective == "book" or self.on_torus:  # two axes of a torus carry twice as much as one
             return False
         return all(a >= b for a, b in zip(self.rates, self.rates[1:], strict=False)) and all(
             a <= b for a, b in zip(self.latencies, self.latencies[1:], strict=False)
         )
 
+    @property
+    def on_torus(self) -> bool:
+        """Some dimensions are axes of a torus, whose links chips pass messages along."""
+        return any(d.kind in torus.TORUS for d in self.dims)
+
     def time(self, kind: str, V: Num, group: Group) -> Num:
         """Seconds of one collective; 0 if V = 0 or the group has one rank."""
         if self.how.collective == "free":
             return 0.0 * V
-        if self.how.collective == "book":
+        if self.how.collective == "book" or self.on_torus:
             return torus.time(self, kind, V, group)
         return COLLECTIVES[kind](self, V, group)
 

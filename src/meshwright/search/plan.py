@@ -13,6 +13,7 @@ from ..num import divisors
 from ..prediction import Prediction, predict
 from ..spec.job import Job
 from ..spec.layout import RECOMPUTE, Layout
+from ..spec.slices import axes
 from .cascade import search
 from .evaluate import Progress, smallest
 from .space import Space, cross
@@ -67,8 +68,11 @@ def plan(job: Job, space: Space | None = None, top: int = 10, progress: Progress
     """
     start, space = time.perf_counter(), space or Space()
     relaxed = bool(space.relaxed)
-    best = search(job, space, top, relaxed, progress)
     notes: list[str] = []
+    if space.placements and axes(job.cluster.network):
+        space = replace(space, placements=False)
+        notes.append("on a torus only one placement is looked at: tp nearest, then cp, dp, pp, along the axes in order")
+    best = search(job, space, top, relaxed, progress)
     if space.relaxed is None and not best.rows:
         wider = search(job, space, top, True, progress)
         if wider.rows or not best.searched:
