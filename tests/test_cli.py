@@ -188,6 +188,19 @@ def test_plan_keeps_constraints(capsys: pytest.CaptureFixture[str]) -> None:
         assert l["tp"] in (2, 4) and l["schedule"] in ("1f1b", "gpipe")
 
 
+@pytest.mark.parametrize(("interleave", "found"), [("1", {1, 2}), ("4", {4}), ("2,4", {2, 4})])
+def test_an_interleave_is_a_constraint_too(interleave: str, found: set[int], capsys: pytest.CaptureFixture[str]) -> None:
+    data = ask(capsys, "plan", *LLAMA, "--pp", "4", "--interleave", interleave)
+    assert {p["layout"]["interleave"] for p in (data["best"], *data["alternatives"])} <= found
+
+
+@pytest.mark.parametrize("impossible", ["--tp 3", "--pp 9999", "--interleave 3", "--dp 999", "--recompute selective --pp 7"])
+def test_impossible_constraints_are_no_layout(impossible: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["plan", *LLAMA, *impossible.split()]) in (0, 1)
+    text = capsys.readouterr().out
+    assert "no layout fits" in text or "again: " in text
+
+
 def test_plan_under_several_assumptions(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--assumptions", "realistic,megatron-2021", "--pp", "1", "--top", "1"]
     data = ask(capsys, "plan", *LLAMA, *words)

@@ -16,7 +16,7 @@ from .evaluate import Progress, best_first, brute, evaluate, lower
 from .grid import legal_options
 from .placement import count
 from .relaxed import relaxed_rounds
-from .space import Space, Table, cross, fill, options, pipelines, shards
+from .space import Space, Table, cross, fill, length, options, pipelines, shards
 
 
 def search(job: Job, space: Space, k: int = 10, relaxed: bool = False, progress: Progress | None = None) -> Best:
@@ -35,6 +35,8 @@ def search(job: Job, space: Space, k: int = 10, relaxed: bool = False, progress:
 def _rounds(job: Job, space: Space, best: Best, relaxed: bool, progress: Progress | None) -> Iterator[Table]:
     """Rows worth placing, best bound first."""
     table = shards(job, space, relaxed)
+    if not length(table) or not len(pipelines(job, space, relaxed)):
+        return
     if relaxed:
         yield from relaxed_rounds(job, space, best, table, progress)
         return

@@ -110,7 +110,8 @@ def options(job: Job, space: Space) -> Options:
         kind = schedule_named(name)
         fixed = kind.chunks(7) != 7
         if fixed:
-            schedules += [(name, int(kind.chunks(1)))]
+            own = int(kind.chunks(1))  # its number of chunks; 1 asks for no more than that
+            schedules += [(name, own)] if space.interleave is None or {1, own} & {*space.interleave} else []
         else:
             schedules += [(name, v) for v in chunks]
     return Options(sp, recompute, tuple(schedules), space.zero)
@@ -155,6 +156,7 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     if space.scheme == "summa":
         cp = [c for c in cp if m.hidden % c == 0]
     micro = [b for b in range(1, min(B, RELAXED_MICROBATCH) + 1)] if relaxed else divisors(B)
+    tp = tp if options(job, space).count else []  # nothing to evaluate without a schedule
     table = cross(cross({}, tp=_column(tp, space.tp)), cp=_column(cp, space.cp))
     table = keep(table, table["tp"] * table["cp"] <= N)
     table = cross(table, microbatch=_column(micro, space.microbatch))
