@@ -137,7 +137,7 @@ def plan(
     for name, each in found.items() if not json else ():
         extra = {"assumptions": name} if assumptions else {}
         again = command_line(model, {**described, **extra}, each.best) if each.best else ""
-        console.show("", reports.report(each, again, console.ascii_only()))
+        console.show(*[""] * (len(found) > 1), reports.report(each, again, console.ascii_only()))
     if output and first.best:
         files.write(output, files.of_predictions([first.best, *first.alternatives], data, first.best))
     return 0 if any(plan.best for plan in found.values()) else 1
