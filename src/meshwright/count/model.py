@@ -67,9 +67,8 @@ def operations(model: Model, seq: int = 0, counting: Counting = REFERENCE, kerne
 
 def next_token(job: Job, layout: Layout) -> list[Op]:
     """One multi-token-prediction block: join, one more layer of the last kind, and the head again, whose matrix is that of the model."""
-    *final, logits, loss = vocabulary.head(job, layout)
-    block = layer(job, layout, groups(job.model)[1][-1][0])
-    return [*vocabulary.join(job, layout), *block, *final, logits._replace(weights=0.0), loss]
+    head = [op._replace(weights=0.0) if op.name == "head/logits" else op for op in vocabulary.head(job, layout)]
+    return [*vocabulary.join(job, layout), *layer(job, layout, groups(job.model)[1][-1][0]), *head]
 
 
 @lru_cache(maxsize=4096)
