@@ -16,11 +16,21 @@ class Rates(NamedTuple):
     """What the chip reaches, in units per second; `launch_s` is paid by every operation."""
 
     matrix: float
+    """Matrix products in the job's precision."""
     vector: float
     memory: float
     launch_s: float
+    wide: float
+    """Matrix products in 16 bits, where the job's precision is narrower (logits)."""
+    attention: tuple[float, float]
+    """Fused attention, forward and backward."""
     levels: hierarchy.Levels | None = None
     """The memories below HBM, if matrix products are timed with them."""
+
+    def engine(self, name: str) -> float:
+        """FLOP/s of what a pass runs on (`Pass.engine`)."""
+        forward, backward = self.attention
+        return {"matrix": self.matrix, "wide": self.wide, "attention forward": forward, "attention backward": backward}[name]
 
 
 def rates(chip: Chip, precision: str, how: ChipTime, element_bytes: float = 2.0) -> Rates:
@@ -32,18 +42,28 @@ def rates(chip: Chip, precision: str, how: ChipTime, element_bytes: float = 2.0)
     share = how.matrix_efficiency or chip.sustained or how.sustained
     memory = float("inf") if how.model == "peak" else chip.hbm_bandwidth * how.memory_efficiency
     vector = float("inf") if how.model == "peak" else chip.vector_flops * how.vector_efficiency
+    peak16 = chip.peak(wider(chip, precision))
+    attention = tuple(peak16 * min(share, kernel or share) for kernel in (how.attention_forward, how.attention_backward))
     below = hierarchy.levels(chip, precision, share, how.launch_s, element_bytes) if how.model == "hierarchy" else None
-    return Rates(below.matrix if below else chip.peak(precision) * share, vector, memory, how.launch_s, below)
+    matrix = below.matrix if below else chip.peak(precision) * share
+    return Rates(matrix, vector, memory, how.launch_s, peak16 * share, (attention[0], attention[1]), below)
+
+
+def wider(chip: Chip, precision: str) -> str:
+    """The 16-bit precision that accompanies a narrower one; a precision of 16 bits or more itself."""
+    if precision not in ("fp8", "fp4", "int8"):
+        return precision
+    return next((p for p in ("bf16", "fp16") if p in chip.matrix_flops), precision)
 
 
 def compute_time(work: Pass, r: Rates) -> Num:
-    """Seconds the arithmetic takes: launch + matrix FLOPs / matrix rate + vector FLOPs / vector rate.
+    """Seconds the arithmetic takes: launch + matrix FLOPs / rate of their engine + vector FLOPs / vector rate.
 
     LBL, section 3.3: t = t_sf + F/F_peak; a fused kernel does its matrix and vector parts one after the other.
     With a memory hierarchy every matrix product is a launch of its own (Epoch 2024, section 4.1).
     """
     launches = len(work.products) if r.levels and work.products else 1
-    return launches * r.launch_s + work.matrix / r.matrix + work.vector / r.vector
+    return launches * r.launch_s + work.matrix / r.engine(work.engine) + work.vector / r.vector
 
 
 def exposed_memory(work: Pass, compute: Num, r: Rates) -> Num:

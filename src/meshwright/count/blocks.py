@@ -96,10 +96,11 @@ def attention(
     vector_back = 3 * P + R * (l * seen - 1) + drop + again * (softmax + drop)
     score_bytes = 0.0 if fused else P * act
     kept = qo + kv_here + 2 * R
+    engines = ("attention forward", "attention backward") if fused else ("wide", "wide")
     return Op(
         name, "attention",
-        Pass(P * (2 * q - one) + 2 * P * v - one * b * H * lq * v, softmax + drop, (qo + kv + R) * act + 5 * score_bytes, forward),
-        Pass(matrix_back, vector_back, (kv + qo + kept) * act + 8 * score_bytes, backward),
+        Pass(P * (2 * q - one) + 2 * P * v - one * b * H * lq * v, softmax + drop, (qo + kv + R) * act + 5 * score_bytes, forward, engine=engines[0]),
+        Pass(matrix_back, vector_back, (kv + qo + kept) * act + 8 * score_bytes, backward, engine=engines[1]),
         saved=(kept if output_twice else kept - b * H * lq * v) * act + (0.0 if fused else P * (2 * act + 1 if dropout else act)),
         selective=not fused,
     )  # fmt: skip

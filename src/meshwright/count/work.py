@@ -42,6 +42,9 @@ class Pass(NamedTuple):
     comm: tuple[Message, ...] = ()
     products: tuple[Product, ...] = ()
     """The matrix products by their shapes, for chip models that need more than FLOPs and bytes."""
+    engine: str = "matrix"
+    """What the matrix FLOPs run on: "matrix" in the job's precision, "wide" in 16 bits (logits), "attention forward" or
+    "attention backward", the fused kernel (16 bits too)."""
 
 
 class Op(NamedTuple):

@@ -48,6 +48,10 @@ class ChipTime:
     """Sustained share of the matrix peak; None = the chip's measured `sustained`, else `sustained`."""
     sustained: float = 0.75
     """Share assumed for chips without a measurement."""
+    attention_forward: float | None = None
+    """Share of the 16-bit matrix peak that fused attention reaches; None = that of other products."""
+    attention_backward: float | None = None
+    """The same in the backward pass."""
     vector_efficiency: float = 0.8
     memory_efficiency: float = 0.9
     """Share of the peak memory bandwidth that streams reach."""
@@ -124,6 +128,8 @@ class Assumptions:
 REALISTIC = Assumptions(
     "realistic",
     "This project's default: full transformer, sustained clocks, ring and tree collectives; nothing fitted to measured runs.",
+    # 73 % and 63 % of an A100's peak: Dao 2023, FlashAttention-2 (arXiv 2307.08691), the best of its measurements
+    chip=ChipTime(attention_forward=0.73, attention_backward=0.63),
     network=NetworkTime(collective="best"),
 )
 
