@@ -1,0 +1,188 @@
+"""A table of layouts evaluated at once equals the layouts one by one, to the last bit; and what time may never do."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright import catalog, memory
+from meshwright import step as ours
+from meshwright.cost import overlap
+from meshwright.cost.chip import compute_time, exposed_memory, rates
+from meshwright.count.work import Pass
+from meshwright.num import divisors
+from meshwright.rules import ALWAYS
+from meshwright.schedule import get
+from meshwright.spec.assumptions import LBL, LBL_CODE, REALISTIC, Assumptions
+from meshwright.spec.job import Job
+from meshwright.spec.layout import Layout, placed
+
+DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave", "panels")
+CHOICES: list[dict[str, Any]] = [
+    {"zero": 0, "recompute": "none", "schedule": "1f1b"},
+    {"zero": 1, "recompute": "selective", "schedule": "interleaved"},
+    {"zero": 2, "recompute": "full", "schedule": "gpipe", "sequence_parallel": False},
+    {"zero": 3, "recompute": "full", "schedule": "zbv"},
+    {"zero": 1, "recompute": "none", "schedule": "1f1b", "scheme": "summa"},
+]
+MODELS = ("llama3-8b", "gpt3-175b", "deepseek-v3", "gemma2-9b", "falcon-40b", "gpt-oss-120b")
+
+
+def job_of(model: str, a: Assumptions, chips: int = 512) -> Job:
+    return Job(catalog.model(model), catalog.cluster(f"{chips}xh100-sxm"), 1024, seq=4096, assumptions=a)
+
+
+def legal(job: Job, choice: dict[str, Any], wanted: int, seed: str) -> list[Layout]:
+    """Random layouts that keep the rules, each with a random placement that fits the nodes."""
+    rng, found = random.Random(seed), []
+    for _ in range(4000):
+        rest, degrees = job.cluster.chips, {}
+        for axis in ("tp", "cp", "pp"):
+            degrees[axis] = rng.choice([d for d in divisors(rest) if d <= 16])
+            rest //= degrees[axis]
+        ep = rng.choice([1, 2, 4, 8]) if job.model.moe else 1
+        chunks = rng.choice([2, 3]) if choice["schedule"] == "interleaved" else 1
+        layout = Layout(
+            **degrees,
+            dp=rest,
+            ep=ep,
+            microbatch=rng.choice([1, 2]),
+            interleave=chunks,
+            panels=rng.choice([1, 4]),
+            **choice,
+        )
+        if all(bool(rule.holds(job, layout)) for rule in ALWAYS):
+            found.append(replace(layout, placement=shuffled(rng, layout, job.cluster.sizes)))
+        if len(found) == wanted:
+            break
+    return found
+
+
+def shuffled(rng: random.Random, layout: Layout, sizes: tuple[int, ...]) -> MappingProxyType[str, tuple[int, ...]]:
+    """Axes take the node in random order."""
+    room, shares = sizes[0], {}
+    for axis in rng.sample(["tp", "cp", "dp", "pp"], 4):
+        need = int(getattr(layout, axis))
+        take = rng.choice([d for d in divisors(need) if room % d == 0])
+        shares[axis] = (take, need // take)
+        room //= take
+    return MappingProxyType(shares)
+
+
+def table(rows: list[Layout]) -> Layout:
+    """The same layouts as one, its numbers arrays."""
+    arrays = {name: np.array([float(getattr(r, name)) for r in rows]) for name in DEGREES}
+    dims = range(len(rows[0].placement["tp"]))
+    placement = {a: tuple(np.array([float(r.placement[a][i]) for r in rows]) for i in dims) for a in rows[0].placement}
+    return replace(rows[0], **arrays, placement=MappingProxyType(placement))
+
+
+def same(a: Any, b: list[Any]) -> bool:
+    return bool(np.array_equal(np.broadcast_to(np.asarray(a, dtype=float), (len(b),)), np.asarray(b, dtype=float)))
+
+
+@pytest.mark.parametrize("assumptions", [REALISTIC, LBL, LBL_CODE], ids=lambda a: a.name)
+@pytest.mark.parametrize(
+    "choice", CHOICES, ids=lambda c: f"{c.get('scheme', 'megatron')}-{c['schedule']}-zero{c['zero']}"
+)
+@pytest.mark.parametrize("model", MODELS)
+def test_step_time_and_memory(model: str, choice: dict[str, Any], assumptions: Assumptions) -> None:
+    job = job_of(model, assumptions)
+    rows = legal(job, choice, 25, seed=f"{model} {choice}")
+    if not rows:
+        pytest.skip("no legal layout")  # summa is not defined for mixtures of experts
+    at_once, schedule = table(rows), get(choice["schedule"])
+    assert same(ours.step_time(job, at_once), [ours.step_time(job, row) for row in rows])
+    used = memory.use(job, at_once, ours.body(job, at_once), schedule)
+    one_by_one = [memory.use(job, row, ours.body(job, row), schedule) for row in rows]
+    for name in used._fields:
+        assert same(getattr(used, name), [getattr(u, name) for u in one_by_one]), name
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "deepseek-v3"])
+def test_every_cost_of_a_layer(model: str) -> None:
+    """Times by cause, bytes and weights, not only their sum."""
+    job = job_of(model, REALISTIC)
+    rows = legal(job, CHOICES[0], 25, seed="7")
+    at_once, one_by_one = ours.body(job, table(rows), details=True), [ours.body(job, row, details=True) for row in rows]
+    for part in ("typical", "leading", "embedding", "head"):
+        costs = [getattr(b, part) for b in one_by_one]
+        for name in costs[0]._fields:
+            whole, each = getattr(getattr(at_once, part), name), [getattr(c, name) for c in costs]
+            causes = [f.name for f in fields(whole)] if isinstance(whole, ours.Seconds) else []
+            for cause in causes:
+                assert same(getattr(whole, cause), [getattr(s, cause) for s in each]), (part, name, cause)
+            assert causes or same(whole, each), (part, name)
+
+
+TIME, COUNT = st.floats(0, 10), st.integers(1, 100)
+
+
+@given(st.lists(st.tuples(TIME, TIME, COUNT, st.floats(0, 1)), min_size=1, max_size=10))
+def test_overlap(rows: list[tuple[float, float, int, float]]) -> None:
+    comm, work, count, share = (np.array(x, dtype=float) for x in zip(*rows, strict=True))
+    for formula in (overlap.behind_layers, overlap.prefetched):
+        assert same(formula(comm, work, count), [formula(c, w, n) for c, w, n, _ in rows])
+        assert np.all(formula(comm, work, count) <= comm * count * (1 + 1e-12))  # never more than everything
+    assert same(overlap.summa(comm, work, count), [overlap.summa(c, w, n) for c, w, n, _ in rows])
+    for c, w, n, s in rows:
+        assert overlap.behind_layers(c, 0.0, n) == pytest.approx(c * n)
+        assert overlap.prefetched(c, w, n) <= overlap.behind_layers(c, w, n) * (1 + 1e-12)
+        assert max(c - w, 0) - 1e-12 <= overlap.partly(c, s, w) <= c
+
+
+FLOPS = st.floats(0, 1e18)
+
+
+@given(st.lists(st.tuples(FLOPS, FLOPS, FLOPS), min_size=1, max_size=10), st.floats(1, 10))
+def test_chip(rows: list[tuple[float, float, float]], k: float) -> None:
+    r = rates(catalog.chip("h100-sxm"), "bf16", REALISTIC.chip)
+    faster = r._replace(matrix=r.matrix * k, vector=r.vector * k, memory=r.memory * k)
+    at_once = Pass(*(np.array(x) for x in zip(*rows, strict=True)))
+    compute = compute_time(at_once, r)
+    assert same(compute, [compute_time(Pass(*row), r) for row in rows])
+    assert same(
+        exposed_memory(at_once, compute, r),
+        [exposed_memory(Pass(*row), compute_time(Pass(*row), r), r) for row in rows],
+    )
+    quick = compute_time(at_once, faster)
+    before, after = compute + exposed_memory(at_once, compute, r), quick + exposed_memory(at_once, quick, faster)
+    assert np.all(after <= before * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("model", MODELS[:4])
+def test_a_better_machine_is_never_slower(model: str) -> None:
+    job = job_of(model, REALISTIC)
+    chip, net = job.cluster.chip, job.cluster.network
+    better = [
+        replace(job.cluster, chip=replace(chip, hbm_bandwidth=2 * chip.hbm_bandwidth)),
+        replace(job.cluster, chip=replace(chip, matrix_flops={p: 2 * x for p, x in chip.matrix_flops.items()})),
+        replace(job.cluster, chip=replace(chip, vector_flops=2 * chip.vector_flops)),
+    ]
+    for i, dim in enumerate(net.dims):
+        for change in ({"bandwidth": 2 * dim.bandwidth}, {"latency": dim.latency / 2}):
+            dims = tuple(replace(d, **change) if j == i else d for j, d in enumerate(net.dims))
+            better.append(replace(job.cluster, network=replace(net, dims=dims)))
+    rows = table(legal(job, CHOICES[1], 40, seed="3") or legal(job, CHOICES[0], 40, seed="3"))
+    before = ours.step_time(job, rows)
+    for cluster in better:
+        assert np.all(ours.step_time(replace(job, cluster=cluster), rows) <= before * (1 + 1e-12))
+
+
+def test_one_chip_waits_for_nobody() -> None:
+    job = job_of("llama3-8b", REALISTIC, chips=1)
+    parts = ours.body(job, placed(Layout(), (1, 1)), details=True)
+    for part in (parts.typical, parts.embedding, parts.head):
+        for seconds in (part.forward, part.backward):
+            assert seconds.tp_comm == seconds.cp_comm == seconds.ep_comm == 0
+    layout = placed(Layout(), (1, 1))
+    busy = float(ours.step_time(job, layout))
+    silent = replace(job, assumptions=replace(REALISTIC, network=replace(REALISTIC.network, collective="free")))
+    assert busy == float(ours.step_time(silent, layout))

@@ -1,0 +1,132 @@
+"""What devices hold and compute adds up to the whole model, for every layout; what an operation does follows its formula."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright.count import vocabulary
+from meshwright.count.megatron import Kind, seen
+from meshwright.count.model import groups, layer, operations, parameters
+from meshwright.count.work import Op
+from meshwright.spec.assumptions import REALISTIC
+from meshwright.spec.chip import Chip
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.job import Job
+from meshwright.spec.layout import Layout, placed
+from meshwright.spec.model import MLA, Model, MoE
+from meshwright.spec.network import Dim, Network
+
+NOWHERE = Cluster(Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0), Network("", (Dim("", 1.0, 0.0),)), 1)
+FULL = replace(REALISTIC, count=replace(REALISTIC.count, causal="full"))
+DENSE = Model(
+    "dense", 4, 512, 16, 1536, 4096, 256, kv_heads=16, qkv_bias=True, bias=True, norm="layernorm", gated=False
+)
+GROUPED = Model("grouped", 4, 512, 16, 1536, 4096, 256, kv_heads=4, head_dim=64, qk_norm=True)
+LATENT = Model("latent", 4, 512, 16, 1536, 4096, 256, mla=MLA(64, 32, 16, 32, q_lora_rank=96))
+SPARSE = Model("sparse", 4, 512, 16, 1536, 4096, 256, moe=MoE(16, 4, 256, shared_ffn=512, shared_gate=True))
+POWERS = st.sampled_from([1, 2, 4, 8])
+CUT_BY_TP = ("qkv", "q up", "kv up", "out", "up", "down", "up bias", "qkv bias", "logits", "embedding", "core")
+
+
+def job_of(model: Model, layout: Layout) -> Job:
+    return Job(model, NOWHERE, 64, layout, assumptions=FULL)
+
+
+def ops_of(model: Model, layout: Layout) -> dict[str, Op]:
+    """One layer of each kind, embedding and head, by name."""
+    layout = placed(layout, (1, int(layout.chips)))
+    job = job_of(model, layout)
+    ops = [op for kind, _ in groups(model)[1] for op in layer(job, layout, kind)]
+    return {op.name: op for op in (*ops, *vocabulary.embedding(job, layout), *vocabulary.head(job, layout))}
+
+
+@given(st.sampled_from([DENSE, GROUPED, LATENT, SPARSE]), POWERS, POWERS, st.booleans(), st.sampled_from([1, 3]))
+def test_work_and_weights_of_all_ranks_are_the_whole(model: Model, tp: int, cp: int, sequence: bool, b: int) -> None:
+    """tp cuts the matrices of heads and feed-forward, cp their tokens; what tp does not cut is done once with sequence parallelism."""
+    one = ops_of(model, Layout(microbatch=b))
+    for name, op in ops_of(
+        model, Layout(tp=tp, cp=cp, microbatch=b, sequence_parallel=sequence or model.moe is not None)
+    ).items():
+        whole, last = one[name], name.split("/")[-1]
+        copied = max(tp / model.K, 1) if last in ("qkv", "qkv bias", "qk norm") and not model.mla else 1
+        alone = last in ("norm", "q norm", "kv norm", "q down", "kv down", "router", "gate", "bias", "residual")
+        ranks = cp * tp if not alone or sequence or model.moe else cp
+        if copied == 1:
+            assert op.forward.matrix * ranks == pytest.approx(whole.forward.matrix)
+            assert op.backward.matrix * ranks == pytest.approx(whole.backward.matrix)
+        if last in CUT_BY_TP and not name.startswith("experts") and copied == 1:
+            assert op.weights * tp == whole.weights
+        elif not name.startswith("experts") and copied == 1:
+            assert op.weights == whole.weights
+
+
+@given(POWERS, POWERS, st.sampled_from([1, 2]), st.sampled_from([1, 2]))
+def test_experts_of_all_ranks_are_the_whole(ep: int, dp: int, etp: int, tp: int) -> None:
+    dp = max(dp, ep * etp)
+    one, cut = ops_of(SPARSE, Layout()), ops_of(SPARSE, Layout(tp=tp, dp=dp, ep=ep, etp=etp))
+    for name in ("experts/up", "experts/down"):
+        assert cut[name].weights * ep * etp == one[name].weights
+        assert (
+            cut[name].forward.matrix * tp == one[name].forward.matrix
+        )  # balanced: each replica's tokens cost what they would at home
+    sent = [m for m in cut["experts/dispatch"].forward.comm if m.axis == "ep"]
+    assert sent[0].bytes * tp == 256 * 4 * 512 * 2  # k copies of a token of D bf16 numbers
+
+
+@given(POWERS, POWERS)
+def test_summa_cuts_weights_both_ways(n1: int, n2: int) -> None:
+    plain = replace(DENSE, qkv_bias=False)
+    one = ops_of(plain, Layout(scheme="summa"))
+    for name, op in ops_of(plain, Layout(tp=n1, cp=n2, scheme="summa", panels=2)).items():
+        if op.kind == "matmul" and name.split("/")[0] != "head":
+            assert op.weights * n1 * n2 == one[name].weights
+            assert op.forward.matrix * n1 * n2 == one[name].forward.matrix
+
+
+@pytest.mark.parametrize("model", [DENSE, GROUPED, LATENT, SPARSE], ids=lambda m: m.name)
+def test_parameters_are_those_of_one_device(model: Model) -> None:
+    held = sum(op.weights * n for op, n in operations(model))
+    assert held == parameters(model)
+    assert (parameters(model, active=True) < held) == (model.moe is not None)
+
+
+@given(st.sampled_from([DENSE, GROUPED, LATENT]), st.sampled_from([16, 64, 256]))
+def test_backward_is_twice_forward(model: Model, T: int) -> None:
+    for op, _ in operations(model, T, kernel="unfused"):
+        assert op.backward.matrix == pytest.approx(2 * op.forward.matrix)
+    flash = {op.name: op for op, _ in operations(model, T, kernel="flash")}["attention/core"]
+    q, v = (48, 32) if model.mla else (model.h, model.h)
+    assert flash.backward.matrix / flash.forward.matrix == pytest.approx(
+        (3 * q + 2 * v) / (q + v)
+    )  # the scores once more
+
+
+@given(st.integers(1, 300), st.one_of(st.none(), st.integers(1, 400)), st.sampled_from(["causal", "full"]))
+def test_share_of_keys_seen(T: int, window: int | None, attention: str) -> None:
+    """Against counting them one by one."""
+    job = replace(job_of(replace(DENSE, attention=attention), Layout()), seq=T, assumptions=REALISTIC)
+    w = window or T
+    if attention == "causal":
+        pairs = sum(min(i + 1, w) for i in range(T))
+    else:
+        pairs = T * min(2 * window + 1, T) if window else T * T
+    assert seen(job, window) * T * T == pytest.approx(pairs)
+
+
+def test_sequence_parallel_moves_the_bytes_of_an_all_reduce_in_two_halves() -> None:
+    def volume(sequence: bool) -> dict[str, float]:
+        found: dict[str, float] = {}
+        layout = placed(Layout(tp=4, sequence_parallel=sequence), (4,))
+        kept = replace(FULL, count=replace(FULL.count, gathered_inputs="kept"))
+        for op in layer(replace(job_of(DENSE, layout), assumptions=kept), layout, Kind(None, False)):
+            for m in op.forward.comm + op.backward.comm:
+                if m.axis == "tp":
+                    found[m.kind] = found.get(m.kind, 0.0) + m.bytes
+        return found
+
+    halves, whole = volume(True), volume(False)
+    assert halves == {"all_gather": whole["all_reduce"], "reduce_scatter": whole["all_reduce"]}
