@@ -27,9 +27,9 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn import functional as fn
 from torch.utils.checkpoint import checkpoint
+from torch_models import Block, Core, Experts, Grouped, Head, Kernel, activation, norm_of
 
 from meshwright.spec.model import Model
-from torch_models import Block, Core, Experts, Grouped, Head, Kernel, activation, norm_of
 
 Plan = dict[str, Any]
 

@@ -20,13 +20,12 @@ from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 
 torch = pytest.importorskip("torch")
-from torch.distributed._composable.replicate_with_fsdp import replicate  # noqa: E402
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
-
 import architectures as known  # noqa: E402
 from fake_cluster import Record, fake_cluster  # noqa: E402
 from messages import job_of  # noqa: E402
 from sharded import Stage, step  # noqa: E402
+from torch.distributed._composable.replicate_with_fsdp import replicate  # noqa: E402
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
 from torch_models import flash  # noqa: E402
 
 pytestmark = pytest.mark.oracle

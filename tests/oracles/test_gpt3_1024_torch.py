@@ -19,14 +19,13 @@ from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 
 torch = pytest.importorskip("torch")
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
-from torch.distributed.pipelining.schedules import Schedule1F1B  # noqa: E402
-from torch.distributed.tensor.parallel import loss_parallel  # noqa: E402
-
 from fake_cluster import Record, fake_cluster  # noqa: E402
 from messages import flops, job_of, sent  # noqa: E402
 from sharded import Stage, cross_entropy, step, tensor_parallel  # noqa: E402
 from test_pipeline_torch import stage_of  # noqa: E402
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
+from torch.distributed.pipelining.schedules import Schedule1F1B  # noqa: E402
+from torch.distributed.tensor.parallel import loss_parallel  # noqa: E402
 from torch_models import flash  # noqa: E402
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]

@@ -13,14 +13,13 @@ from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 
 torch = pytest.importorskip("torch")
-from torch.distributed.pipelining import PipelineStage  # noqa: E402
-from torch.distributed.pipelining.schedules import get_schedule_class  # noqa: E402
-from torch.distributed.tensor.parallel import loss_parallel  # noqa: E402
-
 import architectures as known  # noqa: E402
 from fake_cluster import Record, fake_cluster  # noqa: E402
 from messages import job_of, sent  # noqa: E402
 from sharded import Stage, cross_entropy, tensor_parallel  # noqa: E402
+from torch.distributed.pipelining import PipelineStage  # noqa: E402
+from torch.distributed.pipelining.schedules import get_schedule_class  # noqa: E402
+from torch.distributed.tensor.parallel import loss_parallel  # noqa: E402
 from torch_models import flash  # noqa: E402
 
 pytestmark = pytest.mark.oracle

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
+from torch_models import Decoder, Kernel
 
 from meshwright.spec.model import Model
-from torch_models import Decoder, Kernel
 
 Flops = dict[str, int]
 
