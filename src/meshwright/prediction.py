@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import resources
 from typing import Any
 
 from . import memory, rules
@@ -84,6 +86,12 @@ class Prediction:
     def step_time_s(self) -> float:
         """Seconds of one optimizer step."""
         return sum(self.time_s.values())
+
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """Where eight of ten published runs lie around what this assumption set predicts for them; None without such evidence."""
+        found = evidence().get(self.job.assumptions.name)
+        return (self.step_time_s * found["low"], self.step_time_s * found["high"]) if found else None
 
     @cached_property
     def memory_use(self) -> memory.Use:
@@ -190,7 +198,7 @@ class Prediction:
             "model": self.job.model.name, "cluster": self.job.cluster.name or f"{self.job.cluster.chips}x{self.job.cluster.chip.name}",
             "chips": self.job.cluster.chips, "batch_sequences": self.job.batch, "seq_tokens": self.job.T, "batch_tokens": self.job.batch_tokens,
             "parameters": parameters(self.job.model), "active_parameters": parameters(self.job.model, True),
-            "step_time_s": self.step_time_s, "interval_s": None, "tokens_per_s": self.tokens_per_s,
+            "step_time_s": self.step_time_s, "interval_s": self.interval_s, "tokens_per_s": self.tokens_per_s,
             "tokens_per_s_per_chip": self.tokens_per_s_per_chip, "model_flops_per_s_per_chip": self.model_flops_per_s_per_chip,
             "mfu": self.mfu, "hfu": self.hfu, "time_s": self.time_s, "memory_bytes": self.memory_bytes, "fits": self.fits,
             "microbatches": self.microbatches, "train_time_s": self.train_time_s, "chip_hours": self.chip_hours, "cost_usd": self.cost_usd,
@@ -223,6 +231,13 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
         note = rules.too_big(job, prediction.memory_bytes["total"])
         return replace(prediction, notes=(*prediction.notes, note))
     return prediction
+
+
+@cache
+def evidence() -> dict[str, dict[str, Any]]:
+    """assumption set -> how measured step times compare with its predictions (catalog/evidence.toml, written by `validate`)."""
+    text = (resources.files("meshwright.catalog") / "evidence.toml").read_text("utf-8")
+    return tomllib.loads(text)
 
 
 def step_term(p: Prediction) -> Term:

@@ -36,6 +36,11 @@ def divides(a: Any, b: Any) -> Any:
     return b % a == 0
 
 
+def sharded(scheme: str, sequence_parallel: bool) -> bool:
+    """tp cuts the tokens between its matrices (summa cuts their width instead)."""
+    return sequence_parallel and scheme != "summa"
+
+
 def may_be(n: int, limit: int = 4096) -> str:
     """The divisors of n, as text."""
     values = [d for d in divisors(n) if d <= limit]
@@ -77,7 +82,7 @@ FFN = Rule(
 )
 SEQUENCE = Rule(
     "sequence over cp",
-    lambda j, l: divides(l.cp * (l.tp if l.sequence_parallel else 1), j.T * l.microbatch) & (l.cp <= j.T),
+    lambda j, l: divides(l.cp * (l.tp if sharded(l.scheme, l.sequence_parallel) else 1), j.T * l.microbatch) & (l.cp <= j.T),
     lambda j, l: f"a microbatch of {l.microbatch} x {j.T} tokens cannot be split over cp {l.cp}"
     + (f" and tp {l.tp} (sequence_parallel)" if l.sequence_parallel else ""),
 )

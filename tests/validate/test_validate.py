@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from validate_rows import ROW, row
 
+import meshwright
 from meshwright.errors import BadInput
-from meshwright.validate import Validation, published, validate
+from meshwright.validate import Validation, evidence, published, validate
 from meshwright.validate.markdown import markdown
 
 DOCS = Path(__file__).parents[2] / "docs" / "accuracy.md"
@@ -208,3 +209,9 @@ def test_no_row_breaks_it(changes: list[tuple[tuple[str, ...], Any]]) -> None:
         elif isinstance(wild[path[0]], dict):
             wild[path[0]][path[1]] = value
     json.dumps(validate([wild]).to_dict(), allow_nan=False)
+
+
+def test_the_intervals_of_predictions_come_from_these_runs() -> None:
+    committed = (Path(meshwright.__file__).parent / "catalog" / "evidence.toml").read_text("utf-8")
+    assert committed.endswith(evidence(whole(), "realistic"))
+    assert whole().overall["step_time"]["coverage"] == pytest.approx(0.8, abs=0.01)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from .. import memory, step
 from ..cost.layer import LayerCost
 from ..num import Num, ceil_div
+from ..rules import sharded
 from ..schedule import get as schedule_named
 from ..spec.job import Job
 from ..spec.layout import Layout
@@ -153,7 +154,7 @@ def pieces(job: Job, table: Table, far: Table, shares: Shares | None, choice: Op
         holders = [step.shares(job, near, next(k for k, _ in kinds if k.folded == fold), 2.0 if fold else 1.0) for fold in folds]
         parts = bodies(job, near)
         _fill_after(p, i, job, near, wide, parts, holders, choice)
-        fine = _shards(job, table, sp, choice)
+        fine = _shards(job, table, sp, choice, scheme)
         _fill_pipe(p, i, job, near, parts, holders, choice, [can & fine for can in runs])
     return p
 
@@ -208,20 +209,20 @@ def _runs(job: Job, table: Table, choice: Options) -> list[Any]:
     return runs
 
 
-def _shards(job: Job, table: Table, sp: bool, choice: Options) -> Any:
+def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> Any:
     """Where this setting of sequence parallelism can run; at tp = 1 it changes nothing and is off, if the space has both."""
     tp = table["tp"]
     if sp:
         useful = (tp > 1) | (False not in choice.all.sequence_parallel)
-        return useful & ((table["microbatch"] * job.T) % (table["cp"] * tp) == 0)
+        return useful & ((table["microbatch"] * job.T) % (table["cp"] * (tp if sharded(scheme, sp) else 1.0)) == 0)
     return (tp == 1) | (job.model.moe is None)
 
 
-def legal_options(job: Job, table: Table, choice: Options) -> Column:
+def legal_options(job: Job, table: Table, choice: Options, scheme: str) -> Column:
     """How many of the options each row can run with."""
     runs = _runs(job, table, choice)
-    ways: Column = sum(np.count_nonzero([can & _shards(job, table, sp, choice) for can in runs], axis=0) for sp in choice.sequence_parallel)
-    alone = layouts(table, {}, job.cluster.sizes, "megatron", False).replicas == 1
+    ways: Column = sum(np.count_nonzero([can & _shards(job, table, sp, choice, scheme) for can in runs], axis=0) for sp in choice.sequence_parallel)
+    alone = layouts(table, {}, job.cluster.sizes, scheme, False).replicas == 1
     return ways * len(choice.recompute) * np.where(alone, 1, len(choice.zero))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..num import divisors
+from ..rules import sharded
 from ..schedule import get as schedule_named
 from ..spec.job import Job
 
@@ -160,7 +161,8 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     table = cross(cross({}, tp=_column(tp, space.tp)), cp=_column(cp, space.cp))
     table = keep(table, table["tp"] * table["cp"] <= N)
     table = cross(table, microbatch=_column(micro, space.microbatch))
-    table = keep(table, (table["microbatch"] * job.T) % (table["cp"] * np.where(any(space.sequence_parallel), table["tp"], 1)) == 0)
+    cuts = table["tp"] if sharded(space.scheme, any(space.sequence_parallel)) else 1.0
+    table = keep(table, (table["microbatch"] * job.T) % (table["cp"] * cuts) == 0)
     if m.moe:
         table = cross(table, ep=_column([e for e in divisors(m.moe.experts) if e <= N], space.ep))
         plain, whole = dict(table), dict(table)

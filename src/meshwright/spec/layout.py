@@ -16,7 +16,7 @@ from ..num import Num, maximum, minimum
 
 AXES = ("tp", "cp", "dp", "pp")
 """Mesh axes in canonical order, the one that communicates most first (nearest)."""
-SCHEMES = ("megatron", "summa")
+SCHEMES = ("megatron", "context", "summa")
 RECOMPUTE = ("none", "selective", "full")
 
 
@@ -49,7 +49,7 @@ class Layout:
     sequence_parallel: bool = True
     """Norms, dropout and residuals are cut along the sequence over tp (Megatron-LM's --sequence-parallel)."""
     scheme: str = "megatron"
-    """How tp (and cp) cut a layer: megatron (1D; with cp: 2D) or summa (2D matrix products)."""
+    """How tp (and cp) cut a layer: megatron (1D; cp beside it), context (the same as LBL counts it, biases cut) or summa (2D matrix products)."""
     panels: Num = 1
     """Panels of a SUMMA product."""
     placement: Mapping[str, tuple[Num, ...]] = field(default_factory=lambda: MappingProxyType({}))

@@ -23,7 +23,7 @@ from . import collectives, rows
 from .jobs import job
 from .measured import Pair, pairs, workload
 from .rows import Row, plain, text
-from .stats import confusion, ranking, stats
+from .stats import confusion, quantile, ranking, stats
 
 TIMES = ("step_time", "layer_forward_time", "layer_backward_time", "collective_time")
 FATAL = (rules.POSITIVE, rules.CHIPS, rules.EXPERT_RANKS, rules.BATCH)
@@ -135,6 +135,16 @@ def published() -> list[Row]:
     return rows.parse((resources.files("meshwright.catalog") / "runs" / "published.json").read_text("utf-8"))
 
 
+def evidence(of: Validation, name: str) -> str:
+    """How measured step times spread around the predictions of an assumption set, as the TOML of catalog/evidence.toml."""
+    ratios = sorted(1 / r.ratio for r in of.having("step_time") if r.ratio)
+    low, high = quantile(ratios, 0.1), quantile(ratios, 0.9)
+    return (
+        f"[{name}]\nlow = {low:.3f}\nhigh = {high:.3f}\nrows = {len(ratios)}\n"
+        'source = "10 % and 90 % quantiles of measured over predicted step time, published runs of catalog/runs"\n'
+    )
+
+
 def out_of_scope(row: Row) -> str:
     """What a row is instead of a complete pre-training run; "" if it is one. A row that does not say counts as one."""
     task = text(row, "task")
@@ -165,6 +175,7 @@ def checked(row: Row, assumptions: Assumptions = REALISTIC) -> Iterator[Checked]
             quantity=quantity,
             predicted=here,
             measured=there,
+            interval=prediction.interval_s if quantity == "step_time" else None,
             chip=prediction.job.cluster.chip.name,
             workload=same,
         )

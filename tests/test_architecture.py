@@ -1,0 +1,118 @@
+"""The house rules that code can break: imports run one way, importing costs little, names are kept."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import meshwright
+
+SOURCE = Path(meshwright.__file__).parent
+LEVELS = (
+    ("errors", "_version"),
+    ("units", "num"),
+    ("spec",),
+    ("catalog",),
+    ("count", "cost", "schedule"),
+    ("step", "memory"),
+    ("rules", "prediction"),
+    ("search", "limits", "validate", "replay"),
+    ("formats",),
+    ("reproduce", "sweep"),
+    ("report",),
+    ("train", "web", "command", "cli", "cli_limits", "cli_roofline", "cli_train", "__main__"),
+)
+"""Rooms from the ground up: a room imports from its own level and the levels below."""
+LEVEL = {room: i for i, rooms in enumerate(LEVELS) for room in rooms}
+UPWARD = {
+    ("catalog", "formats"),  # model(path) reads a config.json; the catalogue's own files are TOML
+    ("reproduce", "report"),  # -o writes pictures
+}
+"""Imports that go up all the same, inside functions, each with its reason."""
+
+
+def imports(file: Path) -> set[tuple[str, bool]]:
+    """(room of the package, is it imported at the top of the file) for every import of a file."""
+    found = set()
+    tree = ast.parse(file.read_text("utf-8"))
+    typing_only = {id(n) for b in ast.walk(tree) if isinstance(b, ast.If) and "TYPE_CHECKING" in ast.dump(b.test) for n in ast.walk(b)}
+    package = ("meshwright", *file.relative_to(SOURCE).parts[:-1])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and id(node) not in typing_only:
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            path = (*base, *(node.module.split(".") if node.module else ()))
+            targets = [(*path, alias.name) for alias in node.names] if len(path) < 2 else [path]
+            found |= {(t[1], node in tree.body) for t in targets if t[0] == "meshwright" and len(t) > 1}
+    return found
+
+
+def room(file: Path) -> str:
+    """The room a file belongs to."""
+    first = file.relative_to(SOURCE).parts[0]
+    return first.removesuffix(".py")
+
+
+FILES = [f for f in sorted(SOURCE.rglob("*.py")) if f != SOURCE / "__init__.py"]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_imports_run_with_the_data(file: Path) -> None:
+    here = room(file)
+    for other, at_top in imports(file):
+        if other in ("__version__",) or other not in LEVEL and not (SOURCE / other).exists():
+            continue
+        allowed = LEVEL[other] <= LEVEL[here] or ((here, other) in UPWARD and not at_top)
+        assert allowed, f"{here} (level {LEVEL[here]}) imports {other} (level {LEVEL[other]})"
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    heavy = "('torch', 'matplotlib', 'starlette', 'rich', 'pydantic', 'cyclopts', 'numpy')"
+    assert run(f"import sys, meshwright; print([m for m in {heavy} if m in sys.modules])").strip() == "[]"
+
+
+def test_a_prediction_needs_no_torch_and_no_plots() -> None:
+    code = (
+        "import sys; from meshwright import *; predict(Job(model('llama3-8b'), cluster('64xh100-sxm'), 512, Layout(dp=64, zero=3)));"
+        "print([m for m in ('torch', 'matplotlib', 'rich', 'starlette') if m in sys.modules])"
+    )
+    assert run(code).strip() == "[]"
+
+
+def test_that_test_can_fail() -> None:
+    assert run("import sys, json, meshwright; print([m for m in ('json',) if m in sys.modules])").strip() == "['json']"
+
+
+def test_public_names_exist_and_are_sorted() -> None:
+    assert meshwright.__all__[1:] == sorted(meshwright.__all__[1:])
+    for name in meshwright.__all__:
+        assert getattr(meshwright, name) is not None
+    with pytest.raises(AttributeError):
+        meshwright.nothing  # noqa: B018
+
+
+def test_changelog_knows_the_version() -> None:
+    text = (SOURCE.parents[1] / "CHANGELOG.md").read_text("utf-8")
+    assert re.search(rf"^## {re.escape(meshwright.__version__)}\b", text, re.MULTILINE)
+
+
+def test_nothing_dangerous() -> None:
+    """No pickle, no eval, no exec, no unsafe loader anywhere in the package."""
+    for file in FILES:
+        tree = ast.parse(file.read_text("utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("eval", "exec", "compile", "__import__"), file
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                names = [a.name for a in node.names] + [getattr(node, "module", "") or ""]
+                assert not {"pickle", "shelve", "marshal", "dill"} & set(names), file
