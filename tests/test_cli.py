@@ -189,12 +189,16 @@ def test_plan_keeps_constraints(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("interleave", "found"), [("1", {1, 2}), ("4", {4}), ("2,4", {2, 4})])
-def test_an_interleave_is_a_constraint_too(interleave: str, found: set[int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interleave_is_a_constraint_too(
+    interleave: str, found: set[int], capsys: pytest.CaptureFixture[str]
+) -> None:
     data = ask(capsys, "plan", *LLAMA, "--pp", "4", "--interleave", interleave)
     assert {p["layout"]["interleave"] for p in (data["best"], *data["alternatives"])} <= found
 
 
-@pytest.mark.parametrize("impossible", ["--tp 3", "--pp 9999", "--interleave 3", "--dp 999", "--recompute selective --pp 7"])
+@pytest.mark.parametrize(
+    "impossible", ["--tp 3", "--pp 9999", "--interleave 3", "--dp 999", "--recompute selective --pp 7"]
+)
 def test_impossible_constraints_are_no_layout(impossible: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["plan", *LLAMA, *impossible.split()]) in (0, 1)
     text = capsys.readouterr().out

@@ -4,25 +4,49 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
 
 SCHEMA = "meshwright/1"
 """Version of everything written as JSON."""
 WIDE = 240
 """Columns of a table that is not printed on a terminal."""
+FOLDED = 20
+"""Least width of a column of text that may take several lines."""
+GAP = 2
+"""Spaces between columns."""
 Progress = Callable[[str, float], None]
 
 
 def show(*parts: RenderableType) -> None:
-    """Print tables; in a pipe or file, lines are as long as they need to be."""
+    """Print tables. None is ever cut: in a pipe, and where a terminal is too narrow, lines are as long as they must be."""
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, soft_wrap=not terminal, width=None if terminal else WIDE)
+    for part in _single(parts):
+        if isinstance(part, Table) and (need := needed(part)) > console.width:
+            Console(highlight=False, soft_wrap=True, width=need).print(part)
+        else:
+            console.print(part)
+
+
+def _single(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
+    """The parts of groups, one by one."""
     for part in parts:
-        console.print(part)
+        yield from _single(part.renderables) if isinstance(part, Group) else [part]
+
+
+def needed(table: Table) -> int:
+    """Characters below which a table would lose some; columns that may fold take FOLDED."""
+    width = 0
+    for column in table.columns:
+        widest = max(cell_len(str(text)) for text in (column.header, *column.cells))
+        width += GAP + (widest if column.no_wrap else min(widest, FOLDED))
+    return width
 
 
 def envelope(verb: str, data: Mapping[str, Any]) -> dict[str, Any]:

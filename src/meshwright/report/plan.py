@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 AXES = ("tp", "cp", "pp", "dp", "ep", "etp")
 ALWAYS = ("tp", "pp", "dp")
 """Degrees shown even if all are 1."""
+IDLE = {*((axis, "1") for axis in AXES), ("schedule", "-"), ("seq. parallel", "-")}
+"""Columns that say nothing if all rows hold this."""
 REJECTED = {
     "memory": "do not fit in memory",
     "bound": "ruled out by a bound: they cannot be among the fastest, or cannot fit",
@@ -86,23 +88,34 @@ def why(plan: Plan) -> Iterator[Text]:
     yield Text(f"  the runner-up, {layout_words(second.layout)}, {loses}")
 
 
-def ranking(title: str, predictions: Sequence[Prediction]) -> Table:
-    """One layout a row; degrees that are 1 everywhere are left out."""
-    axes = [axis for axis in AXES if axis in ALWAYS or any(getattr(p.layout, axis) != 1 for p in predictions)]
-    parallel = ["seq. parallel"] if any(not p.layout.sequence_parallel for p in predictions) else []
-    columns = [*axes, "microbatch", "schedule", "ZeRO", "recompute", *parallel, f"in one {near(predictions[0])[0]}"]
-    table = plain(title, "step", "slower", "MFU", "memory", *columns)
+def ranking(title: str, predictions: Sequence[Prediction]) -> RenderableType:
+    """One layout a row; what is the same in all of them is said once, above."""
     fastest = min(p.step_time_s for p in predictions)
-    for rank, p in enumerate(predictions, 1):
-        l = p.layout
-        chunks = f" x{int(l.interleave)}" if l.interleave != 1 else ""
+    rows = [_row(p) for p in predictions]
+    varied = [name for name in rows[0] if name in ALWAYS or len({row[name] for row in rows}) > 1]
+    same = [f"{name} {text}" for name, text in rows[0].items() if name not in varied and (name, text) not in IDLE]
+    table = plain("", "step", "slower", "MFU", "memory", *varied)
+    for rank, (p, row) in enumerate(zip(predictions, rows, strict=True), 1):
         loss = p.step_time_s / fastest - 1
         cells = [str(rank), seconds(p.step_time_s, 4), percent(loss, 2) if loss > 1e-9 else "", percent(p.mfu)]
-        cells += [show(p.memory_bytes["total"], "GiB"), *(str(int(getattr(l, axis))) for axis in axes)]
-        cells += [str(int(l.microbatch)), l.schedule + chunks if l.pp != 1 else "-", str(l.zero), l.recompute]
-        cells += ["-" if l.tp == 1 else "yes" if l.sequence_parallel else "no"] if parallel else []
-        table.add_row(*cells, near(p)[1])
-    return table
+        table.add_row(*cells, show(p.memory_bytes["total"], "GiB"), *(row[name] for name in varied))
+    return Group(Text(title, "bold"), *([Text(f"all: {', '.join(same)}")] if same else []), table)
+
+
+def _row(p: Prediction) -> dict[str, str]:
+    """The layout by column."""
+    l = p.layout
+    chunks = f" x{int(l.interleave)}" if l.interleave != 1 else ""
+    domain, ranks = near(p)
+    return {
+        **{axis: str(int(getattr(l, axis))) for axis in AXES},
+        "micro": str(int(l.microbatch)),
+        "schedule": l.schedule + chunks if l.pp != 1 else "-",
+        "ZeRO": str(l.zero),
+        "recompute": l.recompute,
+        "seq. parallel": "-" if l.tp == 1 else "yes" if l.sequence_parallel else "no",
+        f"in one {domain}": ranks,
+    }
 
 
 def searched(plan: Plan) -> Iterator[Text]:

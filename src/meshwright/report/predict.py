@@ -12,7 +12,7 @@ from ..prediction import Prediction
 from ..units import show
 from .text import CAUSES, KINDS, MFU, bar, headline, layout_words, percent, placement_words, seconds
 
-WIDTH = 30
+WIDTH = 20
 """Characters of a full bar."""
 
 

@@ -9,17 +9,17 @@ from ..units import show
 
 CAUSES = {
     "compute": "arithmetic",
-    "memory": "memory traffic that outlasts the arithmetic",
-    "tp_comm": "tensor-parallel communication, exposed",
-    "cp_comm": "context-parallel communication, exposed",
-    "ep_comm": "expert all-to-all, exposed",
-    "pp_comm": "sends between stages, exposed",
-    "dp_comm": "gradients and weights between replicas, exposed",
+    "memory": "memory traffic beyond arithmetic",
+    "tp_comm": "tensor-parallel communication",
+    "cp_comm": "context-parallel communication",
+    "ep_comm": "expert all-to-all",
+    "pp_comm": "sends between stages",
+    "dp_comm": "gradients and weights of replicas",
     "bubble": "pipeline fills and drains",
     "optimizer": "optimizer step",
     "other": "not explained",
 }
-"""cause of time -> what it is."""
+"""cause of time -> what it is; of communication, what is not hidden."""
 KINDS = Use._fields
 """Kinds of memory, in the order they are shown."""
 MFU = "MFU = model FLOP/s (attention uncut by the mask, nothing recomputed) / dense peak"

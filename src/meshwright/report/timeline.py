@@ -14,7 +14,7 @@ from ..units import show
 from .predict import plain
 from .text import layout_words, percent, seconds
 
-COLUMNS = 100
+COLUMNS = 72
 """Characters of the text Gantt."""
 RANKS = 32
 """Ranks shown; longer pipelines show the first and the last."""

@@ -1,0 +1,64 @@
+"""Where output goes, and that nothing of a table is lost on the way."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from meshwright.report.console import envelope, needed, progress, show, show_json
+from meshwright.report.predict import plain
+
+LONG = "words that may be folded, and folded again, until they fit"
+
+
+class Terminal(io.StringIO):
+    """A terminal that records."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def table() -> object:
+    t = plain("name", *(f"number {i}" for i in range(12)), "note")
+    t.add_row("first", *(f"{i}.123456 GiB" for i in range(12)), LONG)
+    return t
+
+
+@pytest.mark.parametrize("columns", [20, 80, 300])
+def test_numbers_are_never_cut(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    show(table())  # type: ignore[arg-type]
+    text = terminal.getvalue()
+    assert all(f"{i}.123456 GiB" in text and f"number {i}" in text for i in range(12)) and "…" not in text
+    assert (LONG in text) == (columns == 300), "only text folds"
+
+
+def test_what_a_table_needs() -> None:
+    t = plain("ab", "c", "note")
+    t.add_row("abcd", "x", "y" * 50)
+    assert needed(t) == (4 + 2) + (1 + 2) + (20 + 2)
+
+
+def test_json_has_one_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    show_json(envelope("predict", {"schema": 1, "step_time_s": 2.5}))
+    assert json.loads(capsys.readouterr().out) == {"schema": "meshwright/1", "verb": "predict", "step_time_s": 2.5}
+    with pytest.raises(ValueError):
+        show_json({"x": float("nan")})
+
+
+def test_progress_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    with progress() as told:
+        assert told is None
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress() as told:
+        assert told is not None
+        told("working", 0.5)
+    assert "working" in terminal.getvalue()
