@@ -130,10 +130,12 @@ def test_overlap(rows: list[tuple[float, float, int, float]]) -> None:
     comm, work, count, share = (np.array(x, dtype=float) for x in zip(*rows, strict=True))
     for formula in (overlap.behind_layers, overlap.prefetched):
         assert same(formula(comm, work, count), [formula(c, w, n) for c, w, n, _ in rows])
-        assert np.all(formula(comm, work, count) <= comm * count * (1 + 1e-12))  # never more than everything
+        shown = formula(comm, work, count)
+        assert np.all((shown >= 0) & (shown <= comm * count * (1 + 1e-12)))  # between nothing and everything
     assert same(overlap.summa(comm, work, count), [overlap.summa(c, w, n) for c, w, n, _ in rows])
     for c, w, n, s in rows:
         assert overlap.behind_layers(c, 0.0, n) == pytest.approx(c * n)
+        assert overlap.prefetched(c, c + w, n) == 0 and overlap.behind_layers(c, c + w, n) == c
         assert overlap.prefetched(c, w, n) <= overlap.behind_layers(c, w, n) * (1 + 1e-12)
         assert max(c - w, 0) - 1e-12 <= overlap.partly(c, s, w) <= c
 

@@ -115,6 +115,7 @@ def test_share_of_keys_seen(T: int, window: int | None, attention: str) -> None:
     else:
         pairs = T * min(2 * window + 1, T) if window else T * T
     assert seen(job, window) * T * T == pytest.approx(pairs)
+    assert seen(replace(job, assumptions=FULL), window) == 1
 
 
 def test_sequence_parallel_moves_the_bytes_of_an_all_reduce_in_two_halves() -> None:
