@@ -7,6 +7,7 @@ import pytest
 from meshwright.catalog import cluster, model
 from meshwright.prediction import predict
 from meshwright.report.text import CAUSES, bar, count, headline, layout_words, seconds, whole_run
+from meshwright.spec.assumptions import MEGATRON
 from meshwright.spec.job import Job
 from meshwright.spec.layout import Layout
 
@@ -38,6 +39,17 @@ def test_the_headline_says_what_was_predicted() -> None:
     assert f"{100 * p.mfu:.1f} %" in text and "fits" in text
     days = p.train_time_s
     assert days is not None and f"{days / 86400:.3g}" in whole_run(p)
+
+
+def test_the_headline_says_how_sure_it_is() -> None:
+    p = predict(JOB)
+    assert p.interval_s is not None
+    low, high = p.interval_s
+    text = " ".join(headline(p))
+    assert f"{low / p.step_time_s:.2f} to {high / p.step_time_s:.2f} times" in text
+    assert f"here {seconds(low)} to {seconds(high)}" in text
+    unproved = predict(Job(model("llama3-8b"), cluster("64xh100-sxm"), 128, JOB.layout, assumptions=MEGATRON))
+    assert unproved.interval_s is None and "published runs" not in " ".join(headline(unproved))
 
 
 def test_every_cause_is_explained() -> None:
