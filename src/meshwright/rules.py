@@ -15,6 +15,7 @@ from .num import divisors
 from .schedule import get as schedule_named
 from .spec.job import Job
 from .spec.layout import RECOMPUTE, SCHEMES, Layout
+from .spec.model import Model
 from .step import microbatches
 from .units import show
 
@@ -57,13 +58,25 @@ def _expert_ffn(job: Job) -> int:
 
 POSITIVE = Rule(
     "degrees are positive",
-    lambda j, l: (l.tp >= 1) & (l.cp >= 1) & (l.pp >= 1) & (l.dp >= 1) & (l.ep >= 1) & (l.etp >= 1) & (l.microbatch >= 1) & (l.interleave >= 1) & (l.panels >= 1),
+    lambda j, l: (
+        (l.tp >= 1)
+        & (l.cp >= 1)
+        & (l.pp >= 1)
+        & (l.dp >= 1)
+        & (l.ep >= 1)
+        & (l.etp >= 1)
+        & (l.microbatch >= 1)
+        & (l.interleave >= 1)
+        & (l.panels >= 1)
+    ),
     lambda j, l: "tp, cp, pp, dp, ep, etp, microbatch, interleave and panels must be at least 1",
 )
 CHIPS = Rule(
     "chips",
     lambda j, l: l.chips <= j.cluster.chips,
-    lambda j, l: f"tp {l.tp} x cp {l.cp} x pp {l.pp} x dp {l.dp} needs {l.chips} chips, but the cluster has {j.cluster.chips}",
+    lambda j, l: (
+        f"tp {l.tp} x cp {l.cp} x pp {l.pp} x dp {l.dp} needs {l.chips} chips, but the cluster has {j.cluster.chips}"
+    ),
 )
 HEADS = Rule(
     "heads over tp",
@@ -82,14 +95,20 @@ FFN = Rule(
 )
 SEQUENCE = Rule(
     "sequence over cp",
-    lambda j, l: divides(l.cp * (l.tp if sharded(l.scheme, l.sequence_parallel) else 1), j.T * l.microbatch) & (l.cp <= j.T),
-    lambda j, l: f"a microbatch of {l.microbatch} x {j.T} tokens cannot be split over cp {l.cp}"
-    + (f" and tp {l.tp} (sequence_parallel)" if l.sequence_parallel else ""),
+    lambda j, l: (
+        divides(l.cp * (l.tp if sharded(l.scheme, l.sequence_parallel) else 1), j.T * l.microbatch) & (l.cp <= j.T)
+    ),
+    lambda j, l: (
+        f"a microbatch of {l.microbatch} x {j.T} tokens cannot be split over cp {l.cp}"
+        + (f" and tp {l.tp} (sequence_parallel)" if l.sequence_parallel else "")
+    ),
 )
 HIDDEN = Rule(
     "hidden over the grid",
     lambda j, l: divides(l.tp, j.model.hidden) & (divides(l.cp, j.model.hidden) if l.scheme == "summa" else True),
-    lambda j, l: f"hidden {j.model.hidden} cannot be split over tp {l.tp}" + (f" and cp {l.cp}" if l.scheme == "summa" else ""),
+    lambda j, l: (
+        f"hidden {j.model.hidden} cannot be split over tp {l.tp}" + (f" and cp {l.cp}" if l.scheme == "summa" else "")
+    ),
 )
 LAYERS = Rule(
     "layers over pp",
@@ -99,7 +118,9 @@ LAYERS = Rule(
 EVEN_LAYERS = Rule(
     "even stages",
     lambda j, l: divides(l.pp * schedule_named(l.schedule).chunks(l.interleave), j.model.layers),
-    lambda j, l: f"layers {j.model.layers} cannot be split evenly over pp {l.pp} x interleave {l.interleave}: pp may be {may_be(j.model.layers)}",
+    lambda j, l: (
+        f"layers {j.model.layers} cannot be split evenly over pp {l.pp} x interleave {l.interleave}: pp may be {may_be(j.model.layers)}"
+    ),
 )
 EXPERTS = Rule(
     "experts over ep",
@@ -129,16 +150,25 @@ BATCH = Rule(
 EVEN_BATCH = Rule(
     "even batch",
     lambda j, l: divides(l.dp * l.microbatch, j.batch),
-    lambda j, l: f"batch of {j.batch} sequences cannot be split over dp {l.dp} x microbatch {l.microbatch}: dp x microbatch may be {may_be(j.batch)}",
+    lambda j, l: (
+        f"batch of {j.batch} sequences cannot be split over dp {l.dp} x microbatch {l.microbatch}: dp x microbatch may be {may_be(j.batch)}"
+    ),
 )
 SCHEDULE = Rule(
     "schedule",
     lambda j, l: schedule_named(l.schedule).legal(l.pp, microbatches(j, l), l.interleave),
     lambda j, l: "; ".join(schedule_named(l.schedule).rules(int(l.pp), int(microbatches(j, l)), int(l.interleave))),
 )
+
+
+def plain(m: Model) -> bool:
+    """A dense model without what the SUMMA layer does not count."""
+    return m.moe is None and m.mla is None and m.norms_per_layer == 2 and not m.qk_norm and not m.attention_sinks
+
+
 SUMMA = Rule(
     "summa models",
-    lambda j, l: l.scheme != "summa" or (j.model.moe is None and j.model.mla is None and j.model.norms_per_layer == 2),
+    lambda j, l: l.scheme != "summa" or plain(j.model),
     lambda j, l: "scheme summa is defined for dense models with plain attention: use scheme megatron",
 )
 
@@ -151,7 +181,11 @@ STRICT = (EVEN_LAYERS, EVEN_BATCH)
 
 def broken(job: Job, layout: Layout, rules: tuple[Rule, ...] = ALWAYS) -> list[str]:
     """Why the (scalar) layout cannot run this job, a sentence each; empty if it can. Categorical fields are checked first."""
-    for field, value, known in (("scheme", layout.scheme, SCHEMES), ("recompute", layout.recompute, RECOMPUTE), ("zero", layout.zero, (0, 1, 2, 3))):
+    for field, value, known in (
+        ("scheme", layout.scheme, SCHEMES),
+        ("recompute", layout.recompute, RECOMPUTE),
+        ("zero", layout.zero, (0, 1, 2, 3)),
+    ):
         if value not in known:
             return [f"{field} {value!r} is not one of {', '.join(map(str, known))}"]
     schedule_named(layout.schedule)
@@ -164,7 +198,9 @@ def _placement(job: Job, layout: Layout) -> list[str]:
     sizes = job.cluster.sizes
     for axis, shares in layout.placement.items():
         if axis not in ("tp", "cp", "dp", "pp") or len(shares) != len(sizes):
-            return [f"placement {axis!r} must be one of tp, cp, dp, pp with a number for each of the {len(sizes)} network dimensions"]
+            return [
+                f"placement {axis!r} must be one of tp, cp, dp, pp with a number for each of the {len(sizes)} network dimensions"
+            ]
         total: Any = 1
         for share in shares:
             total *= share
@@ -175,7 +211,9 @@ def _placement(job: Job, layout: Layout) -> list[str]:
         for shares in layout.placement.values():
             here *= shares[i]
         if here > size:
-            return [f"placement puts {here} ranks in network dimension {i + 1} ({job.cluster.network.dims[i].name}), which joins {size}"]
+            return [
+                f"placement puts {here} ranks in network dimension {i + 1} ({job.cluster.network.dims[i].name}), which joins {size}"
+            ]
     return []
 
 

@@ -7,6 +7,7 @@ Source: Subramanian et al. 2024, Appendix A (their Table A2 gives the norm a ful
 from __future__ import annotations
 
 from ..num import floor
+from ..num import maximum
 from ..spec.job import Job
 from ..spec.layout import Layout
 from . import blocks
@@ -21,7 +22,7 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     one = 1.0 if c.dot_product == "2k-1" else 0.0
     size = local(layout.microbatch, job.T, layout.tp, layout.cp, True)
     n1, n2, t, D = layout.tp, layout.cp, size.tokens, m.hidden
-    H, K, q, gates = m.heads / n1, m.K / n1, m.h, 2 if m.gated else 1
+    H, K, q, gates = m.heads / n1, maximum(m.K / n1, 1.0), m.h, 2 if m.gated else 1
     F = m.ffn / n1
 
     def product(name: str, k: float, n: float) -> Op:
@@ -52,9 +53,10 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     )  # fmt: skip
     activation = (blocks.gated_activation if m.gated else blocks.gelu)("ffn/activation", t * F, act=act)
     extra = [blocks.bias("ffn/up bias", t, F * gates, act=act, wgt=wgt)] if m.bias else []
+    qkv_bias = [blocks.bias("attention/qkv bias", t, (H + 2 * K) * q, act=act, wgt=wgt)] if m.qkv_bias else []
     drop = [blocks.dropout("ffn/activation dropout", t * F, act=act)] if m.dropout and c.dropout == "lbl" else []
     return [
-        norm("attention/norm"), product("attention/qkv", D, (m.heads + 2 * m.K) * q), core,
+        norm("attention/norm"), product("attention/qkv", D, (m.heads + 2 * m.K) * q), *qkv_bias, core,
         product("attention/out", m.heads * q, D), *after("attention"),
         norm("ffn/norm"), product("ffn/up", D, m.ffn * gates), *extra, activation, *drop,
         product("ffn/down", m.ffn, D), *after("ffn"),
