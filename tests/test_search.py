@@ -78,7 +78,7 @@ def every_layout(job: Job, space: Space, relaxed: bool):
                 chunks = schedule.chunks(v)
                 if sp and (T * b) % (cp * tp) or (T * b) % (cp * (tp if True in space.sequence_parallel else 1)):
                     continue
-                if sp and tp == 1 and False in choice.sequence_parallel or (not sp and m.moe and tp > 1):
+                if (not sp and tp == 1 and True in choice.sequence_parallel) or (not sp and m.moe and tp > 1):
                     continue
                 if pp * chunks > m.layers or (chunks > 1 and m.layers % (pp * chunks)) or not schedule.legal(pp, micro, v) or (pp == 1 and k):
                     continue

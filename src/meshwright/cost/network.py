@@ -148,6 +148,8 @@ def pipeline_hop(fabric: Fabric, V: Num, group: Group) -> Num:
     "mean": weighted by the number of links (LBL). LBL's code times far links as 0 when some stages share a domain ("free").
     """
     p = product(group)
+    if fabric.how.collective == "free":
+        return 0.0 * V
     farthest: Num = 0.0
     mean: Num = 0.0
     inside: Num = 1.0

@@ -210,12 +210,12 @@ def _runs(job: Job, table: Table, choice: Options) -> list[Any]:
 
 
 def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> Any:
-    """Where this setting of sequence parallelism can run; at tp = 1 it changes nothing and is off, if the space has both."""
+    """Where this setting of sequence parallelism can run; at tp = 1 it changes nothing and counts as on, if the space has both."""
     tp = table["tp"]
     if sp:
-        useful = (tp > 1) | (False not in choice.all.sequence_parallel)
-        return useful & ((table["microbatch"] * job.T) % (table["cp"] * (tp if sharded(scheme, sp) else 1.0)) == 0)
-    return (tp == 1) | (job.model.moe is None)
+        return ((table["microbatch"] * job.T) % (table["cp"] * (tp if sharded(scheme, sp) else 1.0)) == 0)
+    useful = (tp > 1) | (True not in choice.all.sequence_parallel)
+    return useful & ((tp == 1) | (job.model.moe is None))
 
 
 def legal_options(job: Job, table: Table, choice: Options, scheme: str) -> Column:
