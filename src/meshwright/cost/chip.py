@@ -30,7 +30,9 @@ class Rates(NamedTuple):
     def engine(self, name: str) -> float:
         """FLOP/s of what a pass runs on (`Pass.engine`)."""
         forward, backward = self.attention
-        return {"matrix": self.matrix, "wide": self.wide, "attention forward": forward, "attention backward": backward}[name]
+        return {"matrix": self.matrix, "wide": self.wide, "attention forward": forward, "attention backward": backward}[
+            name
+        ]
 
 
 def rates(chip: Chip, precision: str, how: ChipTime, element_bytes: float = 2.0) -> Rates:
@@ -43,7 +45,9 @@ def rates(chip: Chip, precision: str, how: ChipTime, element_bytes: float = 2.0)
     memory = float("inf") if how.model == "peak" else chip.hbm_bandwidth * how.memory_efficiency
     vector = float("inf") if how.model == "peak" else chip.vector_flops * how.vector_efficiency
     peak16 = chip.peak(wider(chip, precision))
-    attention = tuple(peak16 * min(share, kernel or share) for kernel in (how.attention_forward, how.attention_backward))
+    attention = tuple(
+        peak16 * min(share, kernel or share) for kernel in (how.attention_forward, how.attention_backward)
+    )
     below = hierarchy.levels(chip, precision, share, how.launch_s, element_bytes) if how.model == "hierarchy" else None
     matrix = below.matrix if below else chip.peak(precision) * share
     return Rates(matrix, vector, memory, how.launch_s, peak16 * share, (attention[0], attention[1]), below)

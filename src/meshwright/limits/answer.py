@@ -34,7 +34,7 @@ class Limit:
     """Real shapes and numbers of chips, exactly the time there is."""
     smooth_crossing: Crossing | None
     closed: ClosedForms | None
-    """Closed forms; None if the chip's memories are not known."""
+    """Closed forms of dense models; None for sparse ones, and if the chip's memories are not known."""
 
     @property
     def scenario(self) -> Scenario:
@@ -88,7 +88,7 @@ def _limit(scenario: Scenario, smooth: bool) -> Limit:
     exact = curve(scenario)
     line = curve(scenario.smooth, smooth_widths(scenario.law)) if smooth else None
     closed = None
-    if scenario.chip.hierarchy:
+    if scenario.chip.hierarchy and not scenario.law.experts:
         on, s = (
             node(scenario.chip, scenario.network, scenario.precision.compute),
             Setting(duration_s=scenario.duration_s),

@@ -7,6 +7,7 @@ one entry of each table.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -15,11 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import BadInput
 from ..num import divisors
 from .simulate import AXES
 
 Lower = tuple[tuple[int, ...], ...]
 """For each axis, its ranks in each level but the last."""
+MOST = 200_000
+"""Placements looked at: levels of 8 and 16,384 chips have half of that."""
 Index = NDArray[np.int64]
 
 
@@ -40,6 +44,16 @@ class Placings:
     """Numbers in tensor and single that occur together."""
 
 
+def demand_few(sizes: tuple[int, ...]) -> None:
+    """BadInput if levels of these sizes can be filled in too many ways to look at."""
+    ways = math.prod(len(factorisations(n, len(AXES))) for n in sizes)
+    if ways > MOST:
+        raise BadInput(
+            f"levels of {' x '.join(map(str, sizes))} chips can be filled by {len(AXES)} axes in {ways:,} ways, "
+            f"more than the {MOST:,} that are looked at; describe the network with fewer or smaller levels"
+        )
+
+
 def factorisations(n: int, parts: int) -> list[tuple[int, ...]]:
     """All ordered ways to write n as a product of so many whole numbers."""
     if parts == 1:
@@ -49,7 +63,11 @@ def factorisations(n: int, parts: int) -> list[tuple[int, ...]]:
 
 @lru_cache(maxsize=256)
 def placings(sizes: tuple[int, ...]) -> Placings:
-    """All placements of the five axes in levels of these sizes (the last level, unlimited, not among them)."""
+    """All placements of the five axes in levels of these sizes (the last level, unlimited, not among them).
+
+    Raises BadInput if there are too many.
+    """
+    demand_few(sizes)
     whole: list[Lower] = [tuple(zip(*levels, strict=True)) if levels else ((),) * len(AXES)
                           for levels in product(*(factorisations(n, len(AXES)) for n in sizes))]  # fmt: skip
     parts = [[p[1:3] for p in whole], [p[3:] for p in whole], [p[:1] for p in whole]]

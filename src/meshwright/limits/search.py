@@ -101,7 +101,8 @@ def levels_of(scenario: Scenario, chips: float) -> tuple[int, ...]:
         return Cluster(scenario.chip, scenario.network, int(chips)).sizes[:-1]
     left, sizes = chips, []
     for dim in scenario.network.dims[:-1]:
-        sizes.append(max(int(min(dim.size or left, left)), 1))
+        room = 2 ** int(max(np.log2(left), 0.0))
+        sizes.append(dim.size if dim.size and dim.size <= left else room)
         left /= sizes[-1]
     return tuple(sizes)
 

@@ -65,7 +65,7 @@ def endless_memories(s: Scenario) -> Scenario:
 
 CHANGES: dict[str, Change] = {
     "base": lambda s: s,
-    "data-parallel traffic overlapped": lambda s: how(s, overlap=replace(s.assumptions.overlap, dp="all")),
+    "data-parallel traffic overlapped": lambda s: how(s, overlap=replace(s.assumptions.overlap, dp=Overlap().dp)),
     "bandwidth not halved (all levels x 2)": lambda s: bandwidth(s, 2.0),
     "slowest level x 0.5": lambda s: bandwidth(s, 0.5, -1),
     "no zero bubble": lambda s: replace(s, schedules=("1f1b",)),

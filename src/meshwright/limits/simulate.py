@@ -40,7 +40,8 @@ class Machine(NamedTuple):
 
     rates: Rates
     fabric: Fabric
-    dp_overlap: str
+    dp_overlaps: bool
+    """Data-parallel traffic runs beside everything else (any overlap policy but "none")."""
     peak: float
     """FLOP/s at the boost clock, the denominator of utilisation."""
     memory: float
@@ -87,7 +88,7 @@ def machine(chip: Chip, network: Network, how: Assumptions, precision: Precision
     at = rates(chip, precision.compute, how.chip, precision.weight_bytes)
     fabric = Fabric.of(network, how.network)
     memory = chip.hbm_bytes * how.memory.capacity_share - how.memory.framework_bytes
-    return Machine(at, fabric, how.overlap.dp, chip.peak(precision.compute), memory, precision.weight_bytes)
+    return Machine(at, fabric, how.overlap.dp != "none", chip.peak(precision.compute), memory, precision.weight_bytes)
 
 
 def simulate(on: Machine, s: Shape, d: Degrees, groups: Mapping[str, Group]) -> Step:
@@ -107,10 +108,10 @@ def step_time(
 ) -> Values:
     """The sum: work or the traffic beside it, stretched by the bubble, latencies, gradients.
 
-    share: of the stretched time that devices idle;  dp_overlap "all": gradients run beside everything else.
+    share: of the stretched time that devices idle;  dp_overlaps: gradients run beside everything else.
     """
     working = maximum(busy, tp + p2p) / (1 - share) + wait
-    if on.dp_overlap == "all":
+    if on.dp_overlaps:
         return maximum(working, dp) + dp_wait
     return working + dp + dp_wait
 

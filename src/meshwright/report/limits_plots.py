@@ -53,7 +53,17 @@ def draw_utilisation(ax: Axes, curves: Mapping[str, Curve], title: str) -> None:
         colour, dash, mark = LINES[i % len(LINES)]
         x, y = [p.flops for p in curve.points], [p.utilisation for p in curve.points]
         every = max(len(x) // MARKS, 1)
-        ax.plot(x, y, color=colour, linestyle=dash, marker=mark, markevery=(i % every, every), markersize=5, linewidth=1.5, label=name)
+        ax.plot(
+            x,
+            y,
+            color=colour,
+            linestyle=dash,
+            marker=mark,
+            markevery=(i % every, every),
+            markersize=5,
+            linewidth=1.5,
+            label=name,
+        )
         if x and curve.ends:
             ax.plot(x[-1:], y[-1:], color=colour, marker="|", markersize=12, markeredgewidth=2)
     ax.set(xscale="log", xlabel=COMPUTE, ylabel="utilisation of the boost-clock peak", ylim=(0, 1), title=title)
@@ -71,7 +81,9 @@ def splits(curve: Curve, title: str) -> Figure:
     for axis, (label, colour, hatch) in SHARES.items():
         top = [b + s[axis] for b, s in zip(below, shares, strict=True)]
         if any(s[axis] for s in shares):
-            ax.fill_between(x, below, top, color=colour, hatch=hatch, edgecolor="black", linewidth=0.8, alpha=0.6, label=label)
+            ax.fill_between(
+                x, below, top, color=colour, hatch=hatch, edgecolor="black", linewidth=0.8, alpha=0.6, label=label
+            )
         below = top
     ax.set(xscale="log", xlabel=COMPUTE, ylabel="share of log(chips)", ylim=(0, 1), title=title)
     if x:
@@ -86,9 +98,22 @@ def exponents(x: Any, lines: Mapping[str, Any], title: str) -> Figure:
     ax = figure.subplots()
     for i, (name, values) in enumerate(lines.items()):
         colour, dash, mark = LINES[i % len(LINES)]
-        ax.plot(x, values, color=colour, linestyle=dash, marker=mark, markevery=max(len(x) // MARKS, 1), markersize=5, label=name)
-    ax.set(yscale="log", xlabel=r"$\alpha_b - \alpha_L$: batch over depth grows as $T^{\alpha_b - \alpha_L}$", ylabel=COMPUTE, title=title)
+        ax.plot(
+            x,
+            values,
+            color=colour,
+            linestyle=dash,
+            marker=mark,
+            markevery=max(len(x) // MARKS, 1),
+            markersize=5,
+            label=name,
+        )
+    ax.set(
+        yscale="log",
+        xlabel=r"$\alpha_b - \alpha_L$: batch over depth grows as $T^{\alpha_b - \alpha_L}$",
+        ylabel=COMPUTE,
+        title=title,
+    )
     ax.legend(fontsize=9)
     ax.grid(alpha=0.3)
     return figure
-

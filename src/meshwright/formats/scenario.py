@@ -1,0 +1,88 @@
+"""Scenarios of limits, from words and files: "h100", "a100/sparse", "h100-sxm@dgx-h100/sparse", "mine.toml".
+
+A file describes one scenario; chip, network and law are names or tables:
+
+    name = "two sites"                       law = { name = "mine", batch = { coefficient = 4e6, exponent = 0.2, at =
+    3e23 } } chip = "h100-sxm"                        duration_s = "6 months" network = { name = "two sites", dims = [
+    { name = "nvlink", size = 8, bandwidth = "450 GB/s", latency = "1 us" }, ... ] }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .. import catalog
+from ..errors import BadInput
+from ..limits.failures import Failures
+from ..limits.laws import SPARSE, Law, law
+from ..limits.scenario import PRESETS, Scenario, preset
+from ..spec.assumptions import EPOCH, Assumptions
+from ..spec.chip import Chip
+from ..spec.job import PRECISIONS, Precision
+from ..spec.network import Network
+from ..spec.read import read
+from . import parse_toml, read_text
+from .toml import known as known_job
+
+KINDS = ("", "dense", "sparse")
+
+
+def load_scenario(text: str, *, files: bool = True) -> Scenario:
+    """The scenario of a preset's name, of chip@network, or in a TOML file.
+
+    files: may the text name a file (False for strangers).  Raises BadInput.
+    """
+    if text.lower().endswith(".toml"):
+        if not files:
+            raise BadInput(f"scenario {text[:80]!r}: files are not read here")
+        return read_scenario(parse_toml(read_text(text), text), Path(text).stem)
+    base, _, kind = text.strip().partition("/")
+    if base.lower() in PRESETS or "@" not in base and not _is_chip(base):
+        return preset(text)
+    if kind.lower() not in KINDS:
+        raise BadInput(f"scenario {text[:80]!r} must end in /dense or /sparse, or in neither")
+    name, _, network = base.partition("@")
+    chip = catalog.chip(name)
+    joined = catalog.network(network or chip.network)
+    found = Scenario(text, chip, joined, assumptions=fitting(chip, EPOCH), precision=precision(chip))
+    return replace(found, law=replace(found.law, experts=SPARSE)) if kind.lower() == "sparse" else found
+
+
+def read_scenario(table: Mapping[str, Any], name: str = "scenario") -> Scenario:
+    """The scenario a table describes."""
+    found = read(Scenario, {"name": name, **table}, "scenario", known)
+    if "assumptions" not in table:
+        found = replace(found, assumptions=fitting(found.chip, found.assumptions))
+    return found if "precision" in table else replace(found, precision=precision(found.chip))
+
+
+def precision(chip: Chip) -> Precision:
+    """16 bits: fp16, as in the paper, or bf16 where a chip has no other."""
+    return PRECISIONS["fp16-pure" if "fp16" in chip.matrix_flops else "bf16-pure"]
+
+
+def fitting(chip: Chip, how: Assumptions) -> Assumptions:
+    """The set, with a roofline where a chip's memories are not known."""
+    if chip.hierarchy or how.chip.model != "hierarchy":
+        return how
+    return replace(how, chip=replace(how.chip, model="roofline"))
+
+
+def known(cls: type, name: str) -> Any:
+    """The thing of class `cls` with that name: a `Known` for `spec.read.read`."""
+    if cls is Law:
+        return law(name)
+    if cls is Failures:
+        return Failures()
+    return None if cls in (Scenario, Network) and not name else known_job(cls, name)
+
+
+def _is_chip(name: str) -> bool:
+    try:
+        catalog.chip(name)
+    except BadInput:
+        return False
+    return True

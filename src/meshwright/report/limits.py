@@ -1,0 +1,166 @@
+"""Limits of scenarios as tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ..limits.answer import Limit, Limits, bill, split
+from ..limits.crossing import Crossing
+from ..limits.curve import Point
+from ..limits.realistic import RealCurve
+from ..limits.scenario import Scenario
+from ..limits.sensitivity import Sensitivity
+from ..units import show
+from .predict import plain
+from .text import count, percent
+
+AXES = {"tp": "tensor", "pp": "pipeline", "dp": "data", "ep": "expert"}
+
+
+def flops(value: float | None) -> str:
+    """FLOPs with two digits; a dash for none."""
+    return "-" if value is None else f"{value:.1e}"
+
+
+def end(c: Crossing) -> tuple[str, str]:
+    """Both ends of linear scaling."""
+    return ("never above", "-") if c.never else (flops(c.first_flops), flops(c.last_flops))
+
+
+def report(found: Limits) -> RenderableType:
+    """The ends of each scenario, then its curve if there is only one."""
+    table = plain(
+        "scenario", "above", "first below", "last crossing", "smooth: last", "closed form", "largest run", "of"
+    )
+    for line in found.lines:
+        first, last = end(line.crossing)
+        relaxed = end(line.smooth_crossing)[1] if line.smooth_crossing else "-"
+        largest = line.largest if line.curve.ends else None
+        size = f"{count(largest.parameters)} parameters" if largest else "beyond the grid"
+        closed = flops(min(line.closed.critical_flops, line.closed.latency_critical_flops)) if line.closed else "-"
+        told = flops(largest.flops) if largest else "-"
+        table.add_row(line.scenario.name, percent(line.scenario.threshold), first, last, relaxed, closed, told, size)
+    parts: list[RenderableType] = [
+        Text("End of linear scaling [training FLOP]", "bold"),
+        table,
+        *map(Text, notes(found)),
+    ]
+    if len(found.lines) == 1:
+        parts += [Text(), curve(found.lines[0])]
+    return Group(*parts)
+
+
+def notes(found: Limits) -> Iterator[str]:
+    """What the columns mean, and in how much time."""
+    durations = {line.scenario.duration_s for line in found.lines}
+    times = ", ".join(show(d, "s") for d in sorted(durations))
+    yield f"runs of {times}; above: utilisation of the boost-clock peak, {percent(found.lines[0].scenario.linear, 0)} of what a chip sustains"
+    yield "first below: the first model of the grid (the paper's rule); last crossing: interpolated; smooth: real numbers of chips and layers"
+
+
+def curve(line: Limit) -> RenderableType:
+    """One row a model."""
+    table = plain(
+        "training FLOP",
+        "parameters",
+        "batch",
+        "chips",
+        "util.",
+        "time",
+        *AXES.values(),
+        "microbatches",
+        "chip-hours",
+        "rent",
+        "energy",
+    )
+    for p in line.curve.points:
+        table.add_row(*row(p, line.scenario))
+    return table
+
+
+def row(p: Point, scenario: Scenario) -> tuple[str, ...]:
+    """The cells of a model."""
+    d, paid = p.degrees, bill(p, scenario)
+    degrees = (f"{d.tp_model:.0f}x{d.tp_ff:.0f}", f"{d.pp:.0f}", f"{d.dp:,.0f}", f"{d.ep:.0f}")
+    shares = split(p)
+    cells = (f"{n} ({percent(shares[a], 0)})" for a, n in zip(AXES, degrees, strict=True))
+    rent = f"{paid['cost_usd']:.2g} USD" if paid["cost_usd"] else "-"
+    energy = show(paid["energy_j"] / 3600, "Wh", 2) if paid["energy_j"] else "-"
+    schedule = f"{d.microbatches:.0f} {'zb-h2' if d.zero_bubble else '1f1b'}"
+    return (
+        flops(p.flops), count(p.parameters), count(p.batch_tokens), f"{p.chips:,.0f}", percent(p.utilisation), show(p.duration_s, "s"),
+        *cells, schedule, f"{paid['chip_hours']:.2g}", rent, energy,
+    )  # fmt: skip
+
+
+def answers(points: Sequence[tuple[str, Scenario, Point]]) -> RenderableType:
+    """Smallest clusters and largest runs: one row a scenario."""
+    table = plain(
+        "scenario",
+        "training FLOP",
+        "parameters",
+        "batch",
+        "chips",
+        "util.",
+        "time",
+        *AXES.values(),
+        "microbatches",
+        "chip-hours",
+        "rent",
+        "energy",
+    )
+    for name, scenario, p in points:
+        table.add_row(name, *row(p, scenario))
+    return table
+
+
+def sensitivities(found: Sensitivity) -> RenderableType:
+    """Ends of linear scaling under each change."""
+    table = plain("change", *found.scenarios)
+    for name, crossings in found.rows:
+        table.add_row(name, *(f"{end(c)[0]} [{end(c)[1]}]" if not c.never else "never above" for c in crossings))
+    return Group(Text("End of linear scaling [FLOP]: first model below [last crossing]", "bold"), table)
+
+
+def ladders(paper: Sequence[tuple[str, Limit]], curves: Sequence[RealCurve]) -> RenderableType:
+    """What each omission moves: ends of linear scaling and the largest run."""
+    table = plain("what is counted", "first below", "last crossing", "largest run", "chips", "why")
+    for name, line in paper:
+        p = line.largest
+        table.add_row(name, *end(line.crossing), flops(p.flops if p else None), f"{p.chips:.2g}" if p else "-", "")
+    for c in curves:
+        last = c.points[-1] if c.points else None
+        table.add_row(
+            c.name,
+            *end(c.crossing),
+            flops(last.flops if last else None),
+            f"{last.chips:,}" if last else "-",
+            c.reason,
+        )
+    return Group(Text("End of linear scaling [training FLOP] when one thing at a time is left out", "bold"), table)
+
+
+def to_csv(found: Limits) -> str:
+    """One line a point of every scenario, SI units."""
+    out = io.StringIO()
+    rows: list[dict[str, Any]] = []
+    for line in found.lines:
+        for p in line.curve.points:
+            d = p.to_dict()
+            flat = {
+                **{k: v for k, v in d.items() if not isinstance(v, dict)},
+                **d["degrees"],
+                **d["step"],
+                **bill(p, line.scenario),
+            }
+            rows.append({"scenario": line.scenario.name, **flat})
+    writer = csv.DictWriter(out, list(rows[0]) if rows else ["scenario"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()

@@ -1,0 +1,136 @@
+"""Curves and their ends: the golden tables, and what moves the limits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from meshwright import BadInput, NoLayout
+from meshwright.limits import bill, curve, largest_run, limits, preset, sensitivity, smallest_cluster, split
+from meshwright.limits.answer import ends, smooth_widths
+from meshwright.limits.crossing import crossing
+from meshwright.limits.curve import months
+from meshwright.limits.scenario import MONTH_S, Scenario
+from meshwright.limits.sensitivity import CHANGES, bandwidth, latency
+
+H100 = preset("h100")
+FEW = 2.0 ** np.arange(14, 19, 0.5)
+
+
+def smooth_end(scenario: Scenario) -> float:
+    """The last crossing without grids."""
+    last = ends(curve(scenario.smooth, smooth_widths(scenario.law))).last_flops
+    assert last is not None
+    return last
+
+
+def test_crossings() -> None:
+    found = crossing([1e1, 1e2, 1e3, 1e4], [0.9, 0.5, 0.8, 0.4], 0.6)
+    assert found.first_flops == 1e2
+    assert found.last_flops == pytest.approx(1e3 * 10**0.5)
+    assert crossing([1.0, 2.0], [0.1, 0.2], 0.5).never
+    assert crossing([1.0, 2.0], [0.8, 0.7], 0.5) == crossing([], [], 0.5)
+
+
+def test_every_point_is_in_time_and_half_the_chips_are_not() -> None:
+    for p in curve(H100).points:
+        assert 0 < p.duration_s < H100.duration_s
+        assert p.degrees.chips == p.chips
+        assert p.utilisation == pytest.approx(p.flops / (H100.machine.peak * p.chips * p.duration_s))
+
+
+def test_limits_move_as_they_should() -> None:
+    base = smooth_end(H100)
+    assert smooth_end(replace(H100, duration_s=6 * MONTH_S)) > base > smooth_end(replace(H100, duration_s=MONTH_S))
+    assert smooth_end(bandwidth(H100, 2.0)) > base > smooth_end(bandwidth(H100, 0.5))
+    assert smooth_end(latency(H100, 100.0)) <= base * 1.001
+    # latency sets the wall: with more of it less can be trained, with a tenth much more
+    wall = curve(H100).points[-1].flops
+    assert curve(preset("h100-low-latency")).points[-1].flops > 100 * wall
+    slow = replace(H100.assumptions.chip, launch_s=9e-6)
+    assert curve(replace(H100, assumptions=replace(H100.assumptions, chip=slow))).points[-1].flops < wall
+
+
+def test_smooth_runs_take_all_the_time() -> None:
+    for p in curve(H100.smooth, FEW).points:
+        assert p.duration_s == H100.duration_s
+        assert p.utilisation == pytest.approx(p.flops / (H100.machine.peak * p.chips * p.duration_s))
+
+
+def test_smooth_and_exact_lie_near_each_other() -> None:
+    """Within the grid: at most twice the chips, and no fewer than the smooth ones by more than rounding explains."""
+    rough = {p.hidden: p for p in curve(H100).points}
+    for p in curve(H100.smooth, np.array([16384.0, 32768.0, 65536.0])).points:
+        work = (rough[p.hidden].flops / p.flops) ** 1.0
+        assert 0.7 < rough[p.hidden].chips / (p.chips * work) < 2.6
+
+
+def test_smallest_cluster_and_largest_run_are_inverse() -> None:
+    p = smallest_cluster(H100, 1e27)
+    assert p.flops == pytest.approx(1e27, rel=1e-6)
+    assert largest_run(H100, p.chips).flops == pytest.approx(1e27, rel=0.05)
+    with pytest.raises(NoLayout, match="no number of chips"):
+        smallest_cluster(H100, 1e33)
+    with pytest.raises(BadInput, match="scaling law"):
+        smallest_cluster(H100, 1e9)
+
+
+def test_shares_of_parallelism_add_up() -> None:
+    for p in curve(preset("h100/sparse")).points:
+        assert sum(split(p).values()) == pytest.approx(1)
+
+
+def test_the_shares_of_figure_7() -> None:
+    """H100 dense: pipeline gives way to data parallelism, tensor parallelism stays between 0.33 and 0.46."""
+    shares = [split(p) for p in curve(H100).points]
+    assert all(0.33 <= s["tp"] <= 0.46 for s in shares)
+    assert shares[0]["pp"] > 0.5 > 0.2 > shares[-1]["pp"]
+    assert shares[0]["dp"] == 0 and shares[-1]["dp"] > 0.4
+
+
+def test_bills() -> None:
+    p = curve(H100, np.array([12288.0])).points[0]
+    paid = bill(p, H100)
+    assert paid["chip_hours"] == pytest.approx(2048 * p.duration_s / 3600)
+    assert paid["cost_usd"] == pytest.approx(3.5 * 2048 * p.duration_s / 3600)
+    assert paid["energy_j"] == pytest.approx(700 * 2048 * p.duration_s)
+    assert bill(p, replace(H100, chip=replace(H100.chip, usd_per_hour=0.0)))["cost_usd"] is None
+    assert months(p.duration_s) == pytest.approx(1.733884, rel=1e-6)
+
+
+def test_sensitivity_to_what_decides() -> None:
+    """The four choices the published numbers rest on, to the digits of the study of them."""
+    some = {
+        n: CHANGES[n]
+        for n in (
+            "base",
+            "data-parallel traffic overlapped",
+            "no zero bubble",
+            "shared-memory bandwidth x 0.5",
+            "no memory hierarchy",
+        )
+    }
+    rows = dict(sensitivity([H100], some).rows)
+    told = {n: tuple(f"{x or 0:.1e}" for x in (c[0].first_flops, c[0].last_flops)) for n, c in rows.items()}
+    assert told["base"] == ("2.0e+28", "6.7e+28")
+    assert told["data-parallel traffic overlapped"] == ("2.0e+29", "1.8e+29")
+    assert told["no zero bubble"] == ("2.0e+28", "1.6e+28")
+    assert told["no memory hierarchy"] == ("2.0e+28", "1.8e+29")
+    assert rows["shared-memory bandwidth x 0.5"][0].never
+
+
+def test_several_scenarios_at_once() -> None:
+    found = limits(["h100", preset("v100")], smooth=False)
+    assert [line.scenario.name for line in found.lines] == ["h100", "v100"]
+    told = found.to_dict()["scenarios"][1]
+    assert f"{told['crossing']['first_flops']:.0e}" == "3e+27"
+    assert told["largest_flops"] == pytest.approx(2.707e31, rel=1e-3)
+    with pytest.raises(BadInput, match="at least one"):
+        limits([])
+    with pytest.raises(BadInput, match="not known"):
+        limits("h101")
+
+
+def test_impossible_schedules_are_refused() -> None:
+    with pytest.raises(BadInput, match="schedules"):
+        curve(replace(H100, schedules=("gpipe",)))
