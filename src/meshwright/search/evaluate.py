@@ -46,9 +46,17 @@ def everything(job: Job, space: Space, relaxed: bool) -> Iterator[Table]:
 
 
 def largest_dp(job: Job, table: Table, space: Space) -> Column:
-    """The most replicas a row has chips and sequences for."""
+    """The most replicas a row has chips and sequences for, whole expert groups kept; 0 if there is none."""
     most = np.floor(job.cluster.chips / (table["tp"] * table["cp"] * table["pp"]))
-    return np.minimum(most, np.floor(job.batch / table["microbatch"]))
+    most = np.minimum(most, np.floor(job.batch / table["microbatch"]))
+    step = dp_step(table)
+    return np.floor(most / step) * step
+
+
+def dp_step(table: Table) -> Column:
+    """dp comes in multiples of this: tp x cp x dp ranks make whole groups of ep x etp."""
+    experts, ranks = (table["ep"] * table["etp"]).astype(np.int64), (table["tp"] * table["cp"]).astype(np.int64)
+    return (experts // np.gcd(experts, ranks)).astype(np.float64)
 
 
 def _each_dp(table: Table, low: Column, high: Column) -> Table:

@@ -30,7 +30,7 @@ ENDS = ("first", "last")
 class Nearest(Layout):
     """A layout whose groups each lie as near together as if they had the network to themselves: a bound on every placement.
 
-    Axes that `placement` names already have their place.
+    Axes that `placement` names already have their place, and leave less room to the others.
     """
 
     sizes: tuple[int, ...] = ()
@@ -40,12 +40,20 @@ class Nearest(Layout):
             return self.placement[axis]
         degrees: dict[str, Num] = {"replicas": self.replicas, "edp": self.expert_replicas, "ep": self.ep, "etp": self.etp}
         left = degrees[axis] if axis in degrees else getattr(self, axis)
+        others = OUTSIDE.get(axis, ("pp",)) if self.placement else ()
         shares: list[Num] = []
-        for size in self.sizes[:-1]:
-            here = np.minimum(left, size)
+        for i, size in enumerate(self.sizes[:-1]):
+            room: Num = float(size)
+            for other in others:
+                room = room / self.placement[other][i]
+            here = np.minimum(left, room)
             shares.append(here)
             left = left / here
         return (*shares, left)
+
+
+OUTSIDE = {"dp": ("tp", "cp", "pp"), "replicas": ("tp", "pp")}
+"""Axes whose ranks are never in a group of this one; expert groups mix tp, cp and dp."""
 
 
 class Pieces(NamedTuple):

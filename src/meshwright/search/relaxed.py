@@ -20,13 +20,13 @@ from ..spec.layout import Layout
 from ..step import Body, stages
 from ..step import shares as shares_of
 from .best import Best
-from .evaluate import BLOCK, Progress, best_first, largest_dp, lower, optimist, valid
+from .evaluate import BLOCK, Progress, best_first, dp_step, largest_dp, lower, optimist, valid
 from .grid import bodies, bound, layouts, pieces
 from .placement import spread
 from .space import Column, Options, Space, Table, cross, keep, length, pipelines, take
 
 
-def _ceil_div(a: float, b: Column) -> Column:
+def _ceil_div(a: float | Column, b: Column) -> Column:
     """`num.ceil_div` of columns."""
     return np.asarray(ceil_div(a, b))
 
@@ -138,8 +138,7 @@ def _first_guess(job: Job, space: Space, best: Best, table: Table, degrees: Colu
     promising = np.flatnonzero(plain)[np.argsort(work[plain], kind="stable")[:512]]
     rows = cross(take(table, promising), pp=degrees[(np.log2(degrees) % 1 == 0) | (job.model.layers % degrees == 0)])
     rows["dp"] = largest_dp(job, rows, space)
-    rows["dp"] = rows["dp"] - (rows["tp"] * rows["cp"] * rows["dp"]) % (rows["ep"] * rows["etp"]) / (rows["tp"] * rows["cp"])
-    rows = keep(rows, (rows["dp"] >= 1) & (rows["dp"] % 1 == 0))
+    rows = keep(rows, rows["dp"] >= 1)
     rows = keep(rows, valid(job, rows, space))
     if length(rows):
         yield from best_first(best, rows, lower(job, space, best, rows, rows)[0], None)
@@ -167,6 +166,8 @@ def _intervals(job: Job, partly: Partly, limit: float) -> tuple[Table, Table]:
     low = _ceil_div(B, m * rows["microbatch"])
     below = _ceil_div(B, np.maximum(m - 1, 1) * rows["microbatch"]) - 1  # the last dp that still needs m microbatches
     high = np.minimum(np.where(m > 1, below, rows["dp"]), rows["dp"])
+    step = dp_step(rows)
+    low, high = _ceil_div(low, step) * step, np.floor(high / step) * step
     fine = low <= high
     return keep(rows | {"dp": low}, fine), keep(rows | {"dp": high}, fine)
 
@@ -193,8 +194,9 @@ def _halve(job: Job, space: Space, best: Best, low: Table, high: Table, progress
         waiting = keep(low, ready) if waiting is None else _stack(waiting, keep(low, ready))
         bounds = np.concatenate([bounds, seconds[ready]])
         low, high = keep(low, alive & ~single), keep(high, alive & ~single)
-        middle = np.floor((low["dp"] + high["dp"]) / 2)
-        low, high = _stack(low, low | {"dp": middle + 1}), _stack(high | {"dp": middle}, high)
+        step = dp_step(low)
+        middle = low["dp"] + np.floor((high["dp"] - low["dp"]) / (2 * step)) * step
+        low, high = _stack(low, low | {"dp": middle + step}), _stack(high | {"dp": middle}, high)
     if waiting is not None:
         yield from best_first(best, waiting, bounds, progress)
 
