@@ -46,14 +46,13 @@ def limits(
     from .report import console, files
     from .report import limits as reports
 
-    files.suffix(output, (".json", ".csv", *files.PLOTS))
-    chosen = [described(text, months, failures, overlap) for text in scenarios or ("h100",)]
     if model not in ("paper", "realistic"):
         raise BadInput(f"--model must be paper or realistic, not {model[:40]!r}")
+    table_only = model == "realistic" or sensitivity or run is not None or chips is not None
+    files.suffix(output, (".json",) if table_only else (".json", ".csv", *files.PLOTS))
+    chosen = [described(text, months, failures, overlap) for text in scenarios or ("h100",)]
     special = whole(chosen) if model == "realistic" else changed(chosen) if sensitivity else asked(chosen, run, chips)
     if special:
-        if output and not output.lower().endswith(".json"):
-            raise BadInput("-o of --model realistic, --sensitivity, --run and --chips must end in .json")
         table, fields = special
         data = console.envelope("limits", fields)
         console.show_json(data) if json else console.show(table)

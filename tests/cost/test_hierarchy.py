@@ -121,6 +121,14 @@ def test_a_transformer_under_the_set() -> None:
     assert 0 < shown.mfu < 0.7
 
 
+def test_dimensions_are_padded_to_eight() -> None:
+    """Compute-bound products: 1,017 to 1,024 cost the same arithmetic, 1,025 to 1,032 one step more."""
+    machine = of("epoch-h100")._replace(hbm=1e30, l2=1e30, shared=1e30, launch_s=0.0)
+    step = 2.0 * 4096 * 4096 / machine.matrix
+    times = [product_time(machine, Product(4096, 4096, n)) for n in (1017, 1024, 1025, 1032, 1033)]
+    assert times == pytest.approx([1024 * step, 1024 * step, 1032 * step, 1032 * step, 1040 * step])
+
+
 def test_experts_share_the_tokens() -> None:
     machine = of("epoch-h100")
     one = product_time(machine, Product(4096, 1024, 512)) - machine.launch_s

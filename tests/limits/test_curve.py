@@ -9,7 +9,7 @@ from meshwright import BadInput, NoLayout
 from meshwright.limits import bill, curve, largest_run, limits, preset, sensitivity, smallest_cluster, split
 from meshwright.limits.answer import ends, smooth_widths
 from meshwright.limits.crossing import crossing
-from meshwright.limits.curve import months
+from meshwright.limits.curve import exactly, months
 from meshwright.limits.scenario import MONTH_S, Scenario
 from meshwright.limits.sensitivity import CHANGES, bandwidth, latency
 
@@ -55,6 +55,13 @@ def test_smooth_runs_take_all_the_time() -> None:
     for p in curve(H100.smooth, FEW).points:
         assert p.duration_s == H100.duration_s
         assert p.utilisation == pytest.approx(p.flops / (H100.machine.peak * p.chips * p.duration_s))
+
+
+def test_chips_between_two_numbers() -> None:
+    """Time goes with a power of the chips: 8 chips in 0.5, 2 in 2.0, so 4 in 1.0."""
+    some = replace(curve(H100, np.array([12288.0])).points[0], chips=8.0, duration_s=0.5)
+    moved = exactly(H100.machine, some, 2.0, 2.0, 1.0)
+    assert moved.chips == pytest.approx(4.0) and moved.duration_s == 1.0
 
 
 def test_smooth_and_exact_lie_near_each_other() -> None:

@@ -58,6 +58,19 @@ def test_one_schedule(schedules: tuple[str, ...]) -> None:
     assert fastest(scenario, s, chips, np.array([np.inf])).seconds[0] == pytest.approx(seconds, rel=1e-12)
 
 
+@pytest.mark.parametrize("name", ["h100", "h100/sparse"])
+def test_where_latency_binds(name: str) -> None:
+    """Far too many chips for small models: the fastest step waits for messages, and 1F1B may win."""
+    scenario = replace(preset(name), schedules=("1f1b",))
+    s = shape(scenario.law, np.array([2048.0, 4096.0]))
+    chips = s.E * 2.0**20
+    found = fastest(scenario, s, chips, np.full(2, np.inf))
+    for i in range(2):
+        seconds, traffic = brute(scenario, Shape(*(float(x[i]) for x in s)), int(chips[i]))
+        assert found.seconds[i] == pytest.approx(seconds, rel=1e-12)
+        assert found.traffic[i] == pytest.approx(traffic, rel=1e-9)
+
+
 def test_a_cluster_smaller_than_a_node() -> None:
     scenario = preset("h100")
     s = shape(scenario.law, np.array([2048.0]))
