@@ -59,7 +59,9 @@ def test_pipeline_hop(near: int, stages: int) -> None:
     fast, far = NEAR + V / FAST, FAR + V / SLOW
     links = max(stages - 1, 1)
     assert LBL.how.hop == "mean"
-    assert pipeline_hop(LBL, V, group) == pytest.approx(((links - slow) * fast + slow * far if stages > 1 else 0) / links)
+    assert pipeline_hop(LBL, V, group) == pytest.approx(
+        ((links - slow) * fast + slow * far if stages > 1 else 0) / links
+    )
     code = 0.0 if stages == 1 else far if near == 1 else (links - slow) * fast / links
     assert pipeline_hop(CODE, V, group) == pytest.approx(code)
     worst = Fabric.of(network("lbl-b200-nvs64"), replace(LBL.how, hop="slowest"))
@@ -131,4 +133,6 @@ def test_arrays_are_scalars(rates, waits, how, kind, rows) -> None:
     assert np.array_equal(net.time(kind, V, groups), one_by_one)
     hops = [pipeline_hop(net, v, g) for v, g in rows]
     assert np.array_equal(pipeline_hop(net, V, groups), hops)
-    assert all(t >= 0 for t in one_by_one) and all((t > 0) == (prod(g) > 1) for t, (_, g) in zip(hops, rows, strict=True))
+    assert all(t >= 0 for t in one_by_one) and all(
+        (t > 0) == (prod(g) > 1) for t, (_, g) in zip(hops, rows, strict=True)
+    )
