@@ -97,7 +97,7 @@ def bodies(job: Job, layout: Layout) -> step.Body:
     if len(index) == len(inverse):  # all distinct: `index` would only reorder them
         return step.body(job, layout)
     parts = step.body(job, _pick(layout, index))
-    return step.Body(*(_spread(part, inverse) for part in parts))
+    return spread_rows(parts, inverse)
 
 
 def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -130,6 +130,11 @@ def _pick(layout: Layout, index: NDArray[np.intp]) -> Layout:
         placement: dict[str, Any] = dict(layout.placement)
         columns["placement"] = {a: tuple(s[index] for s in shares) for a, shares in placement.items()}
     return replace(layout, **columns)
+
+
+def spread_rows(parts: step.Body, index: NDArray[np.intp]) -> step.Body:
+    """The costs of the rows at `index`."""
+    return step.Body(*(_spread(part, index) for part in parts))
 
 
 def _spread(part: Any, inverse: NDArray[np.intp]) -> Any:

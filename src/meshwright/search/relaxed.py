@@ -7,23 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .. import memory
-from ..cost.layer import LayerCost
 from ..num import ceil_div
 from ..schedule import get as schedule_named
 from ..spec.job import Job
 from ..spec.layout import Layout
-from ..step import Body, stages
 from ..step import shares as shares_of
+from ..step import stages
 from .best import Best
 from .evaluate import BLOCK, Progress, best_first, dp_step, largest_dp, lower, optimist, valid
-from .grid import bodies, bound, layouts, pieces
+from .grid import bodies, bound, layouts, pieces, spread_rows
 from .placement import spread
 from .space import Column, Options, Space, Table, cross, keep, length, pipelines, take
+
+FIRST = 2048
+"""Shards that set the first limit."""
 
 
 def _ceil_div(a: float | Column, b: Column) -> Column:
@@ -44,28 +46,29 @@ class Partly(NamedTuple):
 def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column) -> Partly:
     """Every shard with every pipeline degree whose fewest microbatches, and smallest bubble, stay within the limit.
 
-    Nearest groups, nothing recomputed, no memory limit.
+    Nearest groups, nothing recomputed, no memory limit. A first, cheap bound: a device in the middle holds ceil(L/pp) typical layers.
     """
-    easy, found = optimist(job), []
+    easy, found, L = optimist(job), [], float(job.model.layers)
+    lead = float(job.model.moe.dense_layers) if job.model.moe else 0.0
     folds = {k.folded: (k, float(k.chunks(1))) for k in (schedule_named(name) for name, _ in best.choice.schedules)}
-    size = max(1, 8192 // len(degrees))
-    for start in range(0, length(table), size):
-        part = take(table, np.arange(start, min(start + size, length(table))))
+    middle = np.where(degrees == 1, L - lead, _ceil_div(L, degrees))
+    for start in range(0, length(table), BLOCK):
+        part = take(table, np.arange(start, min(start + BLOCK, length(table))))
+        alone = part | {"pp": np.ones(length(part)), "dp": np.ones(length(part))}
+        costs = [bodies(easy, layouts(alone, None, job.cluster.sizes, space.scheme, sp)) for sp in best.choice.sequence_parallel]
+        layer = reduce(np.minimum, [c.typical.forward + c.typical.backward for c in costs])
         grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees[None, :]}
         dp = largest_dp(job, grid, space)
-        pipes = Layout(pp=grid["pp"])
-        staged: list[tuple[bool, Any]] = []
-        for sp in best.choice.sequence_parallel:
-            alone = part | {"pp": np.ones(length(part)), "dp": np.ones(length(part))}
-            costs = _upright(bodies(easy, layouts(alone, None, job.cluster.sizes, space.scheme, sp)))
-            staged += [(fold, stages(pipes, costs, "none", shares_of(easy, pipes, *folds[fold]))) for fold in folds]
-        each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
         fewest = _ceil_div(float(job.batch), np.maximum(dp, 1) * grid["microbatch"])
-        rows, columns = np.nonzero((dp >= 1) & (fewest * each <= best.limit))
+        rows, columns = np.nonzero((dp >= 1) & (fewest * layer[:, None] * middle <= best.limit))
         here = take(part, rows) | {"pp": degrees[columns], "dp": dp[rows, columns]}
-        bubble = _least_bubble(job, best.choice, here["pp"], [(fold, [x[rows, columns] for x in s[2:]]) for fold, s in staged])
-        fine = fewest[rows, columns] * each[rows, columns] + bubble <= best.limit
-        found.append((keep(here, fine), each[rows, columns][fine], bubble[fine]))
+        pipes = Layout(pp=here["pp"])
+        holders = {fold: shares_of(easy, pipes, *kind) for fold, kind in folds.items()}
+        staged = [(fold, stages(pipes, spread_rows(c, rows), "none", by)) for c in costs for fold, by in holders.items()]
+        each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
+        bubble = _least_bubble(job, best.choice, here["pp"], [(fold, list(s[2:])) for fold, s in staged])
+        fine = fewest[rows, columns] * each + bubble <= best.limit
+        found.append((keep(here, fine), each[fine], bubble[fine]))
     tables, eaches, bubbles = zip(*found, strict=True)
     return Partly({k: np.concatenate([t[k] for t in tables]) for k in tables[0]}, np.concatenate(eaches), np.concatenate(bubbles))
 
@@ -80,17 +83,6 @@ def _least_bubble(job: Job, choice: Options, pp: Column, staged: list[tuple[bool
             if folded == kind.folded:
                 least = np.minimum(least, np.where(fits, kind.least_bubble(pp, float(v), f, b - w, w), np.inf))
     return least
-
-
-def _upright(parts: Body) -> Body:
-    """Columns as (rows, 1), to meet pipeline degrees as (1, degrees)."""
-
-    def upright(x: Any) -> Any:
-        if isinstance(x, LayerCost):
-            return LayerCost(*(upright(y) for y in x))
-        return x[:, None] if isinstance(x, np.ndarray) else x
-
-    return Body(*(upright(part) for part in parts))
 
 
 def relaxed_rounds(job: Job, space: Space, best: Best, table: Table, progress: Progress | None) -> Iterator[Table]:
@@ -135,7 +127,7 @@ def _whole_model(job: Job, space: Space, best: Best, table: Table) -> Column:
 def _first_guess(job: Job, space: Space, best: Best, table: Table, degrees: Column, work: Column) -> Iterator[Table]:
     """Plain layouts with promise: microbatch and pp powers of two or divisors of the layers, the most replicas. They set the first limit."""
     plain = np.log2(table["microbatch"]) % 1 == 0
-    promising = np.flatnonzero(plain)[np.argsort(work[plain], kind="stable")[:512]]
+    promising = np.flatnonzero(plain)[np.argsort(work[plain], kind="stable")[:FIRST]]
     rows = cross(take(table, promising), pp=degrees[(np.log2(degrees) % 1 == 0) | (job.model.layers % degrees == 0)])
     rows["dp"] = largest_dp(job, rows, space)
     rows = keep(rows, rows["dp"] >= 1)
