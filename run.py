@@ -49,8 +49,6 @@ def test(arguments: list[str]) -> int:
 
 def main() -> int:
     """Run the tests, or hand the arguments to the command."""
-    if sys.version_info < (3, 11):
-        sys.exit(f"Meshwright needs Python 3.11 or newer, this is {sys.version.split()[0]}")
     if sys.argv[1:2] == ["test"]:
         return test(sys.argv[2:])
     tools = environment(".venv", [["-e", ".[plot]"]])

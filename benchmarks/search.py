@@ -62,16 +62,42 @@ def rows() -> list[tuple[str, ...]]:
         table.append((f"{kind}: one layout at a time", f"{single:,.0f} layouts/s", "1"))
         found = brute(job, Space())
         rate = found.evaluated / seconds(lambda job=job: brute(job, Space()), 2 if kind == "MoE" else 5)
-        table.append((f"{kind}: brute force, 16,384 chips, {found.evaluated:,} grid points", f"{rate / 1e6:.1f} M grid points/s", f"{rate / single:,.0f}"))
+        table.append(
+            (
+                f"{kind}: brute force, 16,384 chips, {found.evaluated:,} grid points",
+                f"{rate / 1e6:.1f} M grid points/s",
+                f"{rate / single:,.0f}",
+            )
+        )
     for chips in (16384, 131072, 1048576):
         for kind, job in jobs(chips).items():
             covered, took = search(job, Space()).searched, seconds(lambda job=job: search(job, Space()), 5)
-            table.append((f"{kind}: exact top 10, strict, {chips:,} chips, {covered:,} layouts", f"{took:.3f} s", f"{covered / took / one_at_a_time(job):,.0f}"))
+            table.append(
+                (
+                    f"{kind}: exact top 10, strict, {chips:,} chips, {covered:,} layouts",
+                    f"{took:.3f} s",
+                    f"{covered / took / one_at_a_time(job):,.0f}",
+                )
+            )
     for chips in (98304, 100000):
         for kind, job in jobs(chips).items():
-            covered, took = search(job, Space(), relaxed=True).searched, seconds(lambda job=job: search(job, Space(), relaxed=True))
-            table.append((f"{kind}: exact top 10, relaxed, {chips:,} chips, {covered:,} layouts", f"{took:.3f} s", f"{covered / took / one_at_a_time(job):,.0f}"))
-    job = Job(model("llama3-70b"), cluster("1024xh100-sxm"), 512, Layout(tp=8, pp=4, dp=32, interleave=4, schedule="interleaved", zero=1))
+            covered, took = (
+                search(job, Space(), relaxed=True).searched,
+                seconds(lambda job=job: search(job, Space(), relaxed=True)),
+            )
+            table.append(
+                (
+                    f"{kind}: exact top 10, relaxed, {chips:,} chips, {covered:,} layouts",
+                    f"{took:.3f} s",
+                    f"{covered / took / one_at_a_time(job):,.0f}",
+                )
+            )
+    job = Job(
+        model("llama3-70b"),
+        cluster("1024xh100-sxm"),
+        512,
+        Layout(tp=8, pp=4, dp=32, interleave=4, schedule="interleaved", zero=1),
+    )
     took = seconds(lambda: [predict(job).to_dict() for _ in range(100)]) / 100
     table.append(("one `predict` with its breakdown", f"{took * 1e3:.2f} ms", ""))
     took = seconds(lambda: plan(job, pareto=False))
@@ -84,7 +110,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path)
     output = parser.parse_args().output
-    lines = ["| what | CPU time or rate | ratio to one at a time |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows())]
+    lines = [
+        "| what | CPU time or rate | ratio to one at a time |",
+        "|---|---|---|",
+        *(f"| {' | '.join(row)} |" for row in rows()),
+    ]
     head = f"Measured with `python benchmarks/search.py` on one core of {platform.processor() or platform.machine()}, Python {platform.python_version()}.\n\n"
     text = head + "\n".join(lines) + "\n"
     if output:

@@ -40,7 +40,12 @@ def imports(file: Path) -> set[tuple[str, bool]]:
     """(room of the package, is it imported at the top of the file) for every import of a file."""
     found = set()
     tree = ast.parse(file.read_text("utf-8"))
-    typing_only = {id(n) for b in ast.walk(tree) if isinstance(b, ast.If) and "TYPE_CHECKING" in ast.dump(b.test) for n in ast.walk(b)}
+    typing_only = {
+        id(n)
+        for b in ast.walk(tree)
+        if isinstance(b, ast.If) and "TYPE_CHECKING" in ast.dump(b.test)
+        for n in ast.walk(b)
+    }
     package = ("meshwright", *file.relative_to(SOURCE).parts[:-1])
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and id(node) not in typing_only:

@@ -31,7 +31,9 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
     heads = rng.choice([2, 4, 6, 8, 12])
     hidden = heads * rng.choice([32, 64, 128])
     experts = rng.choice([0, 0, 4, 8, 6])
-    moe = MoE(experts, rng.choice([1, 2]), hidden // 2, rng.choice([0, hidden]), rng.choice([0, 1])) if experts else None
+    moe = (
+        MoE(experts, rng.choice([1, 2]), hidden // 2, rng.choice([0, hidden]), rng.choice([0, 1])) if experts else None
+    )
     model = Model(
         "random", rng.choice([2, 3, 4, 6, 8]), hidden, heads, 4 * hidden, rng.choice([0, 1000]), rng.choice([128, 256, 512]),
         kv_heads=rng.choice([None, 1, 2]), gated=rng.random() < 0.5, tied_embeddings=rng.random() < 0.3, moe=moe,
@@ -41,7 +43,9 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
     if rng.random() < 0.3:
         dims.append(Dim("middle", 6e10, 3e-6, rng.choice([2, 3])))
     dims.append(Dim("far", rng.choice([1e9, 2.5e10, 5e10]), rng.choice([5e-6, 1e-5])))
-    chip = Chip("random", {"bf16": rng.choice([1e13, 3e14])}, 1e13, rng.choice([2.2e9, 3e9, 1e11]), rng.choice([5e11, 2e12]))
+    chip = Chip(
+        "random", {"bf16": rng.choice([1e13, 3e14])}, 1e13, rng.choice([2.2e9, 3e9, 1e11]), rng.choice([5e11, 2e12])
+    )
     cluster = Cluster(chip, Network("random", tuple(dims)), rng.choice([1, 2, 4, 6, 8, 12, 16, 24, 48]))
     space = Space(
         schedules=tuple(rng.sample(sorted(SCHEDULES), 3)),
@@ -50,7 +54,13 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
         sequence_parallel=rng.choice([(True, False), (True,), (False,)]),
     )
     sets = [SETS["realistic"], SETS["lbl-2024"]]
-    job = Job(model, cluster, rng.choice([4, 8, 12, 16, 30]), attention_kernel=rng.choice(["flash", "unfused"]), assumptions=rng.choice(sets))
+    job = Job(
+        model,
+        cluster,
+        rng.choice([4, 8, 12, 16, 30]),
+        attention_kernel=rng.choice(["flash", "unfused"]),
+        assumptions=rng.choice(sets),
+    )
     return job, space, rng.random() < 0.4
 
 
@@ -60,14 +70,28 @@ def every_layout(job: Job, space: Space, relaxed: bool):
     choice = options(job, space)
     for tp, cp, pp in itertools.product(divisors(m.heads), divisors(T), range(1, m.layers + 1)):
         model_parallel = tp * cp * pp
-        if m.ffn % tp or m.hidden % tp or (m.K % tp and tp % m.K) or model_parallel > N or (cp > 1 and T // cp < SMALLEST_SHARD):
+        if (
+            m.ffn % tp
+            or m.hidden % tp
+            or (m.K % tp and tp % m.K)
+            or model_parallel > N
+            or (cp > 1 and T // cp < SMALLEST_SHARD)
+        ):
             continue
         if not relaxed and (N % model_parallel):
             continue
         replicas = range(1, N // model_parallel + 1) if relaxed else [N // model_parallel]
         eps = divisors(m.moe.experts) if m.moe else [1]
-        for dp, ep, etp, b in itertools.product(replicas, eps, sorted({1, tp}) if m.moe else [1], range(1, min(B, 64) + 1)):
-            if dp * b > B or (not relaxed and B % (dp * b)) or (tp * cp * dp) % (ep * etp) or (m.moe and m.moe.expert_ffn % etp) or ep > N:
+        for dp, ep, etp, b in itertools.product(
+            replicas, eps, sorted({1, tp}) if m.moe else [1], range(1, min(B, 64) + 1)
+        ):
+            if (
+                dp * b > B
+                or (not relaxed and B % (dp * b))
+                or (tp * cp * dp) % (ep * etp)
+                or (m.moe and m.moe.expert_ffn % etp)
+                or ep > N
+            ):
                 continue
             degrees = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "ep": ep, "etp": etp, "microbatch": b}
             micro = -(-B // (dp * b))
@@ -80,13 +104,27 @@ def every_layout(job: Job, space: Space, relaxed: bool):
                     continue
                 if (not sp and tp == 1 and True in choice.sequence_parallel) or (not sp and m.moe and tp > 1):
                     continue
-                if pp * chunks > m.layers or (chunks > 1 and m.layers % (pp * chunks)) or not schedule.legal(pp, micro, v) or (pp == 1 and k):
+                if (
+                    pp * chunks > m.layers
+                    or (chunks > 1 and m.layers % (pp * chunks))
+                    or not schedule.legal(pp, micro, v)
+                    or (pp == 1 and k)
+                ):
                     continue
                 if dp * cp == 1 and z:
                     continue
                 for shares in every_placement(job, degrees, relaxed):
-                    yield (i, r, k, z), Layout(
-                        **degrees, schedule=name, interleave=v, zero=zero, recompute=recompute, sequence_parallel=sp, placement=shares
+                    yield (
+                        (i, r, k, z),
+                        Layout(
+                            **degrees,
+                            schedule=name,
+                            interleave=v,
+                            zero=zero,
+                            recompute=recompute,
+                            sequence_parallel=sp,
+                            placement=shares,
+                        ),
                     )
 
 
@@ -121,7 +159,16 @@ def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], in
         use = float(memory.use(job, layout, parts, schedule_named(layout.schedule)).total)
         searched += 1
         if use <= memory.capacity(job):
-            degrees = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep, layout.etp, layout.microbatch, layout.panels)
+            degrees = (
+                layout.tp,
+                layout.cp,
+                layout.pp,
+                layout.dp,
+                layout.ep,
+                layout.etp,
+                layout.microbatch,
+                layout.panels,
+            )
             found.append((seconds, use, *degrees, *numbers, *(s for a in AXES for s in layout.placement[a])))
     return sorted(found)[:k], searched, len(found)
 

@@ -1,8 +1,8 @@
 """User mistakes: one family of exceptions, each a sentence with the field, the reason and the nearest valid values.
 
-    MeshwrightError
-    ├── BadInput        the description is wrong (exit code 2)
-    └── NoLayout        the description is right, but nothing fits (exit code 1)
+MeshwrightError
+├── BadInput        the description is wrong (exit code 2)
+└── NoLayout        the description is right, but nothing fits (exit code 1)
 """
 
 from __future__ import annotations
@@ -35,5 +35,9 @@ def unknown(what: str, name: object, known: Iterable[str]) -> BadInput:
     known = sorted(known)
     text = str(name)[:80]
     near = difflib.get_close_matches(text.lower(), known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}"
+    hint = (
+        f"did you mean {' or '.join(near)}?"
+        if near
+        else f"known: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}"
+    )
     return BadInput(f"{what} {text!r} is not known; {hint}")

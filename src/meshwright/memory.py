@@ -69,7 +69,9 @@ def activations(job: Job, layout: Layout, parts: Body, recompute: str, by: Share
     working = parts.typical.saved if recompute == "full" and job.assumptions.memory.working_set else 0.0
     alone = layout.pp == 1
     if end == "last":
-        return Activations(where(alone, 0.0, share.typical * keep), where(alone, 0.0, parts.head.saved * share.head + working))
+        return Activations(
+            where(alone, 0.0, share.typical * keep), where(alone, 0.0, parts.head.saved * share.head + working)
+        )
     each = share.typical * keep
     if job.model.moe:
         each = each + share.leading * saved(parts.leading, parts, recompute)
@@ -85,7 +87,11 @@ def in_flight(job: Job, layout: Layout, schedule: Schedule, v: Num, end: str) ->
 def buffers(job: Job, layout: Layout, parts: Body, zero: int) -> Num:
     """The framework's own bytes, and with ZeRO-3 two layers of gathered weights (one in use, one arriving)."""
     how = job.assumptions.memory
-    gathered = 2 * (parts.typical.weights + parts.typical.expert_weights) * job.precision.weight_bytes if zero == 3 and how.working_set else 0.0
+    gathered = (
+        2 * (parts.typical.weights + parts.typical.expert_weights) * job.precision.weight_bytes
+        if zero == 3 and how.working_set
+        else 0.0
+    )
     return gathered + how.framework_bytes
 
 
@@ -107,4 +113,3 @@ def use(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Use:
 def capacity(job: Job) -> float:
     """Bytes that can be allocated on one chip."""
     return job.cluster.chip.hbm_bytes * job.assumptions.memory.capacity_share
-

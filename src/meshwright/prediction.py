@@ -102,7 +102,11 @@ class Prediction:
     def memory_bytes(self) -> dict[str, float]:
         """Bytes by kind on the fullest device, their total and what the chip can allocate."""
         use = self.memory_use
-        return {**{k: float(v) for k, v in use._asdict().items()}, "total": float(use.total), "capacity": memory.capacity(self.job)}
+        return {
+            **{k: float(v) for k, v in use._asdict().items()},
+            "total": float(use.total),
+            "capacity": memory.capacity(self.job),
+        }
 
     @property
     def fits(self) -> bool:
@@ -147,7 +151,8 @@ class Prediction:
         again = sum(
             float(op.forward.matrix) * n
             for op, n in operations(self.job.model, self.job.T)
-            if (full and not op.name.startswith(("embedding", "head"))) or (not full and op.kind == "attention" and not fused)
+            if (full and not op.name.startswith(("embedding", "head")))
+            or (not full and op.kind == "attention" and not fused)
         )
         return again / (model_flops(self.job.model, self.job.T) * self.job.T)
 
@@ -188,7 +193,10 @@ class Prediction:
             "buffers": "framework, and gathered weights with ZeRO-3",
         }
         use = self.memory_use._asdict()
-        parts = tuple(Term(k, float(v), "B", formulas[k], "Rajbhandari et al. 2020; Korthikanti et al. 2022") for k, v in use.items())
+        parts = tuple(
+            Term(k, float(v), "B", formulas[k], "Rajbhandari et al. 2020; Korthikanti et al. 2022")
+            for k, v in use.items()
+        )
         return Term("memory", sum(p.value for p in parts), "B", "sum of its parts", parts=parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -268,7 +276,10 @@ def _busy_terms(p: Prediction) -> dict[str, tuple[Term, ...]]:
     found: dict[str, list[Term]] = {}
     for label, times, ops, again in _device(p):
         for op in ops:
-            halves = [("forward", timer.half(op, op.forward), op.forward), ("backward", timer.half(op, op.backward), op.backward)]
+            halves = [
+                ("forward", timer.half(op, op.forward), op.forward),
+                ("backward", timer.half(op, op.backward), op.backward),
+            ]
             if again == "full" or (again == "selective" and op.selective):
                 halves.append(("recomputed", halves[0][1], op.forward))
             for direction, seconds, work in halves:
@@ -278,7 +289,12 @@ def _busy_terms(p: Prediction) -> dict[str, tuple[Term, ...]]:
                         note = f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs, {work.memory:.4g} B" if cause in ("compute", "memory") else ", ".join(
                             f"{c.kind} of {float(c.bytes):.4g} B over {c.axis}" for c in work.comm)  # fmt: skip
                         found.setdefault(cause, []).append(
-                            Term(f"{label}/{op.name} {direction}", value, "s", f"{note}; x {times:g} layers x {p.microbatches} microbatches")
+                            Term(
+                                f"{label}/{op.name} {direction}",
+                                value,
+                                "s",
+                                f"{note}; x {times:g} layers x {p.microbatches} microbatches",
+                            )
                         )
     return {cause: tuple(terms) for cause, terms in found.items()}
 
@@ -288,7 +304,8 @@ def _device(p: Prediction) -> Iterator[tuple[str, float, list[Op], str]]:
     job, layout = p.job, p.layout
     by = shares(job, layout, p._schedule, layout.interleave)
     seconds = {
-        k: total(share.of(p._body, lambda c: c.forward)) + total(share.back(p._body, layout.recompute)) for k, share in by.items()
+        k: total(share.of(p._body, lambda c: c.forward)) + total(share.back(p._body, layout.recompute))
+        for k, share in by.items()
     }
     names = {k: i for i, k in enumerate(by)}
     share = by[list(names)[int(pick(slowest(layout, seconds), {k: float(i) for k, i in names.items()}))]]

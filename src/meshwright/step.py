@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .cost import overlap
 from .cost.chip import compute_time, exposed_memory, rates
-from .cost.layer import Clock, LayerCost, mean, Seconds, Time, Timer
+from .cost.layer import Clock, LayerCost, Seconds, Time, Timer, mean
 from .cost.network import Fabric, pipeline_hop
 from .count import optimizer, vocabulary
 from .count.model import groups, layer, next_token
@@ -21,6 +21,7 @@ from .schedule import get as schedule_named
 from .schedule.types import Schedule
 from .spec.job import Job
 from .spec.layout import Layout
+
 
 class Body(NamedTuple):
     """What one microbatch costs in each part of the model, on one device."""
@@ -50,7 +51,10 @@ class Share(NamedTuple):
 
     def back(self, parts: Body, recompute: str) -> Any:
         """Backward seconds with what recomputation adds to layers; embedding and head are never computed again."""
-        layers = ((self.typical, backward(parts.typical, recompute)), (self.leading, backward(parts.leading, recompute)))
+        layers = (
+            (self.typical, backward(parts.typical, recompute)),
+            (self.leading, backward(parts.leading, recompute)),
+        )
         return sum_of((*layers, (self.embedding, parts.embedding.backward), (self.head, parts.head.backward)))
 
 
@@ -81,7 +85,9 @@ class Pipeline(NamedTuple):
 def clock(job: Job) -> Clock:
     """The job's chip, network and overlap policy as rates."""
     a = job.assumptions
-    return Clock(rates(job.cluster.chip, job.precision.compute, a.chip), Fabric.of(job.cluster.network, a.network), a.overlap)
+    return Clock(
+        rates(job.cluster.chip, job.precision.compute, a.chip), Fabric.of(job.cluster.network, a.network), a.overlap
+    )
 
 
 def total(time: Time) -> Num:
@@ -102,7 +108,9 @@ def body(job: Job, layout: Layout, details: bool = False) -> Body:
     typical, leading = mean(parts, rest), mean(parts, lead)
     head = timer.layer(vocabulary.head(job, layout))
     if job.model.mtp_layers:
-        head = mean({0: timer.layer(next_token(job, layout)), 1: head}, ((0, job.model.mtp_layers), (1, 1)), divide=False)
+        head = mean(
+            {0: timer.layer(next_token(job, layout)), 1: head}, ((0, job.model.mtp_layers), (1, 1)), divide=False
+        )
     every = (typical, leading, timer.layer(vocabulary.embedding(job, layout)), head)
     typical, leading, embedding, head = every if details else (_plain(c) for c in every)
     return Body(typical, leading, embedding, head, boundary(job, layout))
@@ -123,7 +131,11 @@ def boundary(job: Job, layout: Layout) -> Num:
 
 def backward(c: LayerCost, recompute: str) -> Time:
     """Backward seconds with what recomputation adds: nothing, the core of attention, or the whole forward pass."""
-    return c.backward + {"none": 0.0, "selective": c.again, "full": c.forward}[recompute] if recompute != "none" else c.backward
+    return (
+        c.backward + {"none": 0.0, "selective": c.again, "full": c.forward}[recompute]
+        if recompute != "none"
+        else c.backward
+    )
 
 
 def layers_on(job: Job, layout: Layout, chunks: Num) -> tuple[Num, Num, Num]:
@@ -179,7 +191,9 @@ def slowest(layout: Layout, seconds: dict[str, Num]) -> Choice:
 def pick(choice: Choice, values: dict[str, Time]) -> Time:
     """The value of the device that `slowest` chose."""
     alone, end, last = choice
-    return _choose(alone, values["whole"], _choose(end, _choose(last, values["last"], values["first"]), values["middle"]))
+    return _choose(
+        alone, values["whole"], _choose(end, _choose(last, values["last"], values["first"]), values["middle"])
+    )
 
 
 def sum_of(terms: Iterable[tuple[Num, Any]]) -> Any:
@@ -214,7 +228,9 @@ def ordered(job: Job, layout: Layout, s: Stages, send: Num, schedule: Schedule, 
     sends = chunks * send
     policy = job.assumptions.overlap.pp
     waits = where(chunks > 1, 0.0, 1.0) if policy == "interleaved" else float(policy != "all")
-    bubble = schedule.bubble(layout.pp, m, v, s.others_forward + sends, s.others_backward - s.others_weight + sends, s.others_weight)
+    bubble = schedule.bubble(
+        layout.pp, m, v, s.others_forward + sends, s.others_backward - s.others_weight + sends, s.others_weight
+    )
     return Pipeline((s.forward + s.backward) * m, 2 * m * sends * waits, bubble)
 
 
@@ -296,7 +312,9 @@ def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:
         dense = dense - where(alone, tied(job, layout), 0.0)
     if not job.model.moe:
         return dense, 0.0
-    return dense, where(alone, by["whole"].of(parts, lambda c: c.expert_weights), by[end].of(parts, lambda c: c.expert_weights))
+    return dense, where(
+        alone, by["whole"].of(parts, lambda c: c.expert_weights), by[end].of(parts, lambda c: c.expert_weights)
+    )
 
 
 def update(job: Job, layout: Layout, first: Held, last: Held, zero: int) -> Num:
@@ -327,7 +345,9 @@ def step(job: Job, layout: Layout, parts: Body) -> Step:
     """One step of the job; the layout's numbers may be arrays (categorical fields may not)."""
     schedule, v = schedule_named(layout.schedule), layout.interleave
     by = shares(job, layout, schedule, v)
-    sync = synchronise(job, layout, parts, collectives(job, layout, parts), layout.recompute, layout.zero, by["middle"].typical)
+    sync = synchronise(
+        job, layout, parts, collectives(job, layout, parts), layout.recompute, layout.zero, by["middle"].typical
+    )
     first, last = held(job, layout, parts, by, "first"), held(job, layout, parts, by, "last")
     pipe = ordered(job, layout, stages(layout, parts, layout.recompute, by), hop(job, layout, parts), schedule, v)
     return Step(pipe, sync, update(job, layout, first, last, layout.zero))

@@ -16,7 +16,22 @@ from decimal import Decimal
 
 from .errors import BadInput
 
-SI = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9, "p": 1e-12}
+SI = {
+    "": 1.0,
+    "k": 1e3,
+    "K": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "E": 1e18,
+    "Z": 1e21,
+    "m": 1e-3,
+    "u": 1e-6,
+    "µ": 1e-6,
+    "n": 1e-9,
+    "p": 1e-12,
+}
 IEC = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 KIB, MIB, GIB = 2.0**10, 2.0**20, 2.0**30
 GB = 1e9
@@ -53,7 +68,9 @@ def parse(text: str | float | int, unit: str, field: str = "value") -> float:
         return number
     factor, found = _unit(rest, unit, field, str(text))
     if found != unit:
-        raise BadInput(f"{field} {str(text)[:60]!r} is in {found or 'no unit'}, but {unit or 'a pure number'} is needed, such as {example(unit)}")
+        raise BadInput(
+            f"{field} {str(text)[:60]!r} is in {found or 'no unit'}, but {unit or 'a pure number'} is needed, such as {example(unit)}"
+        )
     return finite(float(Decimal(repr(number)) * Decimal(repr(factor))), field)  # decimal: 2.5 us is 2.5e-6 exactly
 
 
@@ -90,7 +107,14 @@ def _prefix(text: str) -> float | None:
 
 def example(unit: str) -> str:
     """A well-formed text in that unit, for error messages."""
-    examples = {"B": "'80 GB'", "B/s": "'400 Gbit/s'", "FLOP/s": "'989 TFLOP/s'", "FLOP": "'1e25 FLOP'", "s": "'5 us'", "W": "'700 W'"}
+    examples = {
+        "B": "'80 GB'",
+        "B/s": "'400 Gbit/s'",
+        "FLOP/s": "'989 TFLOP/s'",
+        "FLOP": "'1e25 FLOP'",
+        "s": "'5 us'",
+        "W": "'700 W'",
+    }
     return examples.get(unit, {"token": "'4M'", "USD/h": "'2.5 USD/h'", "Hz": "'1.8 GHz'"}.get(unit, "'0.8'"))
 
 

@@ -91,7 +91,10 @@ class Timer:
         key = (message.kind, axis, id(message.bytes))
         if key not in self._times:
             volume = message.bytes / pieces if not (isinstance(pieces, float) and pieces == 0.0) else message.bytes
-            self._times[key] = (fabric.time(message.kind, volume, self._groups[axis]), message.bytes)  # keeps the bytes alive: id() stays theirs
+            self._times[key] = (
+                fabric.time(message.kind, volume, self._groups[axis]),
+                message.bytes,
+            )  # keeps the bytes alive: id() stays theirs
         return self._times[key][0]
 
     def half(self, op: Op, work: Pass) -> Seconds:
@@ -107,7 +110,9 @@ class Timer:
         how = self.clock.overlap
         ep = comm[3] if not how.ep else comm[3] * (1 - how.ep)
         cp = overlap.partly(comm[2], 1.0, compute + memory) if how.cp == "ring" and work.comm else comm[2]
-        return Seconds(compute, memory, overlap.partly(comm[1], how.tp, compute + memory) if work.comm else comm[1], cp, ep)
+        return Seconds(
+            compute, memory, overlap.partly(comm[1], how.tp, compute + memory) if work.comm else comm[1], cp, ep
+        )
 
     def _in_panels(self, op: Op, work: Pass, compute: Num, memory: Num) -> Seconds:
         panel: Num = 0.0

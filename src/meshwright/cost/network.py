@@ -93,7 +93,9 @@ def ring(fabric: Fabric, V: Num, group: Group) -> Num:
 
 def all_reduce(fabric: Fabric, V: Num, group: Group) -> Num:
     """Reduce-scatter, then all-gather; with `best` the faster of that and a tree, or the switch adds up (in-network)."""
-    if fabric.how.all_reduce_factor == "across domains":  # the LBL code: the factor 2 only if a group has several ranks in several domains
+    if (
+        fabric.how.all_reduce_factor == "across domains"
+    ):  # the LBL code: the factor 2 only if a group has several ranks in several domains
         n = product(group)
         both = (group[0] > 1) & (n > group[0])
         seconds = bandwidth_time(fabric, V, group) * (n - 1) / n * where(both, 2.0, 1.0) + ring_latency(fabric, group)

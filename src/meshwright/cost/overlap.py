@@ -38,7 +38,6 @@ def partly(comm: Num, share: float, work: Num) -> Num:
     return comm - minimum(share * comm, work)
 
 
-
 def mesh(loads: Sequence[Sequence[Num]], policy: str) -> Num:
     """Seconds of several mesh axes' collectives, each given as the seconds it keeps every network dimension busy.
 

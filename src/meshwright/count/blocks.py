@@ -54,7 +54,15 @@ def dropout(name: str, x: Num, *, act: float) -> Op:
 
 
 def norm(
-    name: str, T: Num, w: Num, *, parameters: int, act: float, wgt: float, forward: tuple[Message, ...] = (), backward: tuple[Message, ...] = ()
+    name: str,
+    T: Num,
+    w: Num,
+    *,
+    parameters: int,
+    act: float,
+    wgt: float,
+    forward: tuple[Message, ...] = (),
+    backward: tuple[Message, ...] = (),
 ) -> Op:
     """Layer norm (parameters = 2) or RMS norm (1) of T tokens of width w; keeps its input.
 

@@ -11,7 +11,9 @@ from ..spec.layout import Layout
 from .work import Local, Message
 
 
-def exchange(layout: Layout, size: Local, K: Num, q: Num, v: Num, act: float) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+def exchange(
+    layout: Layout, size: Local, K: Num, q: Num, v: Num, act: float
+) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """Messages of the attention core (forward, backward); K local kv heads of widths q and v, `act` bytes an element."""
     volume = size.b * K * size.T * (q + v) * act
     gather = Message("all_gather", "cp", volume)

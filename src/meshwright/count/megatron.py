@@ -61,7 +61,9 @@ def attention(job: Job, layout: Layout, size: Local, window: int | None) -> list
         "attention/core", size.b, H, K, size.T / size.cp, size.T, q, v, seen=seen(job, window), one=one, act=act,
         dropout=m.dropout, fused=job.attention_kernel == "flash", output_twice=c.attention_output == "twice",
         forward=forward, backward=backward)._replace(weights=H if m.attention_sinks else 0.0))  # fmt: skip
-    ops.append(blocks.matmul("attention/out", t, H * v, D, one=one, act=act, wgt=wgt, forward=() if beside_ffn else reduce))
+    ops.append(
+        blocks.matmul("attention/out", t, H * v, D, one=one, act=act, wgt=wgt, forward=() if beside_ffn else reduce)
+    )
     return ops + after(job, layout, size, "attention")
 
 
@@ -101,10 +103,24 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
     def up(name: str, k: int, n: Num, *beside: Message) -> Op:
         gather, reduce = collectives(layout, t * k * act)
         backward = (*column_backward(c.gathered_inputs, gather, reduce), *beside)
-        return blocks.matmul(f"attention/{name}", t, k, n, one=one, act=act, wgt=wgt, kept=kept(c.gathered_inputs, size), backward=backward)
+        return blocks.matmul(
+            f"attention/{name}",
+            t,
+            k,
+            n,
+            one=one,
+            act=act,
+            wgt=wgt,
+            kept=kept(c.gathered_inputs, size),
+            backward=backward,
+        )
 
     q_heads, rank = H * (mla.qk_nope_head_dim + rope), mla.q_lora_rank
-    queries = [down("q", rank, size.shard), latent_norm("q", rank), up("q up", rank, q_heads)] if rank else [up("q", D, q_heads)]
+    queries = (
+        [down("q", rank, size.shard), latent_norm("q", rank), up("q up", rank, q_heads)]
+        if rank
+        else [up("q", D, q_heads)]
+    )
     of_rope = collectives(layout, t * rope * act)[1]  # the key's rotary part goes to all heads as it is
     return [
         *queries, down("kv", mla.kv_lora_rank + rope, 0.0), latent_norm("kv", mla.kv_lora_rank, rope),
@@ -142,7 +158,9 @@ def after(job: Job, layout: Layout, size: Local, name: str, biased: bool = True)
     if m.bias and biased:
         whole = layout.scheme == "megatron" and c.output_bias == "replicated"
         by_column = layout.scheme == "context" and name == "attention"  # LBL cuts this one by columns
-        width, tokens = (m.hidden / size.tp, size.tokens) if by_column else (m.hidden, size.tokens if whole else size.shard)
+        width, tokens = (
+            (m.hidden / size.tp, size.tokens) if by_column else (m.hidden, size.tokens if whole else size.shard)
+        )
         ops.append(blocks.bias(f"{name}/bias", tokens, width, act=act, wgt=wgt))
     if m.dropout:
         ops.append(blocks.dropout(f"{name}/dropout", x, act=act))

@@ -54,7 +54,9 @@ def _whole(model: Model, seq: int, counting: Counting, kernel: str) -> tuple[Job
     return job, placed(Layout(), (1,))
 
 
-def operations(model: Model, seq: int = 0, counting: Counting = REFERENCE, kernel: str = "unfused") -> list[tuple[Op, int]]:
+def operations(
+    model: Model, seq: int = 0, counting: Counting = REFERENCE, kernel: str = "unfused"
+) -> list[tuple[Op, int]]:
     """Every operation of the whole model for one sequence of `seq` tokens (0: the model's), with how often it occurs."""
     job, layout = _whole(model, seq, counting, kernel)
     lead, body = groups(model)

@@ -34,14 +34,27 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
     gather, _ = megatron.collectives(layout, size.tokens * D * act)
     # only shared experts need the whole sequence on each tp rank
     shared_gather = gather if moe.shared_ffn else ()
-    ops = [megatron.norm(job, "ffn/norm", size, shared_gather, shared_gather), router, dispatch(sent, D, act, "dispatch"), inner(layout, x, D, act)]
+    ops = [
+        megatron.norm(job, "ffn/norm", size, shared_gather, shared_gather),
+        router,
+        dispatch(sent, D, act, "dispatch"),
+        inner(layout, x, D, act),
+    ]
     ops.append(product("up", D, F * gates))
     if moe.expert_bias:
-        ops.append(blocks.bias("experts/up bias", x, F * gates, act=act, wgt=wgt, expert=True, copies=here)._replace(weights=here * F * gates))
+        ops.append(
+            blocks.bias("experts/up bias", x, F * gates, act=act, wgt=wgt, expert=True, copies=here)._replace(
+                weights=here * F * gates
+            )
+        )
     ops.append((blocks.gated_activation if m.gated else blocks.gelu)("experts/activation", x * F, act=act))
     ops.append(product("down", F, D))
     if moe.expert_bias:
-        ops.append(blocks.bias("experts/down bias", x, D, act=act, wgt=wgt, expert=True, copies=here)._replace(weights=here * D))
+        ops.append(
+            blocks.bias("experts/down bias", x, D, act=act, wgt=wgt, expert=True, copies=here)._replace(
+                weights=here * D
+            )
+        )
     ops.append(dispatch(sent, D, act, "combine"))
     if moe.shared_ffn:
         ops += megatron.dense(job, layout, size, moe.shared_ffn, name="shared", with_norm=False)

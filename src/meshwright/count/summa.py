@@ -6,8 +6,7 @@ Source: Subramanian et al. 2024, Appendix A (their Table A2 gives the norm a ful
 
 from __future__ import annotations
 
-from ..num import floor
-from ..num import maximum
+from ..num import floor, maximum
 from ..spec.job import Job
 from ..spec.layout import Layout
 from . import blocks

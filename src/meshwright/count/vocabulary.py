@@ -44,10 +44,20 @@ def head(job: Job, layout: Layout) -> list[Op]:
     V = rows(job, layout)
     logits = blocks.matmul("head/logits", size.tokens, m.hidden, V, one=one, act=act, wgt=wgt, kept=megatron.kept(c.gathered_inputs, size),
                            backward=megatron.column_backward(c.gathered_inputs, gather, reduce))  # fmt: skip
-    logits = logits._replace(forward=logits.forward._replace(engine="wide"), backward=logits.backward._replace(engine="wide"))
-    statistics = (Message("all_reduce", "tp", size.tokens * FP32),) * 3  # the largest logit, the sum of exponentials, the target's logit
+    logits = logits._replace(
+        forward=logits.forward._replace(engine="wide"), backward=logits.backward._replace(engine="wide")
+    )
+    statistics = (
+        Message("all_reduce", "tp", size.tokens * FP32),
+    ) * 3  # the largest logit, the sum of exponentials, the target's logit
     scores = size.tokens * V
-    loss = Op("head/loss", "vector", Pass(0.0, 5 * scores, 3 * scores * FP32, statistics), Pass(0.0, 2 * scores, 2 * scores * FP32), saved=scores * FP32)
+    loss = Op(
+        "head/loss",
+        "vector",
+        Pass(0.0, 5 * scores, 3 * scores * FP32, statistics),
+        Pass(0.0, 2 * scores, 2 * scores * FP32),
+        saved=scores * FP32,
+    )
     return [megatron.norm(job, "head/norm", size, gather), logits, loss]
 
 

@@ -41,5 +41,7 @@ def _rounds(job: Job, space: Space, best: Best, relaxed: bool, progress: Progres
         yield from relaxed_rounds(job, space, best, table, progress)
         return
     table = fill(job, cross(table, pp=pipelines(job, space, relaxed)), space)
-    best.searched = int((legal_options(job, table, best.choice, space.scheme) * (count(job, table) if space.placements else 1.0)).sum())
+    best.searched = int(
+        (legal_options(job, table, best.choice, space.scheme) * (count(job, table) if space.placements else 1.0)).sum()
+    )
     yield from best_first(best, table, lower(job, space, best, table, table)[0], progress)

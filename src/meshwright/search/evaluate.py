@@ -86,10 +86,20 @@ def evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, co
             rows, choice = keep(rows, near.seconds <= best.limit), choice.part(near.used(min(best.limit, LARGEST)))
             if not choice.count:
                 continue
-        placed, shares = finish(job, rows, relaxed) if "tp 0" in rows else placements(job, rows, space.placements, relaxed)
+        placed, shares = (
+            finish(job, rows, relaxed) if "tp 0" in rows else placements(job, rows, space.placements, relaxed)
+        )
         for begin in range(0, length(placed), BLOCK):
             at = slice(begin, begin + BLOCK)
-            _on_grid(job, space, best, choice, {k: c[at] for k, c in placed.items()}, {a: tuple(s[at] for s in shares[a]) for a in AXES}, count)
+            _on_grid(
+                job,
+                space,
+                best,
+                choice,
+                {k: c[at] for k, c in placed.items()},
+                {a: tuple(s[at] for s in shares[a]) for a in AXES},
+                count,
+            )
 
 
 def _on_grid(job: Job, space: Space, best: Best, choice: Options, table: Table, shares: Shares, count: bool) -> None:
@@ -104,7 +114,13 @@ def _on_grid(job: Job, space: Space, best: Best, choice: Options, table: Table, 
         seconds, use = exact(part, capacity)
         best.evaluated += seconds.size
         best.count(part, seconds, covered=count)
-        best.add(seconds, use, choice, {k: c[at] for k, c in table.items()}, {a: tuple(s[at] for s in shares[a]) for a in AXES})
+        best.add(
+            seconds,
+            use,
+            choice,
+            {k: c[at] for k, c in table.items()},
+            {a: tuple(s[at] for s in shares[a]) for a in AXES},
+        )
 
 
 def optimist(job: Job) -> Job:
@@ -113,7 +129,9 @@ def optimist(job: Job) -> Job:
     return replace(job, assumptions=replace(job.assumptions, network=network))
 
 
-def lower(job: Job, space: Space, best: Best, near: Table, far: Table, choice: Options | None = None) -> tuple[Column, Options]:
+def lower(
+    job: Job, space: Space, best: Best, near: Table, far: Table, choice: Options | None = None
+) -> tuple[Column, Options]:
     """Bound of every row in seconds (nearest groups, best options among those that can fit), and the options that may stay within the limit.
 
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are bound by the one, sharding by the other.

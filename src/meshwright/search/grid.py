@@ -38,7 +38,12 @@ class Nearest(Layout):
     def group(self, axis: str) -> tuple[Num, ...]:
         if axis in self.placement:
             return self.placement[axis]
-        degrees: dict[str, Num] = {"replicas": self.replicas, "edp": self.expert_replicas, "ep": self.ep, "etp": self.etp}
+        degrees: dict[str, Num] = {
+            "replicas": self.replicas,
+            "edp": self.expert_replicas,
+            "ep": self.ep,
+            "etp": self.etp,
+        }
         left = degrees[axis] if axis in degrees else getattr(self, axis)
         others = OUTSIDE.get(axis, ("pp",)) if self.placement else ()
         shares: list[Num] = []
@@ -85,7 +90,9 @@ def layouts(table: Table, shares: Shares | None, sizes: tuple[int, ...], scheme:
     """A layout of columns: placed by `shares`, or every group nearest."""
     degrees: dict[str, Any] = {k: table[k] for k in DEGREES}
     if shares is None:
-        return Nearest(**degrees, scheme=scheme, sequence_parallel=sp, sizes=sizes, placement=partial(table, len(sizes)))
+        return Nearest(
+            **degrees, scheme=scheme, sequence_parallel=sp, sizes=sizes, placement=partial(table, len(sizes))
+        )
     return Layout(**degrees, scheme=scheme, sequence_parallel=sp, placement=shares)
 
 
@@ -164,7 +171,10 @@ def pieces(job: Job, table: Table, far: Table, shares: Shares | None, choice: Op
     for i, sp in enumerate(choice.sequence_parallel):
         near = layouts(table, shares, sizes, scheme, sp)
         wide = near if far is table else layouts(far, shares, sizes, scheme, sp)
-        holders = [step.shares(job, near, next(k for k, _ in kinds if k.folded == fold), 2.0 if fold else 1.0) for fold in folds]
+        holders = [
+            step.shares(job, near, next(k for k, _ in kinds if k.folded == fold), 2.0 if fold else 1.0)
+            for fold in folds
+        ]
         parts = bodies(job, near)
         _fill_after(p, i, job, near, wide, parts, holders, choice)
         fine = _shards(job, table, sp, choice, scheme)
@@ -173,7 +183,14 @@ def pieces(job: Job, table: Table, far: Table, shares: Shares | None, choice: Op
 
 
 def _fill_after(
-    p: Pieces, i: int, job: Job, near: Layout, wide: Layout, parts: step.Body, holders: list[step.Shares], choice: Options
+    p: Pieces,
+    i: int,
+    job: Job,
+    near: Layout,
+    wide: Layout,
+    parts: step.Body,
+    holders: list[step.Shares],
+    choice: Options,
 ) -> None:
     """What depends on the ZeRO stage: seconds after the pipeline, bytes that live for the whole run."""
     times, first = step.collectives(job, near, parts), choice.all.zero[0]
@@ -193,7 +210,14 @@ def _fill_after(
 
 
 def _fill_pipe(
-    p: Pieces, i: int, job: Job, near: Layout, parts: step.Body, holders: list[step.Shares], choice: Options, runs: list[Any]
+    p: Pieces,
+    i: int,
+    job: Job,
+    near: Layout,
+    parts: step.Body,
+    holders: list[step.Shares],
+    choice: Options,
+    runs: list[Any],
 ) -> None:
     """What depends on the schedule: seconds of the pipeline, bytes of activations."""
     send = step.hop(job, near, parts)
@@ -226,7 +250,7 @@ def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> A
     """Where this setting of sequence parallelism can run; at tp = 1 it changes nothing and counts as on, if the space has both."""
     tp = table["tp"]
     if sp:
-        return ((table["microbatch"] * job.T) % (table["cp"] * (tp if sharded(scheme, sp) else 1.0)) == 0)
+        return (table["microbatch"] * job.T) % (table["cp"] * (tp if sharded(scheme, sp) else 1.0)) == 0
     useful = (tp > 1) | (True not in choice.all.sequence_parallel)
     return useful & ((tp == 1) | (job.model.moe is None))
 
@@ -234,7 +258,10 @@ def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> A
 def legal_options(job: Job, table: Table, choice: Options, scheme: str) -> Column:
     """How many of the options each row can run with."""
     runs = _runs(job, table, choice)
-    ways: Column = sum(np.count_nonzero([can & _shards(job, table, sp, choice, scheme) for can in runs], axis=0) for sp in choice.sequence_parallel)
+    ways: Column = sum(
+        np.count_nonzero([can & _shards(job, table, sp, choice, scheme) for can in runs], axis=0)
+        for sp in choice.sequence_parallel
+    )
     alone = layouts(table, {}, job.cluster.sizes, scheme, False).replicas == 1
     return ways * len(choice.recompute) * np.where(alone, 1, len(choice.zero))
 

@@ -60,7 +60,9 @@ class Plan:
         }
 
 
-def plan(job: Job, space: Space | None = None, top: int = 10, progress: Progress | None = None, pareto: bool = True) -> Plan:
+def plan(
+    job: Job, space: Space | None = None, top: int = 10, progress: Progress | None = None, pareto: bool = True
+) -> Plan:
     """The `top` fastest layouts of the space that fit, exactly; the job's own layout is ignored.
 
     pareto: also the front of time against memory (a search for each of its points; only in strict spaces).
@@ -86,7 +88,9 @@ def plan(job: Job, space: Space | None = None, top: int = 10, progress: Progress
         closest, why = _nearest_fit(job, space, relaxed)
         return Plan(None, (), (), best.searched, 0, rejected, time.perf_counter() - start, (*notes, *why), closest)
     front = _front(job, space, found[0]) if pareto and not relaxed else ()
-    return Plan(found[0], found[1:], front, best.searched, best.feasible, rejected, time.perf_counter() - start, tuple(notes))
+    return Plan(
+        found[0], found[1:], front, best.searched, best.feasible, rejected, time.perf_counter() - start, tuple(notes)
+    )
 
 
 def _front(job: Job, space: Space, best: Prediction) -> tuple[Prediction, ...]:
@@ -127,7 +131,9 @@ def _nearest_fit(job: Job, space: Space, relaxed: bool) -> tuple[Prediction | No
     """The layout that needs the least memory, and what would make one fit: options left out, constraints, more chips."""
     layouts = smallest(job, space, relaxed).layouts(space.scheme, len(job.cluster.network.dims))
     if not layouts:
-        return None, ("no combination of degrees is legal: loosen the constraints, or change the number of chips or the batch",)
+        return None, (
+            "no combination of degrees is legal: loosen the constraints, or change the number of chips or the batch",
+        )
     closest = predict(job, layouts[0])
     note = "even the smallest layout does not fit: " + rules.too_big(job, closest.memory_bytes["total"])
     return closest, (note, *_would_fit(job, space))
@@ -153,4 +159,3 @@ def _would_fit(job: Job, space: Space) -> list[str]:
             return [*helpful, f"{more.cluster.chips:,} chips of this kind ({factor} times as many) would make it fit"]
     need = f"even {MORE_CHIPS[-1]} times the chips would not make it fit at this batch and sequence length"
     return [*helpful, need]
-

@@ -1,6 +1,6 @@
 """Relaxed spaces: any dp and pp, a padded last microbatch, idle chips. Too many layouts to list, so partly decided ones are bounded first:
 
-    shards (tp, cp, ep, microbatch) -> pipelines -> intervals of dp with one number of microbatches -> placements -> halves of the intervals
+shards (tp, cp, ep, microbatch) -> pipelines -> intervals of dp with one number of microbatches -> placements -> halves of the intervals
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column)
     for start in range(0, length(table), BLOCK):
         part = take(table, np.arange(start, min(start + BLOCK, length(table))))
         alone = part | {"pp": np.ones(length(part)), "dp": np.ones(length(part))}
-        costs = [bodies(easy, layouts(alone, None, job.cluster.sizes, space.scheme, sp)) for sp in best.choice.sequence_parallel]
+        costs = [
+            bodies(easy, layouts(alone, None, job.cluster.sizes, space.scheme, sp))
+            for sp in best.choice.sequence_parallel
+        ]
         layer = reduce(np.minimum, [c.typical.forward + c.typical.backward for c in costs])
         grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees[None, :]}
         dp = largest_dp(job, grid, space)
@@ -64,13 +67,17 @@ def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column)
         here = take(part, rows) | {"pp": degrees[columns], "dp": dp[rows, columns]}
         pipes = Layout(pp=here["pp"])
         holders = {fold: shares_of(easy, pipes, *kind) for fold, kind in folds.items()}
-        staged = [(fold, stages(pipes, spread_rows(c, rows), "none", by)) for c in costs for fold, by in holders.items()]
+        staged = [
+            (fold, stages(pipes, spread_rows(c, rows), "none", by)) for c in costs for fold, by in holders.items()
+        ]
         each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
         bubble = _least_bubble(job, best.choice, here["pp"], [(fold, list(s[2:])) for fold, s in staged])
         fine = fewest[rows, columns] * each + bubble <= best.limit
         found.append((keep(here, fine), each[fine], bubble[fine]))
     tables, eaches, bubbles = zip(*found, strict=True)
-    return Partly({k: np.concatenate([t[k] for t in tables]) for k in tables[0]}, np.concatenate(eaches), np.concatenate(bubbles))
+    return Partly(
+        {k: np.concatenate([t[k] for t in tables]) for k in tables[0]}, np.concatenate(eaches), np.concatenate(bubbles)
+    )
 
 
 def _least_bubble(job: Job, choice: Options, pp: Column, staged: list[tuple[bool, list[Column]]]) -> Column:
@@ -106,7 +113,9 @@ def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
     capacity, alive = memory.capacity(job), np.zeros(length(partly.table), dtype=bool)
     for start in range(0, len(alive), BLOCK):
         part = take(partly.table, np.arange(start, min(start + BLOCK, len(alive))))
-        alive[start : start + BLOCK] = bound(pieces(job, part, part, None, best.choice, space.scheme), capacity).bytes <= capacity
+        alive[start : start + BLOCK] = (
+            bound(pieces(job, part, part, None, best.choice, space.scheme), capacity).bytes <= capacity
+        )
     return Partly(keep(partly.table, alive), partly.each[alive], partly.bubble[alive])
 
 
@@ -139,7 +148,9 @@ def _first_guess(job: Job, space: Space, best: Best, table: Table, degrees: Colu
 def covered(job: Job, table: Table, degrees: Column) -> int:
     """How many (degrees, dp) rows a relaxed table stands for."""
     total = 0.0
-    for model_parallel, times in zip(*np.unique(table["tp"] * table["cp"] * 2.0**20 + table["microbatch"], return_counts=True), strict=True):
+    for model_parallel, times in zip(
+        *np.unique(table["tp"] * table["cp"] * 2.0**20 + table["microbatch"], return_counts=True), strict=True
+    ):
         ranks, micro = divmod(model_parallel, 2.0**20)
         total += times * np.minimum(np.floor(job.cluster.chips / (ranks * degrees)), job.batch // micro).sum()
     return int(total)

@@ -85,7 +85,10 @@ class Options:
 
     def part(self, used: Sequence[NDArray[np.bool_]]) -> Options:
         """Only the choices marked on each axis."""
-        axes = [tuple(x for x, use in zip(axis, marks, strict=True) if use) for axis, marks in zip(self.axes, used, strict=True)]
+        axes = [
+            tuple(x for x, use in zip(axis, marks, strict=True) if use)
+            for axis, marks in zip(self.axes, used, strict=True)
+        ]
         return Options(axes[0], axes[1], axes[2], axes[3], self.all)
 
     @property
@@ -104,7 +107,11 @@ def options(job: Job, space: Space) -> Options:
     sp = space.sequence_parallel
     if job.model.moe and True in sp:  # experts need it when tp > 1, and at tp = 1 it changes nothing
         sp = (True,)
-    recompute = tuple(r for r in space.recompute if r != "selective" or job.attention_kernel != "flash" or space.recompute == ("selective",))
+    recompute = tuple(
+        r
+        for r in space.recompute
+        if r != "selective" or job.attention_kernel != "flash" or space.recompute == ("selective",)
+    )
     chunks = [v for v in divisors(job.model.layers) if v > 1 and _allowed(v, space.interleave)]
     schedules: list[tuple[str, int]] = []
     for name in space.schedules:
@@ -152,11 +159,15 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     """All (tp, cp, ep, etp, microbatch, panels): what the cost of a layer depends on, placement aside."""
     m, N, B = job.model, job.cluster.chips, job.batch
     K = m.K
-    tp = [t for t in divisors(m.heads) if m.ffn % t == 0 and m.hidden % t == 0 and (K % t == 0 or t % K == 0) and t <= N and (relaxed or N % t == 0)]
+    tp = [
+        t
+        for t in divisors(m.heads)
+        if m.ffn % t == 0 and m.hidden % t == 0 and (K % t == 0 or t % K == 0) and t <= N and (relaxed or N % t == 0)
+    ]
     cp = [c for c in divisors(job.T) if c <= N and (job.T // c >= SMALLEST_SHARD or c == 1) and (relaxed or N % c == 0)]
     if space.scheme == "summa":
         cp = [c for c in cp if m.hidden % c == 0]
-    micro = [b for b in range(1, min(B, RELAXED_MICROBATCH) + 1)] if relaxed else divisors(B)
+    micro = list(range(1, min(B, RELAXED_MICROBATCH) + 1)) if relaxed else divisors(B)
     tp = tp if options(job, space).count else []  # nothing to evaluate without a schedule
     table = cross(cross({}, tp=_column(tp, space.tp)), cp=_column(cp, space.cp))
     table = keep(table, table["tp"] * table["cp"] <= N)
@@ -168,7 +179,10 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
         plain, whole = dict(table), dict(table)
         plain["etp"], whole["etp"] = np.ones_like(table["tp"]), table["tp"].copy()
         both = {k: np.concatenate([plain[k], whole[k][table["tp"] > 1]]) for k in plain}
-        table = keep(both, (m.moe.expert_ffn % both["etp"] == 0) & (True if space.etp is None else np.isin(both["etp"], space.etp)))
+        table = keep(
+            both,
+            (m.moe.expert_ffn % both["etp"] == 0) & (True if space.etp is None else np.isin(both["etp"], space.etp)),
+        )
     else:
         table |= {"ep": np.ones_like(table["tp"]), "etp": np.ones_like(table["tp"])}
     return _panels(job, table) if space.scheme == "summa" else table | {"panels": np.ones_like(table["tp"])}
@@ -201,5 +215,7 @@ def fill(job: Job, table: Table, space: Space) -> Table:
     table = keep(table, N % model_parallel == 0)
     dp = N / (table["tp"] * table["cp"] * table["pp"])
     table = table | {"dp": dp}
-    fine = (B % (dp * table["microbatch"]) == 0) & ((table["tp"] * table["cp"] * dp) % (table["ep"] * table["etp"]) == 0)
+    fine = (B % (dp * table["microbatch"]) == 0) & (
+        (table["tp"] * table["cp"] * dp) % (table["ep"] * table["etp"]) == 0
+    )
     return keep(table, fine if space.dp is None else fine & np.isin(dp, space.dp))

@@ -75,5 +75,7 @@ class Chip:
     def peak(self, precision: str) -> float:
         """Matrix FLOP/s in that precision; BadInput names the precisions the chip has."""
         if precision not in self.matrix_flops:
-            raise BadInput(f"precision {precision!r} is not in the data of chip {self.name}; it has {', '.join(self.matrix_flops)}")
+            raise BadInput(
+                f"precision {precision!r} is not in the data of chip {self.name}; it has {', '.join(self.matrix_flops)}"
+            )
         return self.matrix_flops[precision]

@@ -117,7 +117,11 @@ def placed(layout: Layout, sizes: tuple[int, ...]) -> Layout:
     for axis in AXES:
         need, shares = int(getattr(layout, axis)), []
         for i, room in enumerate(left):
-            take = need if i == len(left) - 1 else next(d for d in range(min(room, need), 0, -1) if need % d == 0 and room % d == 0)
+            take = (
+                need
+                if i == len(left) - 1
+                else next(d for d in range(min(room, need), 0, -1) if need % d == 0 and room % d == 0)
+            )
             shares.append(take)
             need //= take
             left[i] = max(room // take, 1)
