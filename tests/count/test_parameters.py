@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,10 @@ def test_totals_of_papers(row: dict[str, Any]) -> None:
 def test_every_model_with_a_vocabulary_is_checked() -> None:
     checked = {*TABLE["transformers"], *(row["model"] for row in TABLE["rounded"]), "turing-nlg-530b"}
     assert {n for n in catalog.names("models") if catalog.model(n).vocab} <= checked
+
+
+def test_norms_without_parameters_have_none() -> None:
+    """OLMo's norms neither scale nor shift: L blocks of two and the last one, D parameters each, are gone."""
+    model = catalog.model("llama3-8b")
+    bare = replace(model, norm="nonparametric")
+    assert parameters(model) - parameters(bare) == (2 * model.layers + 1) * model.hidden

@@ -53,6 +53,10 @@ def dropout(name: str, x: Num, *, act: float) -> Op:
     return Op(name, "vector", step, step, saved=x)
 
 
+NORM_PARAMETERS = {"layernorm": 2, "rmsnorm": 1, "nonparametric": 0}
+"""Parameters of a norm for each feature."""
+
+
 def norm(
     name: str,
     T: Num,
@@ -64,7 +68,7 @@ def norm(
     forward: tuple[Message, ...] = (),
     backward: tuple[Message, ...] = (),
 ) -> Op:
-    """Layer norm (parameters = 2) or RMS norm (1) of T tokens of width w; keeps its input.
+    """Layer norm (parameters = 2, or 0 without scale and shift) or RMS norm (1) of T tokens of width w; keeps its input.
 
     FLOPs: forward 9 T w; backward 8 T w + 4 T (w-1). Memory: forward X, Y, two statistics a token; backward five passes.
     """

@@ -178,7 +178,7 @@ def norm(job: Job, name: str, size: Local, forward: tuple[Message, ...] = (), ba
     """
     m = job.model
     return blocks.norm(
-        name, size.shard, m.hidden, parameters=2 if m.norm == "layernorm" else 1,
+        name, size.shard, m.hidden, parameters=blocks.NORM_PARAMETERS[m.norm],
         act=job.precision.activation_bytes, wgt=job.precision.weight_bytes, forward=forward, backward=backward,
     )  # fmt: skip
 

@@ -31,7 +31,7 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
         width = D / n1 if c.summa_norm == "hidden" else floor(job.T / n1)
         statistics = 2 * t * act
         return blocks.norm(
-            name, t, width, parameters=2 if m.norm == "layernorm" else 1, act=act, wgt=wgt,
+            name, t, width, parameters=blocks.NORM_PARAMETERS[m.norm], act=act, wgt=wgt,
             forward=(Message("all_reduce", "tp", statistics),), backward=(Message("all_reduce", "tp", 2 * D / n1 * act + statistics),),
         )  # fmt: skip
 
