@@ -1,0 +1,86 @@
+"""Between backward pass and update: gradients made whole, tied matrices summed, the norm over all ranks, clipping."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Replicate
+
+from ..spec.layout import Layout
+from .grid import grid
+from .initial import local
+from .model import Decoder
+
+
+def settle(stages: dict[int, Decoder]) -> None:
+    """Give gradients the placement of their parameters: tp ranks hold parts of the sum for norms on sequence shards."""
+    for stage in stages.values():
+        for p in stage.parameters():
+            if isinstance(p, DTensor) and isinstance(p.grad, DTensor) and p.grad.placements != p.placements:
+                p.grad = p.grad.redistribute(placements=p.placements)
+
+
+class Tied:
+    """An embedding and an output head that share a matrix but stand on different stages: their gradients are summed."""
+
+    def __init__(self, stages: dict[int, Decoder], layout: Layout, last_rank: int) -> None:
+        """last_rank: place on the pp axis of the last stage. Every rank of the run makes this object: it makes process groups."""
+        self.embedding = next((s.embedding.weight for s in stages.values() if s.embedding is not None), None)
+        self.head = next((s.head.weight for s in stages.values() if s.head is not None), None)
+        self.group = None
+        if last_rank:
+            ranks = grid(layout)
+            for pair in zip(ranks[0].flat, ranks[last_rank].flat, strict=True):
+                group = dist.new_group([int(rank) for rank in pair])
+                self.group = group if dist.get_rank() in pair else self.group
+
+    def sum(self) -> None:
+        """Add up the two gradients, in place, on both stages."""
+        mine = [p for p in (self.embedding, self.head) if p is not None]
+        if self.group is not None:
+            for p in mine:
+                assert p.grad is not None
+                dist.all_reduce(local(p.grad), group=self.group)
+        elif len(mine) == 2 and mine[0] is not mine[1]:
+            both = local(grad(mine[0])) + local(grad(mine[1]))
+            for p in mine:
+                local(grad(p)).copy_(both)
+
+
+def grad(p: Tensor) -> Tensor:
+    """The gradient of a parameter that has one."""
+    assert p.grad is not None
+    return p.grad
+
+
+def squares(stages: dict[int, Decoder], layout: Layout) -> Tensor:
+    """Sum of the squares of this rank's gradients, such that the sum over all ranks counts every element once; fp64.
+
+    An element that c ranks of the stage hold counts 1/c on each; the second copy of a tied matrix does not count.
+    """
+    total = torch.zeros((), dtype=torch.float64)
+    holders = float(layout.tp * layout.cp * layout.dp)
+    for stage in stages.values():
+        for name, p in stage.named_parameters():
+            if name == "head.weight" and stage.m.tied_embeddings:
+                continue
+            shards = 1
+            if isinstance(p, DTensor):
+                cut = (
+                    size
+                    for size, x in zip(p.device_mesh.shape, p.placements, strict=True)
+                    if not isinstance(x, Replicate)
+                )
+                for size in cut:
+                    shards *= size
+            total += local(grad(p)).double().square().sum().cpu() * shards / holders
+    return total
+
+
+@torch.no_grad()
+def scale(stages: dict[int, Decoder], factor: float) -> None:
+    """Multiply all gradients, in place."""
+    for stage in stages.values():
+        for p in stage.parameters():
+            local(grad(p)).mul_(factor)

@@ -1,0 +1,36 @@
+"""Which rank stands where: the ranks of a run as an array over (pp, dp, cp, tp), in the placement of the plan."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..spec.layout import AXES, Layout
+
+OUTER_FIRST = tuple(reversed(AXES))
+"""pp, dp, cp, tp: the axis that talks least varies slowest."""
+
+
+def grid(layout: Layout) -> NDArray[np.int64]:
+    """ranks[pp, dp, cp, tp]. Ranks are numbered through the fastest network dimension first, and in it through tp first.
+
+    layout: placed (`spec.layout.placed`). With tp = 2 and dp = 2 in each of two nodes of 4, ranks 0 and 1 are a tp group.
+    """
+    dims = len(next(iter(layout.placement.values())))
+    fine = [int(layout.placement[axis][dim]) for dim in reversed(range(dims)) for axis in OUTER_FIRST]
+    ranks = np.arange(int(np.prod(fine))).reshape(fine)
+    by_axis = [dim * len(AXES) + k for k in range(len(AXES)) for dim in range(dims)]
+    return ranks.transpose(by_axis).reshape([int(getattr(layout, axis)) for axis in OUTER_FIRST])
+
+
+def stage_layers(layers: int, stages: int) -> list[range]:
+    """The layers of each stage: as even as can be; where they do not divide, the last stage has one fewer, then the first, then those between.
+
+    The same order as in the prediction (`step.layers_on`): the ends also hold the head and the embedding.
+    """
+    most, spare = -(-layers // stages), -layers % stages
+    fewer = [stages - 1, 0, *range(stages - 2, 0, -1)][:spare]
+    bounds = [0]
+    for stage in range(stages):
+        bounds.append(bounds[-1] + most - (stage in fewer))
+    return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]

@@ -1,0 +1,147 @@
+"""Start the ranks of a run: forked on this machine with gloo or NCCL, or the one rank that torchrun or Slurm started us as.
+
+Forking after one import of torch saves each rank its seconds of imports. The parent must not have used torch's thread pools.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from ..errors import MeshwrightError
+
+GRACE_S = 2.0
+"""How long the others may take to say why they end, once one rank has."""
+HARMLESS = (
+    "FSDP2-wrapped module .* returned a view tensor",  # logits of a vocabulary cut over tp; nothing writes to them
+)
+"""Beginnings of warnings of torch that concern no user of ours."""
+
+
+class RankFailed(MeshwrightError):
+    """A rank ended before its work was done; the others have been ended too."""
+
+    exit_code = 3
+
+
+Work = Callable[[torch.device], None]
+"""What each rank does once the process group stands; it finds its rank there."""
+
+
+def under_launcher() -> bool:
+    """torchrun (or a script like it) has started this process as one rank of many."""
+    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+
+
+def run_rank(work: Work, device: str, threads: int, timeout_s: float) -> None:
+    """As the rank that torchrun made us. A restarted rank must not see the addresses of its predecessors: the store is new each time."""
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    tcp = TCPStore(*where, world, not shared and rank == 0, timedelta(seconds=timeout_s), multi_tenant=True)
+    store = PrefixStore(f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", tcp)
+    _in_group(work, store, rank, world, int(os.environ.get("LOCAL_RANK", rank)), device, threads, timeout_s)
+
+
+def fork_ranks(work: Work, world: int, device: str = "cpu", threads: int = 1, timeout_s: float = 600.0) -> None:
+    """Run `work` in `world` new processes and wait. Raises RankFailed, with what the first rank to fail said, after ending the others."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=max(world, 128))
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory(prefix="meshwright-") as folder, listener:
+
+        def rank_main(rank: int) -> None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+            try:
+                port, fd = listener.getsockname()[1], listener.fileno() if rank == 0 else None
+                store = TCPStore("127.0.0.1", port, world, rank == 0, timedelta(seconds=timeout_s), master_listen_fd=fd)
+                _in_group(work, store, rank, world, rank, device, threads, timeout_s)
+            except BaseException as error:
+                _say(Path(folder), rank, error)
+                os._exit(1)
+            sys.stdout.flush()
+            os._exit(0)  # past torch's and pytest's exit handlers, which are the parent's
+
+        ranks = [context.Process(target=rank_main, args=(rank,), daemon=True) for rank in range(world)]
+        for process in ranks:
+            process.start()
+        try:
+            _watch(ranks, Path(folder))
+        finally:
+            for process in ranks:
+                process.kill()
+                process.join()
+
+
+def _in_group(
+    work: Work, store: Store, rank: int, world: int, here: int, device: str, threads: int, timeout_s: float
+) -> None:
+    """Do the work of one rank inside a process group."""
+    for message in HARMLESS:
+        warnings.filterwarnings("ignore", message, UserWarning)
+    torch.set_num_threads(threads)
+    if device == "cuda":
+        torch.cuda.set_device(here)
+    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=timeout_s))
+    try:
+        work(torch.device(device, here) if device == "cuda" else torch.device(device))
+        dist.barrier()
+    finally:
+        if sys.exc_info()[0] is None:
+            dist.destroy_process_group()
+
+
+def _say(folder: Path, rank: int, error: BaseException) -> None:
+    """Leave the reason where the parent finds it: a sentence, or with MESHWRIGHT_DEBUG the traceback too."""
+    if os.environ.get("MESHWRIGHT_DEBUG"):
+        traceback.print_exception(error)
+    text = str(error) if isinstance(error, MeshwrightError) else f"{type(error).__name__}: {error}"
+    (folder / f"{rank}.part").write_text(f"{'!' if isinstance(error, MeshwrightError) else ' '}{text}", "utf-8")
+    (folder / f"{rank}.part").rename(folder / f"{rank}.txt")
+
+
+def _watch(ranks: Sequence[BaseProcess], folder: Path) -> None:
+    """Wait until all ranks are done; raise if one is not well."""
+    alive: dict[Any, BaseProcess] = {process.sentinel: process for process in ranks}
+    while alive:
+        for sentinel in wait(list(alive)):
+            process = alive.pop(sentinel)
+            process.join()
+            if process.exitcode:
+                raise RankFailed(_reason(ranks, folder))
+
+
+def _reason(ranks: Sequence[BaseProcess], folder: Path) -> str:
+    """Why the run ended. A killed rank explains the others' broken connections, a sentence of ours explains itself."""
+    until = time.monotonic() + GRACE_S
+    while time.monotonic() < until and any(process.exitcode is None for process in ranks):
+        time.sleep(0.05)
+    for rank, process in enumerate(ranks):
+        if process.exitcode is not None and process.exitcode < 0:
+            return f"rank {rank} of {len(ranks)} was killed by {signal.Signals(-process.exitcode).name}; the other ranks were ended"
+    said = {int(file.stem): file.read_text("utf-8") for file in folder.glob("*.txt")}
+    ours = {rank: text for rank, text in said.items() if text.startswith("!")}
+    real = {rank: text for rank, text in said.items() if "Connection" not in text and "peer" not in text}
+    for group in (ours, real, said):
+        if group:
+            rank = min(group)
+            return f"rank {rank} of {len(ranks)} stopped: {' '.join(group[rank][1:].split())[:500]}"
+    return f"one of {len(ranks)} ranks ended without a word"

@@ -1,0 +1,127 @@
+"""One trainer per rank: its stages, their gradients, their update."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ..schedule import get as schedule_named
+from ..spec.job import Job
+from ..spec.layout import Layout, placed
+from . import gradients
+from .grid import stage_layers
+from .initial import initialise, local
+from .model import Decoder
+from .parallel import mesh, spread
+from .pipeline import engine, stage_count, stage_numbers
+from .settings import Settings
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one step says about itself, the same on every rank."""
+
+    loss: float
+    """Mean over the tokens of the global batch, before the update."""
+    gradient_norm: float
+    """Of all parameters, before clipping."""
+    lr: float
+
+
+class Trainer:
+    """A job on this rank. Every rank of the run makes one and calls the same methods in the same order."""
+
+    def __init__(self, job: Job, settings: Settings, device: torch.device) -> None:
+        self.job, self.settings, self.device = job, settings, device
+        self.layout: Layout = placed(job.layout, job.cluster.sizes)
+        self.mesh = mesh(self.layout, device.type, settings.shards or 0)
+        self.count = stage_count(self.layout)
+        self.microbatches = job.batch // int(self.layout.dp * self.layout.microbatch)
+        numbers = stage_numbers(self.layout, self.mesh.index("pp"))
+        self.stages = {number: self.build(number) for number in numbers}
+        self.tied = gradients.Tied(self.stages, self.layout, self.last_rank()) if job.model.tied_embeddings else None
+        self.engine = engine(self.stages, self.layout, self.mesh, self.microbatches, device)
+        self.optimizer = self.adamw()
+
+    def build(self, number: int) -> Decoder:
+        """One stage, cut over the mesh, with its first weights."""
+        job, layout = self.job, self.layout
+        layers = stage_layers(job.model.layers, self.count)[number]
+        with torch.device("meta"):
+            stage = Decoder(job.model, layers, job.T, layout.recompute)
+        spread(stage, job, layout, self.mesh)
+        stage.to_empty(device=self.device)
+        stage.tie()
+        initialise(stage, job.model, self.settings.seed)
+        return stage
+
+    def last_rank(self) -> int:
+        """Place on the pp axis of the rank with the last stage."""
+        return 0 if self.layout.pp == 1 or schedule_named(self.layout.schedule).folded else int(self.layout.pp) - 1
+
+    def adamw(self) -> torch.optim.AdamW:
+        """AdamW over all stages of this rank; matrices decay."""
+        s, every = self.settings, [p for stage in self.stages.values() for p in stage.parameters()]
+        groups = [
+            {"params": [p for p in every if p.ndim > 1], "weight_decay": s.weight_decay or 0.0},
+            {"params": [p for p in every if p.ndim == 1], "weight_decay": 0.0},
+        ]
+        foreach = (
+            None if self.layout.tp == 1 else False
+        )  # with tp, parameters of different meshes do not mix in one call
+        return torch.optim.AdamW(groups, lr=s.lr, betas=(s.beta1, s.beta2), eps=s.epsilon, foreach=foreach)
+
+    def lr(self, step: int) -> float:
+        """Learning rate of a step: a linear rise, then half a cosine down to final_lr of it at the last step."""
+        s = self.settings
+        if step < s.warmup:
+            return s.lr * (step + 1) / s.warmup
+        done = (step - s.warmup) / max(s.steps - 1 - s.warmup, 1)
+        return s.lr * (s.final_lr + (1 - s.final_lr) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0))))
+
+    def backward(self, tokens: Tensor, targets: Tensor) -> tuple[float, float]:
+        """Gradients of this rank's part of the batch, [B/dp, T/cp]; (loss, norm of the gradient) of the whole batch."""
+        self.optimizer.zero_grad(set_to_none=True)
+        losses = self.engine(tokens.to(self.device), targets.to(self.device))
+        gradients.settle(self.stages)
+        if self.tied:
+            self.tied.sum()
+        sums = torch.zeros(2, dtype=torch.float64)
+        if losses:
+            mean = torch.stack([local(value).double().cpu() for value in losses]).mean()
+            sums[0] = mean / float(self.layout.tp * self.layout.cp * self.layout.dp)
+        sums[1] = gradients.squares(self.stages, self.layout)
+        sums = sums.to(self.device)
+        dist.all_reduce(sums)
+        return float(sums[0]), math.sqrt(float(sums[1]))
+
+    def update(self, step: int, norm: float) -> float:
+        """Clip and step; the learning rate used."""
+        clip, lr = self.settings.clip, self.lr(step)
+        if clip is not None and norm > clip:
+            gradients.scale(self.stages, clip / norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.step()
+        return lr
+
+    def step(self, step: int, tokens: Tensor, targets: Tensor) -> Result:
+        """One optimizer step."""
+        loss, norm = self.backward(tokens, targets)
+        return Result(loss, norm, self.update(step, norm))
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Name -> parameter, over the stages of this rank. A tied head that stands alone keeps its own name here."""
+        return {name: p for stage in self.stages.values() for name, p in stage.named_parameters()}
+
+    def state(self, p: nn.Parameter) -> dict[str, Any]:
+        """What the optimizer keeps for a parameter; made, as zeros, if it has not run yet."""
+        state: dict[str, Any] = self.optimizer.state[p]
+        if not state:
+            state |= {"step": torch.tensor(0.0), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        return state

@@ -1,0 +1,186 @@
+"""The decoder that is trained: GPT and Llama families, or any stretch of layers of one as a pipeline stage.
+
+Tensors carry their shape as a suffix: B sequences, T tokens of this rank, S tokens attended to, D hidden, H heads, K kv heads,
+h head width, F feed-forward, V vocabulary. Under tensor parallelism H, K, F and V are this rank's share, and T of the residual
+stream too if sequences are sharded. Parameters have the same (global) name on every stage: layers.3.attention.wq.weight.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as fn
+from torch.utils.checkpoint import checkpoint
+
+from ..count.model import kinds
+from ..spec.model import Model
+
+EPSILON = 1e-5
+"""Added to the variance in norms (Touvron et al. 2023, LLaMA)."""
+ROPE_BASE = 10000.0
+"""Longest wavelength of rotary positions over 2 pi (Su et al. 2021, arXiv 2104.09864)."""
+Rotation = tuple[Tensor, Tensor]
+"""Cosine and sine of each position's angles, [T, 1, h/2]."""
+again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+"""Call a function and compute it again in the backward pass instead of keeping what it makes."""
+
+
+def norm(m: Model, width: int = 0) -> nn.Module:
+    """The model's norm over its hidden state, or over `width` features (heads: always RMSNorm)."""
+    if m.norm == "rmsnorm" or width:
+        return nn.RMSNorm(width or m.hidden, EPSILON)
+    return nn.LayerNorm(m.hidden, EPSILON, elementwise_affine=m.norm != "nonparametric")
+
+
+def rotation(start: int, length: int, width: int, device: torch.device) -> Rotation:
+    """Angles of positions start .. start + length - 1: position * base^(-2i/h), i = 0 .. h/2 - 1."""
+    frequency = ROPE_BASE ** (-torch.arange(0, width, 2, dtype=torch.float32, device=device) / width)
+    angle_Th = torch.outer(torch.arange(start, start + length, dtype=torch.float32, device=device), frequency)[:, None]
+    return angle_Th.cos(), angle_Th.sin()
+
+
+def rotate(x_BTHh: Tensor, by: Rotation) -> Tensor:
+    """Turn the pairs (i, i + h/2) of each head by its position's angles."""
+    cos, sin = (y.to(x_BTHh.dtype) for y in by)
+    a, b = x_BTHh.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+
+class Core(nn.Module):
+    """softmax(Q K^T / sqrt(h)) V of each head. Queries start at position `start` of the S tokens attended to."""
+
+    def __init__(self, causal: bool, window: int | None) -> None:
+        super().__init__()
+        self.causal, self.window, self.start = causal, window, 0
+
+    def forward(self, q_BTHh: Tensor, k_BSKh: Tensor, v_BSKh: Tensor) -> Tensor:
+        share = q_BTHh.shape[2] // k_BSKh.shape[2]
+        q, k, v = (x.transpose(1, 2) for x in (q_BTHh, k_BSKh, v_BSKh))
+        k, v = (x.repeat_interleave(share, dim=1) for x in (k, v))
+        plain = self.window is None and q.shape[2] == k.shape[2]
+        mask = None if plain else self.mask(q.shape[2], k.shape[2], q.device)
+        o_BHTh = fn.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain and self.causal)
+        return o_BHTh.transpose(1, 2)
+
+    def mask(self, T: int, S: int, device: torch.device) -> Tensor:
+        """[T, S], True where a query may look: at itself and what lies before it, at most a window back."""
+        back = torch.arange(self.start, self.start + T, device=device)[:, None] - torch.arange(S, device=device)
+        seen = back >= 0 if self.causal else torch.ones_like(back, dtype=torch.bool)
+        return seen if self.window is None else seen & (back < self.window)
+
+
+class Attention(nn.Module):
+    """Multi-head, grouped-query or multi-query attention."""
+
+    def __init__(self, m: Model, window: int | None, recompute: bool) -> None:
+        super().__init__()
+        self.h, self.recompute = m.h, recompute
+        self.wq = nn.Linear(m.hidden, m.heads * m.h, bias=m.qkv_bias)
+        self.wk = nn.Linear(m.hidden, m.K * m.h, bias=m.qkv_bias)
+        self.wv = nn.Linear(m.hidden, m.K * m.h, bias=m.qkv_bias)
+        self.wo = nn.Linear(m.heads * m.h, m.hidden, bias=m.bias)
+        self.q_norm, self.k_norm = (norm(m, m.h) if m.qk_norm else None for _ in "qk")
+        self.core: Any = Core(m.attention == "causal", window)
+
+    def forward(self, x_BTD: Tensor, by: Rotation | None) -> Tensor:
+        q_BTHh, k_BTKh, v_BTKh = (w(x_BTD).unflatten(-1, (-1, self.h)) for w in (self.wq, self.wk, self.wv))
+        if self.q_norm is not None and self.k_norm is not None:
+            q_BTHh, k_BTKh = self.q_norm(q_BTHh), self.k_norm(k_BTKh)
+        if by is not None:
+            q_BTHh, k_BTKh = rotate(q_BTHh, by), rotate(k_BTKh, by)
+        core = partial(again, self.core) if self.recompute else self.core
+        o_BTD: Tensor = self.wo(core(q_BTHh, k_BTKh, v_BTKh).flatten(2))
+        return o_BTD
+
+
+class FeedForward(nn.Module):
+    """Three matrices and a SiLU gate, or two and a GELU."""
+
+    def __init__(self, m: Model) -> None:
+        super().__init__()
+        self.gate = nn.Linear(m.hidden, m.ffn, bias=m.bias) if m.gated else None
+        self.up = nn.Linear(m.hidden, m.ffn, bias=m.bias)
+        self.down = nn.Linear(m.ffn, m.hidden, bias=m.bias)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        up_BTF = self.up(x_BTD)
+        y_BTD: Tensor = self.down(fn.gelu(up_BTF) if self.gate is None else fn.silu(self.gate(x_BTD)) * up_BTF)
+        return y_BTD
+
+
+class Block(nn.Module):
+    """One layer: attention, then feed-forward, each on the normalised residual stream and added to it."""
+
+    def __init__(self, m: Model, window: int | None, recompute: str) -> None:
+        super().__init__()
+        self.whole = recompute == "full"
+        self.attention_norm, self.attention = norm(m), Attention(m, window, recompute == "selective")
+        self.ffn_norm, self.ffn = norm(m), FeedForward(m)
+
+    def forward(self, x_BTD: Tensor, by: Rotation | None) -> Tensor:
+        result: Tensor = again(self.run, x_BTD, by) if self.whole else self.run(x_BTD, by)
+        return result
+
+    def run(self, x_BTD: Tensor, by: Rotation | None) -> Tensor:
+        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), by)
+        y_BTD: Tensor = x_BTD + self.ffn(self.ffn_norm(x_BTD))
+        return y_BTD
+
+
+class Decoder(nn.Module):
+    """Some layers of a model, with the embedding if they are the first and the output head if they are the last."""
+
+    def __init__(self, m: Model, layers: range, seq: int, recompute: str = "none") -> None:
+        super().__init__()
+        self.m, self.start, self.length, self.part, self.parts = m, 0, seq, 0, 1
+        first, last = layers.start == 0, layers.stop == m.layers
+        self.embedding = nn.Embedding(m.padded_vocab, m.hidden) if first else None
+        self.positions = nn.Embedding(m.seq, m.hidden) if first and m.positions == "learned" else None
+        windows = [kind.window for kind in kinds(m)]
+        self.layers = nn.ModuleDict({str(i): Block(m, windows[i], recompute) for i in layers})
+        self.norm = norm(m) if last else None
+        self.head = nn.Linear(m.hidden, m.padded_vocab, bias=False) if last else None
+        self.tie()
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The layers in order."""
+        return list(self.layers.values())  # type: ignore[arg-type]
+
+    def tie(self) -> None:
+        """The head uses the embedding's matrix, where the model says so and both are here."""
+        if self.m.tied_embeddings and self.embedding is not None and self.head is not None:
+            self.head.weight = self.embedding.weight
+
+    def take(self, start: int, length: int) -> None:
+        """Context parallelism: this rank's tokens are `length` from `start` on, though attention sees all."""
+        self.start, self.length = start, length
+        for block in self.blocks:
+            block.attention.core.start = start
+
+    def embed(self, tokens_BT: Tensor) -> Tensor:
+        """Look up tokens and learned positions. `part` of `parts`: the shard of the sequence a tp rank goes on with."""
+        assert self.embedding is not None
+        x_BTD: Tensor = self.embedding(tokens_BT)
+        if self.positions is not None:
+            every_T = torch.arange(self.start, self.start + self.length, device=tokens_BT.device)
+            x_BTD = x_BTD + self.positions(every_T.chunk(self.parts)[self.part])
+        return x_BTD
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens [B, T] or hidden states [B, T, D] in, hidden states or logits [B, T, V] out."""
+        x = x if self.embedding is None else self.embed(x)
+        by = rotation(self.start, self.length, self.m.h, x.device) if self.m.positions == "rope" else None
+        for block in self.blocks:
+            x = block(x, by)
+        if self.norm is not None and self.head is not None:
+            x = self.head(self.norm(x))
+        return x
+
+
+def loss(logits_BTV: Tensor, target_BT: Tensor) -> Tensor:
+    """Mean cross entropy in fp32."""
+    return fn.cross_entropy(logits_BTV.flatten(0, 1).float(), target_BT.flatten())

@@ -1,0 +1,156 @@
+"""Spread a stage over ranks: tensor and sequence parallelism by DTensor, context parallelism by gathered keys, ZeRO by FSDP2.
+
+ZeRO over the replicas (dp x cp): 0 `replicate` (gradients all-reduced), 1 and 2 `fully_shard` with weights gathered once a step,
+3 `fully_shard` with weights gathered for each pass. When gradients are reduced is the business of `pipeline`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+from torch.distributed._composable.replicate_with_fsdp import replicate
+from torch.distributed._functional_collectives import all_gather_single_autograd
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+from ..spec.job import Job
+from ..spec.layout import Layout
+from ..spec.model import Model
+from .grid import OUTER_FIRST, grid
+from .model import Core, Decoder
+
+Plan = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """The ranks of a run, by axis."""
+
+    whole: DeviceMesh
+    """(pp, dp, cp, tp); with HSDP (pp, copies, dp, cp, tp)."""
+    replicas: DeviceMesh
+    """The ranks among which a weight is synchronised: dp x cp; with HSDP two axes, (copies, shards)."""
+
+    def axis(self, name: str) -> DeviceMesh:
+        """The ranks that differ from this one in one axis."""
+        return self.whole[name]
+
+    def index(self, name: str) -> int:
+        """This rank's place on an axis."""
+        return int(self.whole.get_local_rank(name))
+
+    @property
+    def replica(self) -> int:
+        """Which 1/dp of the batch is this rank's."""
+        if "copies" not in (self.whole.mesh_dim_names or ()):
+            return self.index("dp")
+        return self.index("copies") * self.axis("dp").size() + self.index("dp")
+
+    def group(self, name: str) -> ProcessGroup:
+        """The process group of an axis."""
+        return self.whole.get_group(name)
+
+
+def mesh(layout: Layout, device: str, shards: int = 0) -> Mesh:
+    """The mesh of a placed layout. shards: dp ranks that share out the state (HSDP); 0 = all of them."""
+    ranks, names = torch.from_numpy(grid(layout)), OUTER_FIRST
+    if hybrid := bool(shards) and shards < layout.dp:
+        pp, dp, cp, tp = ranks.shape
+        ranks, names = ranks.reshape(pp, dp // shards, shards, cp, tp), ("pp", "copies", "dp", "cp", "tp")
+    whole = DeviceMesh(device, ranks, mesh_dim_names=names)
+    inner = whole["dp"] if layout.cp == 1 else whole["dp", "cp"]._flatten("replicas")
+    if not hybrid:
+        return Mesh(whole, inner)
+    return Mesh(whole, whole["copies", "dp" if layout.cp == 1 else "replicas"])
+
+
+def spread(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
+    """Cut a stage (on the meta device) over the mesh, in place."""
+    if layout.tp > 1:
+        tensor_parallel(stage, m.axis("tp"), layout.sequence_parallel)
+        stage.tie()
+    if layout.cp > 1:
+        context_parallel(stage, m.group("cp"), m.index("cp"))
+    data_parallel(stage, job, layout, m.replicas)
+
+
+def tensor_parallel(stage: Decoder, tp: DeviceMesh, sequence_parallel: bool) -> None:
+    """Column-parallel into, row-parallel out of attention and feed-forward; vocabulary-parallel embedding, head and loss.
+
+    sequence_parallel: norms and residuals on 1/tp of the sequence, and stages hand on these shards; else whole on every rank.
+    """
+    cut: Any = Shard(1) if sequence_parallel else Replicate()
+    if sequence_parallel:
+        stage.part, stage.parts = tp.get_local_rank(), tp.size()
+    plan: Plan = {
+        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=cut),
+        "head": ColwiseParallel(input_layouts=cut, output_layouts=Shard(-1)),
+    }
+    if sequence_parallel:
+        plan["positions"] = SequenceParallel(sequence_dim=0, use_local_output=True)
+        plan["norm"] = SequenceParallel(use_local_output=True)
+    parallelize_module(stage, tp, {name: how for name, how in plan.items() if getattr(stage, name) is not None})
+    for block in stage.blocks:
+        parallelize_module(block, tp, block_plan(stage.m, cut))
+
+
+def block_plan(m: Model, cut: Any) -> Plan:
+    """How the modules of a layer are cut. `cut`: how the residual stream is."""
+    names = ["attention.wq", "attention.wk", "attention.wv", "ffn.up", *(["ffn.gate"] if m.gated else [])]
+    plan: Plan = dict.fromkeys(names, ColwiseParallel())
+    plan |= dict.fromkeys(["attention.wo", "ffn.down"], RowwiseParallel(output_layouts=cut))
+    plan["attention"] = PrepareModuleInput(input_layouts=(cut, None), desired_input_layouts=(Replicate(), None))
+    plan["ffn"] = PrepareModuleInput(input_layouts=(cut,), desired_input_layouts=(Replicate(),))
+    if m.qk_norm:
+        heads = SequenceParallel(sequence_dim=2, use_local_output=True)
+        plan |= {"attention.q_norm": heads, "attention.k_norm": heads}
+    if isinstance(cut, Shard):
+        plan |= {name: SequenceParallel(use_local_output=True) for name in ("attention_norm", "ffn_norm")}
+    return plan
+
+
+class ContextCore(nn.Module):
+    """Attention of this rank's queries to the keys and values of all cp ranks, gathered here and reduce-scattered in backward."""
+
+    def __init__(self, core: Core, group: ProcessGroup) -> None:
+        super().__init__()
+        self.core, self.group = core, group
+
+    def forward(self, q_BTHh: Tensor, k_BTKh: Tensor, v_BTKh: Tensor) -> Tensor:
+        kv_TBKh = torch.cat([k_BTKh, v_BTKh], dim=-1).transpose(0, 1).contiguous()
+        k_BSKh, v_BSKh = all_gather_single_autograd(kv_TBKh, 0, self.group).transpose(0, 1).chunk(2, dim=-1)
+        o_BTHh: Tensor = self.core(q_BTHh, k_BSKh, v_BSKh)
+        return o_BTHh
+
+
+def context_parallel(stage: Decoder, group: ProcessGroup, index: int) -> None:
+    """The stage works on the index-th 1/cp of the sequence."""
+    length = stage.length // group.size()
+    stage.take(index * length, length)
+    for block in stage.blocks:
+        block.attention.core = ContextCore(block.attention.core, group)
+
+
+def data_parallel(stage: Decoder, job: Job, layout: Layout, replicas: DeviceMesh) -> None:
+    """Synchronise gradients over the replicas, layer by layer, and shard what the ZeRO stage says; mixed precision lives here too."""
+    mixed = job.precision.compute == "bf16"
+    if replicas.size() == 1 and not mixed:
+        return
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if mixed else MixedPrecisionPolicy()
+    for part in (*stage.blocks, stage):
+        if layout.zero == 0:
+            replicate(part, mesh=replicas, mp_policy=policy)
+        else:
+            fully_shard(part, mesh=replicas, mp_policy=policy, reshard_after_forward=layout.zero == 3)

@@ -1,0 +1,106 @@
+"""The order of the microbatches of one step: PyTorch's pipeline schedules, or plain accumulation where there is one stage.
+
+An engine is called with this rank's tokens and targets, [m b, T] each; afterwards the gradients of its stages are those of the mean
+loss over the replica's batch, averaged over replicas. It returns the loss of each microbatch where the last stage is, else nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor.parallel import loss_parallel
+
+from ..schedule import get as schedule_named
+from ..spec.layout import Layout
+from .model import Decoder, loss
+from .parallel import Mesh
+
+Engine = Callable[[Tensor, Tensor], list[Tensor]]
+Criterion = Callable[[Tensor, Tensor], Tensor]
+
+
+def stage_numbers(layout: Layout, rank: int) -> list[int]:
+    """The stages a rank of the pp axis holds, by chunk."""
+    schedule, p, v = schedule_named(layout.schedule), int(layout.pp), int(layout.interleave)
+    return [0] if p == 1 else [schedule.stage_of(rank, chunk, p, v) for chunk in range(int(schedule.chunks(v)))]
+
+
+def stage_count(layout: Layout) -> int:
+    """Stages of the whole pipeline."""
+    return 1 if layout.pp == 1 else int(layout.pp * schedule_named(layout.schedule).chunks(layout.interleave))
+
+
+def criterion(layout: Layout, mesh: Mesh) -> Criterion:
+    """The loss of one microbatch, from logits whose vocabulary is cut over tp."""
+    if layout.tp == 1:
+        return loss
+    tp = mesh.axis("tp")
+    return lambda logits, target: loss(DTensor.from_local(logits, tp, [Shard(-1)], run_check=False), target)
+
+
+def engine(stages: dict[int, Decoder], layout: Layout, mesh: Mesh, microbatches: int, device: torch.device) -> Engine:
+    """What runs the microbatches of a step through this rank's stages."""
+    parallel_loss = loss_parallel if layout.tp > 1 else nullcontext
+    if layout.pp == 1:
+        return accumulation(stages[0], layout, criterion(layout, mesh), microbatches, parallel_loss)
+    return pipeline(stages, layout, mesh, microbatches, device, parallel_loss)
+
+
+def accumulation(
+    stage: Decoder, layout: Layout, of: Criterion, microbatches: int, context: Callable[[], AbstractContextManager[Any]]
+) -> Engine:
+    """Microbatches one after the other. Gradients are reduced after the last one, or (ZeRO 2 and 3) after each."""
+
+    def run(tokens: Tensor, targets: Tensor) -> list[Tensor]:
+        losses = []
+        for i, (x, y) in enumerate(zip(tokens.chunk(microbatches), targets.chunk(microbatches), strict=True)):
+            last = i == microbatches - 1
+            if isinstance(stage, FSDPModule):
+                stage.set_requires_gradient_sync(last or layout.zero >= 2)
+                stage.set_reshard_after_backward(last or layout.zero == 3)
+            with context():
+                value = of(stage(x), y)
+                (value / microbatches).backward()  # type: ignore[no-untyped-call]
+            losses.append(value.detach())
+        return losses
+
+    return run
+
+
+def pipeline(
+    stages: dict[int, Decoder],
+    layout: Layout,
+    mesh: Mesh,
+    microbatches: int,
+    device: torch.device,
+    context: Callable[[], Any],
+) -> Engine:
+    """The schedule of the layout, as PyTorch carries it out."""
+    count, group = stage_count(layout), mesh.group("pp")
+    wrapped = [PipelineStage(stage, number, count, device, group=group) for number, stage in stages.items()]
+    schedule_class: Any = get_schedule_class(str(schedule_named(layout.schedule).torch_name))
+    single = issubclass(schedule_class, PipelineScheduleSingle)
+    schedule = schedule_class(
+        wrapped[0] if single else wrapped, microbatches, loss_fn=criterion(layout, mesh), scale_grads=True
+    )
+    first, last = 0 in stages, count - 1 in stages
+
+    def run(tokens: Tensor, targets: Tensor) -> list[Tensor]:
+        losses: list[Tensor] = []
+        inputs = (tokens,) if first else ()
+        with context():
+            if last:
+                schedule.step(*inputs, target=targets, losses=losses, return_outputs=False)
+            else:
+                schedule.step(*inputs, return_outputs=False)
+        return [value.detach() for value in losses]
+
+    return run

@@ -1,0 +1,112 @@
+"""What the trainer cannot run, said before anything starts. The rules of layouts (`meshwright.rules`) hold here too."""
+
+from __future__ import annotations
+
+import os
+
+from .. import rules
+from ..errors import BadInput
+from ..rules import may_be
+from ..schedule import SCHEDULES
+from ..schedule import get as schedule_named
+from ..spec.job import Job
+from ..spec.layout import Layout
+from ..spec.model import Model
+from ..step import microbatches
+from .settings import Settings
+
+
+def demand(job: Job, settings: Settings, world: int | None = None) -> None:
+    """Raise BadInput with every reason why this job cannot be trained here.
+
+    world: ranks a launcher has already started; None: they are to be started on this machine.
+    """
+    layout = job.layout
+    why = rules.broken(job, layout, rules.ALWAYS + (rules.EVEN_BATCH,))
+    why = why or model(job.model) + of_layout(job, layout) + of_job(job) + of_settings(layout, settings) + ranks(
+        layout, settings, world
+    )
+    if why:
+        raise BadInput("; ".join(why))
+
+
+def model(m: Model) -> list[str]:
+    """What the trainer's decoder does not have."""
+    missing = {
+        "model.mla: latent attention is not trained yet": m.mla,
+        "model.moe: mixtures of experts are not trained yet": m.moe,
+        "model.mtp_layers: multi-token prediction is not trained": m.mtp_layers,
+        "model.attention_sinks are not trained": m.attention_sinks,
+        "model.embedding_norm is not trained": m.embedding_norm,
+        "model.qk_norm_whole: a norm over all heads is not trained": m.qk_norm and m.qk_norm_whole,
+        "model.dropout: set it to false, the trainer has no dropout": m.dropout,
+        f"model.norms_per_layer must be 2 to train, not {m.norms_per_layer}": m.norms_per_layer != 2,
+        "model.positions alibi are not trained: rope, learned or none": m.positions == "alibi",
+        "model.vocab must be at least 2 to train": m.vocab < 2,
+        f"model.head_dim {m.h} must be even for rotary positions": m.positions == "rope" and m.h % 2,
+    }
+    return [sentence for sentence, holds in missing.items() if holds]
+
+
+def of_layout(job: Job, layout: Layout) -> list[str]:
+    """What PyTorch's engine, or ours, cannot carry out."""
+    m, tp, shard = job.model, layout.tp, layout.tp if layout.sequence_parallel else 1
+    schedule, m_step = schedule_named(layout.schedule), microbatches(job, layout)
+    runnable = ", ".join(s.name for s in SCHEDULES.values() if s.torch_name)
+    missing = {
+        f"layout.scheme {layout.scheme} cannot be trained, only megatron": layout.scheme != "megatron",
+        f"layout.schedule {layout.schedule} has no counterpart in PyTorch: take one of {runnable}": layout.pp > 1 and not schedule.torch_name,
+        f"schedule 1f1b runs in PyTorch only with at least as many microbatches as stages, not {int(m_step)} for pp {layout.pp}: take "
+        "gpipe, or a smaller microbatch": layout.pp > 1
+        and layout.schedule == "1f1b"
+        and m_step < layout.pp,
+        f"layout.interleave {layout.interleave} needs pp > 1": layout.pp == 1 and layout.interleave > 1,
+        f"layout.schedule {layout.schedule} with recompute full computes every layer twice more, once for each half of the backward "
+        "pass: take recompute selective or none": layout.pp > 1 and schedule.split_backward and layout.recompute == "full",
+        "layout.ep and etp need a mixture of experts": layout.ep * layout.etp > 1,
+        f"layout.tp {tp} must divide the {m.K} kv heads: tp may be {may_be(m.K)}": m.K % tp,
+        f"layout.tp {tp} must divide the vocabulary of {m.padded_vocab} rows: set model.vocab_multiple to {tp}": m.padded_vocab % tp,
+        f"a sequence of {job.T} tokens cannot be cut over cp {layout.cp}"
+        + (f" and tp {tp} (sequence_parallel)" if shard > 1 else ""): job.T % (layout.cp * shard),
+        f"a sequence of {job.T} tokens is longer than the model's {m.seq} learned positions": m.positions == "learned" and m.seq < job.T,
+    }  # fmt: skip
+    return [sentence for sentence, holds in missing.items() if holds]
+
+
+def of_job(job: Job) -> list[str]:
+    """Numbers and optimizers that are trained."""
+    why = []
+    if job.precision.compute not in ("fp32", "bf16"):
+        why.append(f"precision {job.precision.compute} is not trained: take fp32 or bf16")
+    elif job.precision.compute == "bf16" and job.precision.gradient_bytes != 4:
+        why.append("precision bf16-pure is not trained: take bf16, which keeps gradients and weights in fp32")
+    if job.optimizer.name not in ("adamw", "adamw-no-master"):
+        why.append(f"optimizer {job.optimizer.name} is not trained: take adamw")
+    return why
+
+
+def of_settings(layout: Layout, settings: Settings) -> list[str]:
+    """Settings that contradict the layout."""
+    shards = settings.shards
+    if shards is None:
+        return []
+    if layout.dp % shards:
+        return [f"train.shards {shards} must divide dp {layout.dp}: {may_be(int(layout.dp))}"]
+    return ["train.shards needs zero 1, 2 or 3: zero 0 shards nothing"] if layout.zero == 0 else []
+
+
+def ranks(layout: Layout, settings: Settings, world: int | None) -> list[str]:
+    """As many ranks as chips of the layout, and a device for each."""
+    need = int(layout.chips)
+    if world is not None and world != need:
+        return [f"the layout needs {need} ranks (tp x cp x pp x dp), but the launcher started {world}"]
+    if settings.device == "cuda":
+        import torch
+
+        have = torch.cuda.device_count() if world is None else need
+        return [] if have >= need else [f"the layout needs {need} GPUs, but this machine has {have}"]
+    if world is None and need > (most := 8 * (os.cpu_count() or 1)):
+        return [
+            f"the layout needs {need} ranks, but this machine of {os.cpu_count()} cores runs at most {most}: use torchrun on more machines"
+        ]
+    return []

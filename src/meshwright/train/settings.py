@@ -1,0 +1,76 @@
+"""The table [train] of a job file: how the optimizer moves, what data it sees, where results go. The rest of the file is the job itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from ..errors import BadInput
+from ..formats import parse_toml, read_text
+from ..formats.toml import load_job
+from ..spec.fields import Unit
+from ..spec.job import Job
+from ..spec.read import read
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a job is run."""
+
+    steps: int = 100
+    """Optimizer steps of the run."""
+    lr: float = 3e-4
+    """Highest learning rate."""
+    final_lr: float = 0.1
+    """Learning rate of the last step over the highest; between them half a cosine."""
+    warmup: int = 10
+    """Steps in which the learning rate rises linearly from 0 (the first step takes 1/warmup of it)."""
+    beta1: float = 0.9
+    """AdamW's decay of the mean gradient."""
+    beta2: float = 0.95
+    """AdamW's decay of the mean squared gradient."""
+    epsilon: float = 1e-8
+    """AdamW's addition to the root of the mean squared gradient."""
+    weight_decay: float | None = 0.1
+    """Of matrices; "none" for none. Biases and norms never decay."""
+    clip: float | None = 1.0
+    """Largest norm of the gradient of all parameters together; "none" for no limit."""
+    seed: int = 1
+    """Of the first weights and of the order of the data."""
+    data: str = "corpus"
+    """Path of a token file of `meshwright data`, "corpus" (real text of this machine's Python), or "synthetic"."""
+    output: str = "run"
+    """Folder for metrics.jsonl and checkpoints, relative to the working directory."""
+    save_every: int | None = None
+    """Steps between checkpoints; the last step is always saved. None: only that."""
+    keep: int = 2
+    """Newest checkpoints that are kept."""
+    check_every: int | None = None
+    """Steps between comparisons of the weights that replicas share, bit by bit; None: never."""
+    shards: int | None = None
+    """Hybrid sharding: dp ranks among which ZeRO shards; the groups keep copies. None: all. The prediction assumes all."""
+    device: str = "cpu"
+    """cpu (gloo) or cuda (NCCL)."""
+    threads: int = 1
+    """CPU threads of a rank."""
+    timeout: Annotated[float, Unit("s")] = 600.0
+    """A rank that waits for another longer than this ends the run."""
+
+
+def load(path: str | Path) -> tuple[Job, Settings, list[str]]:
+    """(job, settings, notes on what was rounded) of a job file; BadInput for every mistake in it."""
+    table = parse_toml(read_text(path), str(path))
+    notes: list[str] = []
+    return load_job(path, notes=notes), settings(table.get("train", {})), notes
+
+
+def settings(data: object) -> Settings:
+    """The settings in a table; BadInput if one is unknown or impossible."""
+    found: Any = read(Settings, data, "train")
+    for name in ("final_lr", "beta1", "beta2"):
+        if getattr(found, name) > 1:
+            raise BadInput(f"train.{name} must be at most 1, not {getattr(found, name):g}")
+    if found.device not in ("cpu", "cuda"):
+        raise BadInput(f"train.device must be cpu or cuda, not {found.device!r}")
+    return Settings(**vars(found))

@@ -1,0 +1,230 @@
+"""Where torch.distributed.checkpoint keeps tensors: raw bytes and a JSON index, with hashes; no pickle anywhere.
+
+A checkpoint is a folder. Each rank writes one file RANK.bin, its tensors' bytes one after the other; index.json says for every tensor its
+dtype, shape and chunks (offset and shape of the chunk, file, first byte), and for every file its size and SHA-256:
+{"format": "meshwright-checkpoint-1", "step": 100, "tensors": {name: {"dtype", "shape", "chunks": [...]}}, "files": {name: {"bytes", "sha256"}}}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+from torch.futures import Future
+
+from ..errors import BadInput
+
+FORMAT = "meshwright-checkpoint-1"
+INDEX = "index.json"
+DTYPES = {
+    str(d).removeprefix("torch."): d for d in (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64)
+}
+LARGEST_INDEX = 2**30
+BLOCK = 2**22
+
+
+class Writer(StorageWriter):
+    """Writes this rank's chunks into a folder; the coordinator writes the index last."""
+
+    def __init__(self, folder: Path, rank: int, about: dict[str, Any]) -> None:
+        """about: goes into the index as it is."""
+        self.folder, self.rank, self.about = folder, rank, about
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        """Nothing is kept between checkpoints."""
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """The folder stands already."""
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """As planned."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """As planned."""
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """One file a rank, on the disk when this returns."""
+        name, results, at, digest = f"{self.rank}.bin", [], 0, hashlib.sha256()
+        with (self.folder / name).open("wb") as file:
+            for item in plan.items:
+                tensor: Any = planner.resolve_data(item)
+                data = as_bytes(tensor)
+                file.write(data)
+                digest.update(data)
+                results.append(
+                    WriteResult(item.index, len(data), {"file": name, "at": at, "shape": list(tensor.shape)})
+                )
+                at += len(data)
+            file.flush()
+            os.fsync(file.fileno())
+        for result in results:
+            result.storage_data.update(bytes=at, sha256=digest.hexdigest())
+        future: Future[list[WriteResult]] = Future()
+        future.set_result(results)
+        return future
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """The index of all ranks' chunks."""
+        tensors: dict[str, Any] = {}
+        files: dict[str, Any] = {}
+        for result in (r for of_rank in results for r in of_rank):
+            about: Any = metadata.state_dict_metadata[result.index.fqn]
+            entry = {
+                "dtype": str(about.properties.dtype).removeprefix("torch."),
+                "shape": list(about.size),
+                "chunks": [],
+            }
+            where = result.storage_data
+            files[where["file"]] = {"bytes": where["bytes"], "sha256": where["sha256"]}
+            offset = list(result.index.offset or [0] * len(about.size))
+            chunk = {"offset": offset, "shape": where["shape"], "file": where["file"], "at": where["at"]}
+            tensors.setdefault(result.index.fqn, entry)["chunks"].append(chunk)
+        index = {"format": FORMAT, **self.about, "tensors": tensors, "files": files}
+        with (self.folder / INDEX).open("w", encoding="utf-8") as file:
+            json.dump(index, file)
+            file.flush()
+            os.fsync(file.fileno())
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        """Only folders given to the constructor."""
+        return False
+
+
+class Reader(StorageReader):
+    """Reads chunks by the index; each rank reads the bytes it needs."""
+
+    def __init__(self, folder: Path, index: dict[str, Any]) -> None:
+        """index: of `read_index`."""
+        self.folder, self.index = folder, index
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        """Nothing is kept between checkpoints."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """The index in torch's words."""
+        return Metadata({name: _metadata(entry) for name, entry in self.index["tensors"].items()})
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """The folder stands already."""
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """As planned."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """As planned."""
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Copy each piece from its chunk to its place."""
+        for item in plan.items:
+            chunk = self.read_chunk(item.storage_index)
+            for dim, (start, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
+                chunk = chunk.narrow(dim, start, length)
+            target = planner.resolve_tensor(item).detach()
+            target.copy_(chunk)
+            planner.commit_tensor(item, target)
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+    def read_chunk(self, where: MetadataIndex) -> Tensor:
+        """One chunk as it was written."""
+        entry = self.index["tensors"][where.fqn]
+        offset = list(where.offset or [0] * len(entry["shape"]))
+        chunk = next(c for c in entry["chunks"] if c["offset"] == offset)
+        dtype = DTYPES[entry["dtype"]]
+        with (self.folder / chunk["file"]).open("rb") as file:
+            file.seek(chunk["at"])
+            data = bytearray(file.read(math.prod(chunk["shape"]) * dtype.itemsize))
+        return (
+            torch.frombuffer(data, dtype=dtype).reshape(chunk["shape"])
+            if data
+            else torch.empty(chunk["shape"], dtype=dtype)
+        )
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        """Only folders given to the constructor."""
+        return False
+
+
+def as_bytes(x: Tensor) -> bytes:
+    """The tensor's elements in order."""
+    return x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _metadata(entry: dict[str, Any]) -> TensorStorageMetadata:
+    chunks = [ChunkStorageMetadata(torch.Size(c["offset"]), torch.Size(c["shape"])) for c in entry["chunks"]]
+    return TensorStorageMetadata(TensorProperties(DTYPES[entry["dtype"]]), torch.Size(entry["shape"]), chunks)
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    """The index of a checkpoint, its shape and arithmetic checked; BadInput if it is not one of ours, or damaged."""
+    try:
+        if (folder / INDEX).stat().st_size > LARGEST_INDEX:
+            raise BadInput(f"{folder / INDEX} is too large to be the index of a checkpoint")
+        index = json.loads((folder / INDEX).read_text("utf-8"))
+    except OSError:
+        raise BadInput(f"{folder} is not a checkpoint: it has no {INDEX} (pickled checkpoints are not read)") from None
+    except (ValueError, RecursionError):  # a pickle, or half a file
+        raise BadInput(f"{folder / INDEX} is damaged: it is not JSON (pickled checkpoints are not read)") from None
+    if not isinstance(index, dict) or index.get("format") != FORMAT or not _sound(index):
+        raise BadInput(f"{folder / INDEX} is not the index of a {FORMAT}, or it is damaged")
+    return index
+
+
+def _sound(index: dict[str, Any]) -> bool:
+    """Everything is there, of the right kind, and inside its file and tensor."""
+    try:
+        for entry in index["tensors"].values():
+            width, shape = DTYPES[entry["dtype"]].itemsize, entry["shape"]
+            covered = 0
+            for chunk in entry["chunks"]:
+                size, numbers = index["files"][chunk["file"]]["bytes"], (*chunk["offset"], *chunk["shape"], chunk["at"])
+                inside = all(a + n <= whole for a, n, whole in zip(chunk["offset"], chunk["shape"], shape, strict=True))
+                end = chunk["at"] + math.prod(chunk["shape"]) * width
+                if any(type(n) is not int or n < 0 for n in numbers) or not inside or end > size:
+                    return False
+                covered += math.prod(chunk["shape"])
+            if covered != math.prod(shape):
+                return False
+        names = all(name == f"{int(name.removesuffix('.bin'))}.bin" for name in index["files"])
+        return names and type(index["step"]) is int
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return False
+
+
+def verify(folder: Path, index: dict[str, Any]) -> None:
+    """Read every file and compare size and hash; BadInput names the one that was cut or changed."""
+    for name, about in index["files"].items():
+        digest, size = hashlib.sha256(), 0
+        try:
+            with (folder / name).open("rb") as file:
+                while block := file.read(BLOCK):
+                    digest.update(block)
+                    size += len(block)
+        except OSError:
+            raise BadInput(f"checkpoint {folder} is damaged: {name} is missing") from None
+        if size != about["bytes"]:
+            raise BadInput(f"checkpoint {folder} is damaged: {name} has {size} bytes instead of {about['bytes']}")
+        if digest.hexdigest() != about["sha256"]:
+            raise BadInput(f"checkpoint {folder} is damaged: the contents of {name} were changed")

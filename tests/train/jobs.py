@@ -1,0 +1,86 @@
+"""Small jobs of the trainer's tests, and the same step written without any parallelism."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from meshwright.spec.chip import Chip
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.job import PRECISIONS, Job
+from meshwright.spec.layout import Layout
+from meshwright.spec.model import Model
+from meshwright.spec.network import Dim, Network
+from meshwright.train.initial import initialise
+from meshwright.train.model import Decoder, loss
+from meshwright.train.settings import Settings
+
+SEQ, BATCH, VOCAB = 32, 8, 256
+LLAMA = Model("llama", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2)
+LLAMA6 = Model(
+    "llama of 6 layers, heads of its own width", 6, 64, 4, 160, VOCAB, SEQ, kv_heads=2, head_dim=24, qk_norm=True
+)
+GPT = Model(
+    "gpt", 4, 64, 4, 256, VOCAB, SEQ,
+    gated=False, norm="layernorm", positions="learned", qkv_bias=True, bias=True, tied_embeddings=True,
+)  # fmt: skip
+WINDOW = Model("windows", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=1, window=8, full_every=2, norm="nonparametric")
+SETTINGS = Settings(steps=20, lr=1e-3, warmup=3, clip=1.0)
+
+
+def job(model: Model, layout: Layout, batch: int = BATCH) -> Job:
+    """On an invented machine with as many chips as the layout has."""
+    chip, network = Chip("cpu", {"fp32": 1e11}, 1e10, 1e10, 1e10), Network("host", (Dim("host", 1e9, 1e-4),))
+    return Job(model, Cluster(chip, network, int(layout.chips)), batch, layout, precision=PRECISIONS["fp32"])
+
+
+def tokens(step: int, batch: int = BATCH) -> Tensor:
+    """Sequences of a step with one token more than is trained on, [batch, SEQ + 1]."""
+    return torch.randint(VOCAB, (batch, SEQ + 1), generator=torch.Generator().manual_seed(step))
+
+
+def share(trainer: Any, whole: Tensor) -> tuple[Tensor, Tensor]:
+    """(inputs, targets) of this rank."""
+    layout, mesh = trainer.layout, trainer.mesh
+    mine = whole.chunk(int(layout.dp))[mesh.replica]
+    x, y = (part.chunk(int(layout.cp), dim=1)[mesh.index("cp")].contiguous() for part in (mine[:, :-1], mine[:, 1:]))
+    return x, y
+
+
+def reference(model: Model, settings: Settings = SETTINGS, batch: int = BATCH) -> dict[str, Any]:
+    """One process, the whole batch at once, PyTorch's own clipping and AdamW: losses, norms, gradients of the first and last step, weights."""
+    decoder = Decoder(model, range(model.layers), SEQ)
+    initialise(decoder, model, settings.seed)
+    matrices = [p for p in decoder.parameters() if p.ndim > 1]
+    vectors = [p for p in decoder.parameters() if p.ndim == 1]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8)
+    found: dict[str, Any] = {"losses": [], "norms": []}
+    for step in range(settings.steps):
+        optimizer.zero_grad()
+        whole = tokens(step, batch)
+        value = loss(decoder(whole[:, :-1]), whole[:, 1:])
+        value.backward()  # type: ignore[no-untyped-call]
+        if step in (0, settings.steps - 1):
+            found[f"gradients {step}"] = {
+                n: p.grad.clone() for n, p in decoder.named_parameters() if p.grad is not None
+            }
+        norm = torch.nn.utils.clip_grad_norm_(decoder.parameters(), settings.clip or 1e30)
+        for group in optimizer.param_groups:
+            group["lr"] = rate(step, settings)
+        optimizer.step()
+        found["losses"].append(float(value.detach()))
+        found["norms"].append(float(norm))
+    found["weights"] = {n: p.detach().clone() for n, p in decoder.named_parameters()}
+    return found
+
+
+def rate(step: int, s: Settings) -> float:
+    """The learning rate, from PyTorch's own schedulers' formulas: linear warm-up, cosine to a tenth."""
+    if step < s.warmup:
+        return s.lr * (step + 1) / s.warmup
+    low = s.lr * s.final_lr
+    cosine = torch.cos(torch.tensor(torch.pi * (step - s.warmup) / (s.steps - 1 - s.warmup), dtype=torch.float64))
+    return float(low + (s.lr - low) * (1 + cosine) / 2)

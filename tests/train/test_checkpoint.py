@@ -1,0 +1,141 @@
+"""Checkpoints: another layout goes on where the first stopped; what is cut, changed or pickled is refused; only whole ones count."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+from jobs import GPT, LLAMA, SETTINGS, job, reference, share, tokens  # noqa: E402
+
+from meshwright.spec.layout import Layout  # noqa: E402
+from meshwright.spec.model import Model  # noqa: E402
+from meshwright.train import checkpoint  # noqa: E402
+from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
+from meshwright.train.loop import Trainer  # noqa: E402
+
+SHORT = replace(SETTINGS, steps=9)
+
+
+def part(model: Model, layout: Layout, folder: Path, steps: range) -> list[float]:
+    """Losses of some steps of a run, resumed from the newest checkpoint of the folder if they are not the first, saved after the last."""
+
+    def work(device: torch.device) -> None:
+        trainer = Trainer(job(model, layout), SHORT, device)
+        if steps.start:
+            assert checkpoint.load(trainer, checkpoint.complete(folder)[-1]) == steps.start
+        losses = []
+        for step in steps:
+            losses.append(trainer.step(step, *share(trainer, tokens(step))).loss)
+        checkpoint.save(trainer, folder, steps.stop, keep=2)
+        if dist.get_rank() == 0:
+            (folder / "losses.json").write_text(json.dumps(losses))
+
+    fork_ranks(work, int(layout.chips), timeout_s=120)
+    return list(json.loads((folder / "losses.json").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("model", "layouts"),
+    [
+        (GPT, (Layout(tp=2, pp=2, microbatch=4), Layout(pp=4, microbatch=2), Layout(microbatch=8))),
+        (LLAMA, (Layout(dp=2, zero=3, microbatch=4), Layout(tp=2, dp=2, zero=1, microbatch=4), Layout(pp=2, microbatch=2, schedule="zbv"))),
+    ],
+    ids=["gpt: tp2 pp2, pp4, one process", "llama: zero3, tp2 zero1, zbv"],
+)  # fmt: skip
+def test_other_layouts_go_on(model: Model, layouts: tuple[Layout, ...], tmp_path: Path) -> None:
+    losses: list[float] = []
+    for k, layout in enumerate(layouts):
+        losses += part(model, layout, tmp_path, range(3 * k, 3 * k + 3))
+    assert losses == pytest.approx(reference(model, SHORT)["losses"], abs=1e-5)
+    assert [path.name for path in checkpoint.complete(tmp_path)] == ["step-00000006", "step-00000009"]  # two are kept
+
+
+def test_the_same_layout_goes_on_bit_by_bit(tmp_path: Path) -> None:
+    layout = Layout(pp=2, dp=2, zero=1, microbatch=2)
+    whole = part(LLAMA, layout, tmp_path / "whole", range(6)) if (tmp_path / "whole").mkdir() is None else []
+    (tmp_path / "parts").mkdir()
+    assert (
+        part(LLAMA, layout, tmp_path / "parts", range(3)) + part(LLAMA, layout, tmp_path / "parts", range(3, 6))
+        == whole
+    )
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint that the tests below damage copies of."""
+    folder = tmp_path_factory.mktemp("saved")
+    part(LLAMA, Layout(microbatch=8), folder, range(1))
+    return checkpoint.complete(folder)[-1]
+
+
+def cut(path: Path) -> None:
+    data = (path / "0.bin").read_bytes()
+    (path / "0.bin").write_bytes(data[:-1])
+
+
+def flip(path: Path) -> None:
+    data = bytearray((path / "0.bin").read_bytes())
+    data[len(data) // 2] ^= 1
+    (path / "0.bin").write_bytes(data)
+
+
+def pickled(path: Path) -> None:
+    (path / "index.json").write_bytes(pickle.dumps({"format": "meshwright-checkpoint-1"}))
+
+
+def torch_checkpoint(path: Path) -> None:
+    (path / "index.json").unlink()
+    (path / ".metadata").write_bytes(pickle.dumps("anything"))
+
+
+def outside(path: Path) -> None:
+    edit(path, lambda index: index["tensors"]["weights/head.weight"]["chunks"][0].update(file="../../secret"))
+
+
+def overlong(path: Path) -> None:
+    edit(path, lambda index: index["tensors"]["weights/head.weight"]["chunks"][0].update(at=10**12))
+
+
+def other_model(path: Path) -> None:
+    edit(path, lambda index: index["model"].update(layers=5))
+
+
+def edit(path: Path, change: Callable[[Any], None]) -> None:
+    index = json.loads((path / "index.json").read_text())
+    change(index)
+    (path / "index.json").write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (cut, "0.bin has .* bytes instead of"),
+        (flip, "the contents of 0.bin were changed"),
+        (pickled, "pickled checkpoints are not read"),
+        (torch_checkpoint, "no index.json"),
+        (outside, "damaged"),
+        (overlong, "damaged"),
+        (other_model, "another model"),
+    ],
+)  # fmt: skip
+def test_damage_is_refused(saved: Path, tmp_path: Path, damage: Callable[[Path], None], says: str) -> None:
+    path = tmp_path / saved.name
+    shutil.copytree(saved, path)
+    damage(path)
+    with pytest.raises(RankFailed, match=says):
+        part(LLAMA, Layout(microbatch=8), tmp_path, range(1, 2))
+
+
+def test_unfinished_checkpoints_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "step-00000003.part").mkdir()
+    (tmp_path / "step-00000002").mkdir()
+    assert [path.name for path in checkpoint.complete(tmp_path)] == ["step-00000002"]

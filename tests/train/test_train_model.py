@@ -1,0 +1,63 @@
+"""The trained decoder is the counted model; its first weights depend on nothing but seed and name."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from jobs import GPT, LLAMA, LLAMA6, SEQ, WINDOW  # noqa: E402
+
+from meshwright.catalog import model as catalogue  # noqa: E402
+from meshwright.count.model import parameters  # noqa: E402
+from meshwright.spec.model import Model  # noqa: E402
+from meshwright.train.initial import initial, initialise  # noqa: E402
+from meshwright.train.model import Core, Decoder  # noqa: E402
+
+FULL_SIZE = ("llama3-8b", "llama3-70b", "qwen3-8b", "gpt2", "gpt3-175b")
+
+
+@pytest.mark.parametrize("model", [GPT, LLAMA, LLAMA6, WINDOW, *map(catalogue, FULL_SIZE)], ids=lambda m: m.name)
+def test_parameters_are_those_counted(model: Model) -> None:
+    with torch.device("meta"):
+        decoder = Decoder(model, range(model.layers), model.seq)
+    assert sum(p.numel() for p in decoder.parameters()) == parameters(model)
+
+
+def test_stages_hold_the_whole_model_with_its_weights() -> None:
+    whole = Decoder(LLAMA, range(4), SEQ)
+    initialise(whole, LLAMA, seed=7)
+    want = dict(whole.named_parameters())
+    for layers in (range(1), range(1, 3), range(3, 4)):
+        stage = Decoder(LLAMA, layers, SEQ)
+        initialise(stage, LLAMA, seed=7)
+        for name, p in stage.named_parameters():
+            assert torch.equal(p, want.pop(name))
+    assert not want
+
+
+def test_seeds_and_names_differ() -> None:
+    shape = torch.Size([64, 64])
+    a, b, c = (initial(name, shape, LLAMA, seed) for name, seed in (("a", 1), ("b", 1), ("a", 2)))
+    assert not torch.equal(a, b) and not torch.equal(a, c)
+    assert float(a.std()) == pytest.approx(0.02, rel=0.05)
+    assert float(initial("layers.0.ffn.down.weight", shape, LLAMA, 1).std()) == pytest.approx(0.02 / 8**0.5, rel=0.05)
+
+
+def test_causal_windows_look_back_only() -> None:
+    core = Core(causal=True, window=3)
+    core.start = 2
+    assert core.mask(3, 6, torch.device("cpu")).int().tolist() == [
+        [1, 1, 1, 0, 0, 0],
+        [0, 1, 1, 1, 0, 0],
+        [0, 0, 1, 1, 1, 0],
+    ]
+
+
+def test_logits_depend_on_the_past_alone() -> None:
+    decoder = Decoder(GPT, range(4), SEQ)
+    initialise(decoder, GPT, seed=1)
+    tokens = torch.arange(SEQ)[None]
+    changed = tokens.clone()
+    changed[0, 20] = 99
+    differs = (decoder(tokens) - decoder(changed)).abs().amax(-1)[0] > 0
+    assert not differs[:20].any() and differs[20:].any()

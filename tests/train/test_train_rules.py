@@ -1,0 +1,93 @@
+"""What cannot be trained is said in a sentence before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+from jobs import GPT, LLAMA, SETTINGS, job  # noqa: E402
+
+from meshwright.catalog import model as catalogue  # noqa: E402
+from meshwright.errors import BadInput  # noqa: E402
+from meshwright.spec.job import PRECISIONS  # noqa: E402
+from meshwright.spec.layout import Layout, placed  # noqa: E402
+from meshwright.train import rules  # noqa: E402
+from meshwright.train.grid import grid, stage_layers  # noqa: E402
+
+IMPOSSIBLE = {
+    "heads 4 cannot be split": Layout(tp=3),
+    "must divide the 2 kv heads": Layout(tp=4),
+    "batch of 8 sequences cannot be split": Layout(microbatch=3),
+    "no counterpart in PyTorch: take one of gpipe, 1f1b": Layout(pp=2, schedule="zb-h1"),
+    "computes every layer twice more": Layout(pp=2, schedule="zbv", recompute="full"),
+    "at least as many microbatches as stages, not 2 for pp 4": Layout(pp=4, microbatch=4),
+    "scheme summa cannot be trained": Layout(scheme="summa"),
+    "needs a mixture of experts|experts 1 cannot be split": Layout(ep=2, dp=2),
+    "runs at most": Layout(dp=8, tp=2, pp=4, cp=16),
+    "cannot be split over cp 3": Layout(cp=3),
+}
+
+
+@pytest.mark.parametrize("says", IMPOSSIBLE)
+def test_layouts(says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        rules.demand(job(LLAMA, IMPOSSIBLE[says], 8 if "at most" not in says else 1024), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("deepseek-v3", "latent attention"), ("mixtral-8x7b", "mixtures of experts"), ("gemma2-9b", "norms_per_layer"), ("gpt-oss-20b", "sinks")],
+)  # fmt: skip
+def test_models(name: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        rules.demand(job(catalogue(name), Layout()), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("layout", "settings", "says"),
+    [
+        (Layout(dp=4, zero=3), {"shards": 3}, "must divide dp 4"),
+        (Layout(dp=4), {"shards": 2}, "zero 0 shards nothing"),
+        (Layout(), {"device": "cuda"}, "GPUs"),
+    ],
+)
+def test_settings(layout: Layout, settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        rules.demand(job(LLAMA, layout), replace(SETTINGS, **settings))
+
+
+def test_precision_and_ranks() -> None:
+    with pytest.raises(BadInput, match="precision fp8 is not trained"):
+        rules.demand(replace(job(LLAMA, Layout()), precision=PRECISIONS["fp8"]), SETTINGS)
+    with pytest.raises(BadInput, match="the layout needs 2 ranks .* but the launcher started 4"):
+        rules.demand(job(LLAMA, Layout(dp=2)), SETTINGS, world=4)
+
+
+def test_possible_layouts_pass() -> None:
+    for layout in (Layout(), Layout(tp=2, pp=2), Layout(pp=2, schedule="dualpipev"), Layout(dp=2, zero=3)):
+        rules.demand(job(GPT, layout), SETTINGS)
+
+
+def test_ranks_stand_where_the_plan_places_them() -> None:
+    """tp 2 and dp 2 in each of two nodes of four chips: pp crosses the nodes; or dp does."""
+    near = placed(Layout(tp=2, dp=2, pp=2), (4, 2))
+    assert grid(near).tolist() == [[[[0, 1]], [[2, 3]]], [[[4, 5]], [[6, 7]]]]
+    mixed = Layout(tp=2, dp=2, pp=2, placement={"tp": (2, 1), "cp": (1, 1), "dp": (1, 2), "pp": (2, 1)})
+    assert grid(mixed).tolist() == [[[[0, 1]], [[4, 5]]], [[[2, 3]], [[6, 7]]]]
+    split = Layout(tp=4, dp=2, placement={"tp": (2, 2), "cp": (1, 1), "dp": (2, 1), "pp": (1, 1)})
+    assert grid(split)[0, :, 0].tolist() == [[0, 1, 4, 5], [2, 3, 6, 7]]
+    assert np.array_equal(np.sort(grid(split).ravel()), np.arange(8))
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "sizes"),
+    [(8, 4, [2, 2, 2, 2]), (7, 4, [2, 2, 2, 1]), (6, 4, [1, 2, 2, 1]), (5, 4, [1, 2, 1, 1])],
+)
+def test_uneven_stages(layers: int, stages: int, sizes: list[int]) -> None:
+    found = stage_layers(layers, stages)
+    assert [len(r) for r in found] == sizes
+    assert [i for r in found for i in r] == list(range(layers))
