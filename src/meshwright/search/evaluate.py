@@ -16,7 +16,7 @@ from .grid import bound, exact, pieces
 from .placement import Shares, finish, placements
 from .space import Column, Options, Space, Table, cross, fill, keep, length, options, pipelines, shards, take
 
-BLOCK = 4096
+BLOCK = 16384
 """Rows whose terms are computed at once."""
 SLICE = 256
 """Rows put on the full grid at once: few enough that its arrays stay in cache."""

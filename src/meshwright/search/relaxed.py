@@ -26,6 +26,8 @@ from .space import Column, Options, Space, Table, cross, keep, length, pipelines
 
 FIRST = 2048
 """Shards that set the first limit."""
+CROSSED = 2048
+"""Shards that are crossed with all pipeline degrees at once."""
 
 
 def _ceil_div(a: float | Column, b: Column) -> Column:
@@ -52,8 +54,8 @@ def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column)
     lead = float(job.model.moe.dense_layers) if job.model.moe else 0.0
     folds = {k.folded: (k, float(k.chunks(1))) for k in (schedule_named(name) for name, _ in best.choice.schedules)}
     middle = np.where(degrees == 1, L - lead, _ceil_div(L, degrees))
-    for start in range(0, length(table), BLOCK):
-        part = take(table, np.arange(start, min(start + BLOCK, length(table))))
+    for start in range(0, length(table), CROSSED):
+        part = take(table, np.arange(start, min(start + CROSSED, length(table))))
         alone = part | {"pp": np.ones(length(part)), "dp": np.ones(length(part))}
         costs = [
             bodies(easy, layouts(alone, None, job.cluster.sizes, space.scheme, sp))
