@@ -54,7 +54,8 @@ PAIRS = {
 """Combinations at 4 ranks."""
 EIGHT = {
     "tp2 pp2 dp2 interleaved zero1": (LLAMA, Layout(tp=2, pp=2, dp=2, zero=1, microbatch=2, **INTERLEAVED)),
-    "tp2 pp2 dp2 zbv full shards": (GPT, Layout(tp=2, pp=2, dp=2, zero=3, microbatch=2, schedule="zbv")),
+    "tp2 pp2 dp2 zbv zero2": (GPT, Layout(tp=2, pp=2, dp=2, zero=2, microbatch=2, schedule="zbv")),
+    "tp2 pp2 dp2 zero3": (GPT, Layout(tp=2, pp=2, dp=2, zero=3, microbatch=2)),
     "cp2 pp2 dp2 1f1b": (GPT, Layout(cp=2, pp=2, dp=2, microbatch=2, zero=2, recompute="full")),
     "tp2 cp2 dp2 zero3": (LLAMA, Layout(tp=2, cp=2, dp=2, zero=3, microbatch=4)),
     "pp4 dp2 dualpipev": (Model("8", 8, 64, 4, 128, 256, 32), Layout(pp=4, dp=2, microbatch=1, schedule="dualpipev")),

@@ -24,6 +24,7 @@ IMPOSSIBLE = {
     "batch of 8 sequences cannot be split": Layout(microbatch=3),
     "no counterpart in PyTorch: take one of gpipe, 1f1b": Layout(pp=2, schedule="zb-h1"),
     "computes every layer twice more": Layout(pp=2, schedule="zbv", recompute="full"),
+    "layout.zero 3 with schedule dualpipev is not carried out": Layout(pp=2, dp=2, zero=3, schedule="dualpipev"),
     "at least as many microbatches as stages, not 2 for pp 4": Layout(pp=4, microbatch=4),
     "scheme summa cannot be trained": Layout(scheme="summa"),
     "needs a mixture of experts|experts 1 cannot be split": Layout(ep=2, dp=2),

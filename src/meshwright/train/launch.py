@@ -5,6 +5,7 @@ Forking after one import of torch saves each rank its seconds of imports. The pa
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -28,6 +29,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from ..errors import MeshwrightError
 
+PR_SET_PDEATHSIG = 1
+"""Of prctl(2): the signal a process gets when its parent dies."""
 GRACE_S = 2.0
 """How long the others may take to say why they end, once one rank has."""
 HARMLESS = (
@@ -68,7 +71,7 @@ def fork_ranks(work: Work, world: int, device: str = "cpu", threads: int = 1, ti
     with tempfile.TemporaryDirectory(prefix="meshwright-") as folder, listener:
 
         def rank_main(rank: int) -> None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+            _live_with_parent()
             try:
                 port, fd = listener.getsockname()[1], listener.fileno() if rank == 0 else None
                 store = TCPStore("127.0.0.1", port, world, rank == 0, timedelta(seconds=timeout_s), master_listen_fd=fd)
@@ -82,12 +85,29 @@ def fork_ranks(work: Work, world: int, device: str = "cpu", threads: int = 1, ti
         ranks = [context.Process(target=rank_main, args=(rank,), daemon=True) for rank in range(world)]
         for process in ranks:
             process.start()
+        before = signal.signal(signal.SIGTERM, lambda number, frame: _forward(ranks))
         try:
             _watch(ranks, Path(folder))
         finally:
+            signal.signal(signal.SIGTERM, before)
             for process in ranks:
                 process.kill()
                 process.join()
+
+
+def _live_with_parent() -> None:
+    """Signals of a new rank: the parent decides about Ctrl-C, and takes the rank with it when it dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _forward(ranks: Sequence[BaseProcess]) -> None:
+    """The parent was asked to end: so are the ranks, which save first."""
+    for process in ranks:
+        if process.is_alive():
+            process.terminate()
 
 
 def _in_group(

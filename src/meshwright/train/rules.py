@@ -6,6 +6,7 @@ import os
 
 from .. import rules
 from ..errors import BadInput
+from ..prediction import Prediction
 from ..rules import may_be
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
@@ -13,6 +14,7 @@ from ..spec.job import Job
 from ..spec.layout import Layout
 from ..spec.model import Model
 from ..step import microbatches
+from ..units import show
 from .settings import Settings
 
 
@@ -63,6 +65,8 @@ def of_layout(job: Job, layout: Layout) -> list[str]:
         f"layout.interleave {layout.interleave} needs pp > 1": layout.pp == 1 and layout.interleave > 1,
         f"layout.schedule {layout.schedule} with recompute full computes every layer twice more, once for each half of the backward "
         "pass: take recompute selective or none": layout.pp > 1 and schedule.split_backward and layout.recompute == "full",
+        f"layout.zero 3 with schedule {layout.schedule} is not carried out rightly by PyTorch 2.13 (weights are gone before their half of the "
+        "backward pass): take zero 2": layout.pp > 1 and schedule.split_backward and layout.zero == 3,
         "layout.ep and etp need a mixture of experts": layout.ep * layout.etp > 1,
         f"layout.tp {tp} must divide the {m.K} kv heads: tp may be {may_be(m.K)}": m.K % tp,
         f"layout.tp {tp} must divide the vocabulary of {m.padded_vocab} rows: set model.vocab_multiple to {tp}": m.padded_vocab % tp,
@@ -110,3 +114,14 @@ def ranks(layout: Layout, settings: Settings, world: int | None) -> list[str]:
             f"the layout needs {need} ranks, but this machine of {os.cpu_count()} cores runs at most {most}: use torchrun on more machines"
         ]
     return []
+
+
+def demand_memory(predicted: Prediction, settings: Settings, world: int | None) -> None:
+    """Raise BadInput if the ranks need more memory together than this machine has (with CPUs, and all ranks here)."""
+    if settings.device != "cpu" or world is not None:
+        return
+    kinds = ("weights", "gradients", "optimizer", "activations")
+    need = sum(predicted.memory_bytes[kind] for kind in kinds) * float(predicted.layout.chips)
+    have = float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
+    if need > have:
+        raise BadInput(f"the ranks need {show(need, 'GiB')} together, but this machine has {show(have, 'GiB')}")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from ..errors import BadInput
 from ..formats import parse_toml, read_text
-from ..formats.toml import load_job
+from ..formats.flags import STDIN
 from ..spec.fields import Unit
-from ..spec.job import Job
 from ..spec.read import read
 
 
@@ -58,11 +56,9 @@ class Settings:
     """A rank that waits for another longer than this ends the run."""
 
 
-def load(path: str | Path) -> tuple[Job, Settings, list[str]]:
-    """(job, settings, notes on what was rounded) of a job file; BadInput for every mistake in it."""
-    table = parse_toml(read_text(path), str(path))
-    notes: list[str] = []
-    return load_job(path, notes=notes), settings(table.get("train", {})), notes
+def load(path: str) -> Settings:
+    """The settings in a job file ("-": the standard values); BadInput for every mistake in them."""
+    return settings({} if path == STDIN else parse_toml(read_text(path), path).get("train", {}))
 
 
 def settings(data: object) -> Settings:

@@ -1,0 +1,108 @@
+"""A rank that is killed, raises or refuses ends the others at once, and the user reads why."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+
+from meshwright.errors import BadInput  # noqa: E402
+from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
+
+
+def killed(device: torch.device) -> None:
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+
+
+def raising(device: torch.device) -> None:
+    if dist.get_rank() == 1:
+        raise ZeroDivisionError("by nothing")
+    dist.barrier()
+
+
+def refusing(device: torch.device) -> None:
+    if dist.get_rank() == 1:
+        raise BadInput("this is wrong")
+    time.sleep(60)
+
+
+@pytest.mark.parametrize(
+    ("work", "says"),
+    [
+        (killed, "rank 1 of 3 was killed by SIGKILL; the other ranks were ended"),
+        (raising, "rank 1 of 3 stopped: ZeroDivisionError: by nothing"),
+        (refusing, "rank 1 of 3 stopped: this is wrong"),
+    ],
+)
+def test_one_rank_ends_all(work: Callable[[torch.device], None], says: str, tmp_path: Path) -> None:
+    def noting(device: torch.device) -> None:
+        (tmp_path / str(os.getpid())).touch()
+        work(device)
+
+    with pytest.raises(RankFailed, match=says):
+        fork_ranks(noting, 3, timeout_s=60)
+    for pid in map(int, os.listdir(tmp_path)):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_all_ranks_work_together(tmp_path: Path) -> None:
+    def work(device: torch.device) -> None:
+        total = torch.tensor(float(dist.get_rank()))
+        dist.all_reduce(total)
+        (tmp_path / str(dist.get_rank())).write_text(str(float(total)))
+
+    fork_ranks(work, 3, timeout_s=60)
+    assert [(tmp_path / str(rank)).read_text() for rank in range(3)] == ["3.0"] * 3
+
+
+def test_ranks_die_with_their_parent(tmp_path: Path) -> None:
+    code = (
+        "import os, sys, time; from meshwright.train.launch import fork_ranks\n"
+        "def work(device):\n open(sys.argv[1] + str(os.getpid()), 'w').close(); time.sleep(100)\n"
+        "fork_ranks(work, 2)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, f"{tmp_path}/"]) as parent:
+        while len(os.listdir(tmp_path)) < 2:
+            assert parent.poll() is None
+            time.sleep(0.05)
+        parent.kill()
+    until = time.monotonic() + 30
+    while any(alive(int(pid)) for pid in os.listdir(tmp_path)):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    """The process runs: neither gone nor a zombie nobody waits for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_under_torchrun_each_process_is_one_rank(tmp_path: Path) -> None:
+    """Two processes with the variables that torchrun sets."""
+    code = (
+        "import sys, torch, torch.distributed as d; from meshwright.train.launch import run_rank\n"
+        "def work(device):\n x = torch.tensor(1.0); d.all_reduce(x); open(sys.argv[1] + str(d.get_rank()), 'w').write(str(x.item()))\n"
+        "run_rank(work, 'cpu', 1, 60.0)"
+    )
+    with __import__("socket").create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", code, f"{tmp_path}/"]
+    started = [subprocess.Popen(command, env={**common, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
+    assert [process.wait(timeout=100) for process in started] == [0, 0]
+    assert [(tmp_path / rank).read_text() for rank in "01"] == ["2.0", "2.0"]

@@ -1,0 +1,131 @@
+"""`meshwright train` and `data` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from meshwright import cli  # noqa: E402
+from meshwright.errors import BadInput  # noqa: E402
+from meshwright.formats.toml import dumps_toml, load_job  # noqa: E402
+from meshwright.train.settings import Settings, settings  # noqa: E402
+
+QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.toml"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def small(**train: Any) -> str:
+    """The quickstart with a smaller model, fewer steps and invented data."""
+    table = tomllib.loads(QUICKSTART.read_text("utf-8"))
+    table["model"] |= {"layers": 2, "hidden": 32, "ffn": 96, "seq": 32}
+    table["train"] |= {"steps": 12, "data": "synthetic", "save_every": 5, "output": "run", **train}
+    Path("job.toml").write_text(dumps_toml(table), "utf-8")
+    return "job.toml"
+
+
+def rows() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path("run/metrics.jsonl").read_text("utf-8").splitlines()]
+
+
+def test_a_run_leaves_metrics_checkpoints_and_its_job(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["train", small(), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["verb"] == "train" and found["steps"] == 12 and found["checkpoint"] == "run/step-00000012"
+    assert [row["step"] for row in rows()] == [*range(1, 13)]
+    assert all(row["tokens_per_s"] == pytest.approx(16 * 32 / row["step_time_s"]) for row in rows())
+    assert all(row["cpu_s"] > 0 and row["memory_bytes"] > 1e6 and 0 < row["mfu"] < 1 for row in rows())
+    assert rows()[0]["predicted_step_time_s"] == found["predicted_step_time_s"] > 0
+    assert sorted(path.name for path in Path("run").glob("step-*")) == ["step-00000010", "step-00000012"]
+    assert load_job("run/job.toml") == load_job("job.toml")
+
+
+def test_a_run_goes_on_under_another_layout() -> None:
+    assert cli.run(["train", small()]) == 0
+    whole = [row["loss"] for row in rows()]
+    shutil.rmtree("run/step-00000012")
+    assert cli.run(["train", small(), "--resume", "--pp", "2", "--dp", "1"]) == 0
+    assert [row["step"] for row in rows()] == [*range(1, 13)]
+    assert [row["loss"] for row in rows()] == pytest.approx(whole, abs=1e-5)
+    assert whole[:10] == [row["loss"] for row in rows()][:10] and whole != [row["loss"] for row in rows()], (
+        "only two steps were done again"
+    )
+
+
+def test_sigterm_finishes_the_step_saves_and_ends() -> None:
+    """Then --resume goes on to the end as if nothing had been."""
+    command = [sys.executable, "-m", "meshwright", "train"]
+    small(steps=1000, save_every=900)
+    with subprocess.Popen([*command, "job.toml", "--json"], stdout=subprocess.PIPE, text=True) as process:
+        while not (Path("run/metrics.jsonl").exists() and len(rows()) >= 3):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        found = json.loads(process.communicate(timeout=60)[0])
+    assert process.returncode == 0 and 3 <= found["steps"] < 900
+    assert found["checkpoint"] == f"run/step-{found['steps']:08d}" and len(rows()) == found["steps"]
+    assert cli.run(["train", "job.toml", "--resume", "--steps", str(found["steps"] + 2)]) == 0
+    assert [row["step"] for row in rows()] == [*range(1, found["steps"] + 3)]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["train", "llama3-8b"], "train needs a JOB.toml"),
+        (["train", "job.toml", "--resume"], "holds no checkpoint to resume from"),
+        (["train", "job.toml", "--tp", "3"], "heads 4 cannot be split 3 ways"),
+        (["train", "job.toml", "--dp", "1", "--pp", "2", "--schedule", "zb-h1"], "no counterpart in PyTorch"),
+        (["train", "job.toml", "--data", "nowhere"], "nowhere.json"),
+        (["data", "nowhere.txt", "-o", "t"], "nowhere.txt cannot be read"),
+    ],
+)
+def test_what_cannot_run_is_a_sentence(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    small()
+    assert cli.run(words) == 2
+    told = capsys.readouterr().err
+    assert says in told and told.count("\n") == 1
+    assert not Path("run/metrics.jsonl").exists()
+
+
+def test_a_second_run_does_not_write_over_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run/step-00000003").mkdir(parents=True)
+    assert cli.run(["train", small()]) == 2
+    assert "holds a run already (step-00000003): --resume" in capsys.readouterr().err
+
+
+def test_without_torch_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert cli.run(["train", small()]) == 2
+    assert "pip install 'meshwright[train]'" in capsys.readouterr().err
+
+
+def test_data_makes_a_token_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("t.txt").write_text("hello", "utf-8")
+    assert cli.run(["data", "t.txt", "-o", "tokens/t"]) == 0
+    assert "5 tokens" in capsys.readouterr().out and Path("tokens/t.bin").stat().st_size == 10
+
+
+def test_settings_are_checked() -> None:
+    assert settings({}) == Settings()
+    assert settings({"clip": "none", "weight_decay": "none"}).clip is None
+    for table, says in (
+        ({"stepz": 1}, "stepz"),
+        ({"lr": -1}, "train.lr"),
+        ({"beta2": 2.0}, "at most 1"),
+        ({"device": "tpu"}, "cpu or cuda"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            settings(table)
