@@ -3,6 +3,7 @@
 [model]    name = "llama3-70b" or config = "config.json", with or without changed fields; or all fields of a new one
 [cluster]  on = "1024xh100-sxm", or chips, chip and network, each by name or as a table
 [layout]   tp = 8 ...
+[train]    how `meshwright train` runs the job; read there (train/settings)
 [job]      batch = "4M" (tokens) or "512seq", seq, precision, optimizer, tokens, attention_kernel, assumptions
 """
 
@@ -30,6 +31,8 @@ from ..units import parse
 from . import parse_toml, read_text
 
 TABLES = ("model", "cluster", "layout", "job")
+TRAIN = "train"
+"""A table for the trainer alone; it does not describe the job and is not read here."""
 SEQUENCES = re.compile(r"(.*?)\s*(?:seq|seqs|sequence|sequences)\s*")
 
 
@@ -44,8 +47,8 @@ def load_job(source: str | Path | Mapping[str, Any], *, files: bool = True, note
         folder = Path(source).parent
         source = parse_toml(read_text(source), str(source))
     for key in source:
-        if key not in TABLES:
-            raise unknown("table", brief(key) if not isinstance(key, str) else key, TABLES)
+        if key not in (*TABLES, TRAIN):
+            raise unknown("table", brief(key) if not isinstance(key, str) else key, (*TABLES, TRAIN))
     for key in ("model", "cluster", "job"):
         if key not in source:
             raise BadInput(f"the description needs a table [{key}]")
