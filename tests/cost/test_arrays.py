@@ -16,6 +16,7 @@ from meshwright import catalog, memory
 from meshwright import step as ours
 from meshwright.cost import overlap
 from meshwright.cost.chip import compute_time, exposed_memory, rates
+from meshwright.cost.layer import Seconds
 from meshwright.count.work import Pass
 from meshwright.num import divisors
 from meshwright.rules import ALWAYS
@@ -116,7 +117,7 @@ def test_every_cost_of_a_layer(model: str) -> None:
         costs = [getattr(b, part) for b in one_by_one]
         for name in costs[0]._fields:
             whole, each = getattr(getattr(at_once, part), name), [getattr(c, name) for c in costs]
-            causes = [f.name for f in fields(whole)] if isinstance(whole, ours.Seconds) else []
+            causes = [f.name for f in fields(whole)] if isinstance(whole, Seconds) else []
             for cause in causes:
                 assert same(getattr(whole, cause), [getattr(s, cause) for s in each]), (part, name, cause)
             assert causes or same(whole, each), (part, name)

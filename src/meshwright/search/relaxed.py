@@ -73,7 +73,9 @@ def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column)
             (fold, stages(pipes, spread_rows(c, rows), "none", by)) for c in costs for fold, by in holders.items()
         ]
         each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
-        bubble = _least_bubble(job, best.choice, here["pp"], [(fold, list(s[2:])) for fold, s in staged])
+        bubble = _least_bubble(
+            job, best.choice, here["pp"], [(fold, [np.asarray(x) for x in s[2:]]) for fold, s in staged]
+        )
         fine = fewest[rows, columns] * each + bubble <= best.limit
         found.append((keep(here, fine), each[fine], bubble[fine]))
     tables, eaches, bubbles = zip(*found, strict=True)

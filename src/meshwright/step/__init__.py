@@ -1,0 +1,54 @@
+"""The time of one training step: layers make stages, stages make a pipeline; synchronisation and the optimizer follow.
+
+Every function takes a job and a layout whose numbers may be arrays, so one layout and a table of a million are the same code. `Body`
+holds what a layer costs; schedule, ZeRO stage and recomputation are applied to it afterwards, which lets the search evaluate every
+such choice without counting a layer again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..num import Num
+from ..schedule import get as schedule_named
+from ..spec.job import Job
+from ..spec.layout import Layout
+from .after import Collectives, Held, collectives, held, synchronise, update
+from .parts import Body, backward, body, boundary, clock, microbatches, total
+from .pipeline import Pipeline, Share, Shares, Stages, hop, layers_on, ordered, pick, shares, slowest, stages
+
+
+class Step(NamedTuple):
+    """Seconds of one step."""
+
+    pipeline: Pipeline
+    sync: Num
+    update: Num
+
+    @property
+    def total(self) -> Num:
+        return self.pipeline.total + (self.sync + self.update)
+
+
+def step(job: Job, layout: Layout, parts: Body) -> Step:
+    """One step of the job; the layout's numbers may be arrays (categorical fields may not)."""
+    schedule, v = schedule_named(layout.schedule), layout.interleave
+    by = shares(job, layout, schedule, v)
+    sync = synchronise(
+        job, layout, parts, collectives(job, layout, parts), layout.recompute, layout.zero, by["middle"].typical
+    )
+    first, last = held(job, layout, parts, by, "first"), held(job, layout, parts, by, "last")
+    pipe = ordered(job, layout, stages(layout, parts, layout.recompute, by), hop(job, layout, parts), schedule, v)
+    return Step(pipe, sync, update(job, layout, first, last, layout.zero))
+
+
+def step_time(job: Job, layout: Layout) -> Num:
+    """Seconds of one step."""
+    return step(job, layout, body(job, layout)).total
+
+
+__all__ = [
+    "Body", "Collectives", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "body", "boundary", "clock", "collectives",
+    "held", "hop", "layers_on", "microbatches", "ordered", "pick", "shares", "slowest", "stages", "step", "step_time", "synchronise",
+    "total", "update",
+]  # fmt: skip

@@ -1,0 +1,155 @@
+"""Layers make stages, stages make a pipeline: what each device holds, the slowest of them, and the order of the microbatches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ..cost.layer import Seconds, Time
+from ..cost.network import pipeline_hop
+from ..num import Num, ceil_div, maximum, minimum, where
+from ..schedule.types import Schedule
+from ..spec.job import Job
+from ..spec.layout import Layout
+from .parts import Body, backward, clock, microbatches, total
+
+
+class Share(NamedTuple):
+    """How often one microbatch on a device passes each part of the model."""
+
+    typical: Num
+    leading: Num
+    embedding: Num
+    head: Num
+
+    def of(self, parts: Body, what: Any) -> Any:
+        """The sum of what(part) over the parts, each times its share."""
+        return sum_of((share, what(part)) for share, part in zip(self, parts, strict=False))
+
+    def back(self, parts: Body, recompute: str) -> Any:
+        """Backward seconds with what recomputation adds to layers; embedding and head are never computed again."""
+        layers = (
+            (self.typical, backward(parts.typical, recompute)),
+            (self.leading, backward(parts.leading, recompute)),
+        )
+        return sum_of((*layers, (self.embedding, parts.embedding.backward), (self.head, parts.head.backward)))
+
+
+class Stages(NamedTuple):
+    """One microbatch on the slowest device, and on the mean of the others."""
+
+    forward: Time
+    backward: Time
+    others_forward: Num
+    others_backward: Num
+    others_weight: Num
+
+
+class Pipeline(NamedTuple):
+    """Seconds of the microbatches of one step."""
+
+    busy: Time
+    """m microbatches on the slowest device."""
+    sends: Num
+    """Stage boundaries, as far as they are not hidden."""
+    bubble: Num
+
+    @property
+    def total(self) -> Num:
+        return total(self.busy) + self.sends + self.bubble
+
+
+def layers_on(job: Job, layout: Layout, chunks: Num) -> tuple[Num, Num, Num]:
+    """(fullest, first, last): layers of a device; when L does not divide, the last and then the first device hold fewer."""
+    L = job.model.layers
+    n = chunks * ceil_div(L, layout.pp * chunks)
+    spare: Any = layout.pp * n - L
+    return n, n - 1.0 * (spare >= 2), n - 1.0 * (spare >= 1)
+
+
+Shares = dict[str, Share]
+"""What the "middle", "first" and "last" device hold, and a device that is alone: the "whole"."""
+
+
+def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
+    """What a middle, the first and the last device hold, and a device that is alone.
+
+    First: embedding and leading layers; last: head. A folded schedule gives the first device both ends.
+    """
+    n, n_first, n_last = layers_on(job, layout, schedule.chunks(v))
+    lead = float(job.model.moe.dense_layers) if job.model.moe else 0.0
+    early = minimum(n_first, lead) if lead else 0.0
+    ends = 1.0 if schedule.folded else 0.0
+    return {
+        "middle": Share(n, 0.0, 0.0, 0.0),
+        "first": Share(n_first - early, early, 1.0, ends),
+        "last": Share(n_last, 0.0, 0.0, 1.0 - ends),
+        "whole": Share(job.model.layers - lead, lead, 1.0, 1.0),
+    }
+
+
+def stages(layout: Layout, parts: Body, recompute: str, by: Shares) -> Stages:
+    """The slowest device's microbatch and the mean of the others'."""
+    forward = {name: share.of(parts, lambda c: c.forward) for name, share in by.items()}
+    back = {name: share.back(parts, recompute) for name, share in by.items()}
+    name = slowest(layout, {k: total(forward[k]) + total(back[k]) for k in by})
+    f, b = pick(name, forward), pick(name, back)
+    others = maximum(layout.pp - 1.0, 1.0)
+    rest_f, rest_b = (total(forward["whole"]) - total(f)) / others, (total(back["whole"]) - total(b)) / others
+    return Stages(f, b, rest_f, rest_b, by["whole"].of(parts, lambda c: c.weight_pass) / layout.pp)
+
+
+Choice = tuple[Any, Any, Any]
+"""(the device is alone, an end is slowest, the last end is)."""
+
+
+def slowest(layout: Layout, seconds: dict[str, Num]) -> Choice:
+    """Which device the pipeline waits for."""
+    first, last = seconds["first"], seconds["last"]
+    return layout.pp == 1, maximum(first, last) >= seconds["middle"], last >= first
+
+
+def pick(choice: Choice, values: dict[str, Time]) -> Time:
+    """The value of the device that `slowest` chose."""
+    alone, end, last = choice
+    return _choose(
+        alone, values["whole"], _choose(end, _choose(last, values["last"], values["first"]), values["middle"])
+    )
+
+
+def sum_of(terms: Iterable[tuple[Num, Any]]) -> Any:
+    """Sum of factor x value, leaving out factors that are 0."""
+    result: Any = None
+    for factor, value in terms:
+        if isinstance(factor, float) and factor == 0.0:
+            continue
+        result = value * factor if result is None else result + value * factor
+    return 0.0 if result is None else result
+
+
+def _choose(condition: Any, a: Time, b: Time) -> Time:
+    """`where` for seconds by cause too."""
+    if isinstance(a, Seconds):
+        return Seconds(*(where(condition, getattr(a, c), getattr(b, c)) for c in Seconds.__slots__))
+    return where(condition, a, b)
+
+
+def hop(job: Job, layout: Layout, parts: Body) -> Num:
+    """Seconds of one send between neighbouring stages."""
+    return pipeline_hop(clock(job).fabric, parts.boundary, layout.group("pp"))
+
+
+def ordered(job: Job, layout: Layout, s: Stages, send: Num, schedule: Schedule, v: Num) -> Pipeline:
+    """Stages put in order by a schedule.
+
+    Each chunk costs a send forward and one backward. In the bubble every send counts; in the steady state the assumption
+    set says whether sends hide behind compute.
+    """
+    m, chunks = microbatches(job, layout), schedule.chunks(v)
+    sends = chunks * send
+    policy = job.assumptions.overlap.pp
+    waits = where(chunks > 1, 0.0, 1.0) if policy == "interleaved" else float(policy != "all")
+    bubble = schedule.bubble(
+        layout.pp, m, v, s.others_forward + sends, s.others_backward - s.others_weight + sends, s.others_weight
+    )
+    return Pipeline((s.forward + s.backward) * m, 2 * m * sends * waits, bubble)
