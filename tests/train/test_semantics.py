@@ -17,7 +17,7 @@ from jobs import GPT, LLAMA, LLAMA6, SETTINGS, WINDOW, job, reference, share, to
 from meshwright.spec.layout import Layout  # noqa: E402
 from meshwright.spec.model import Model  # noqa: E402
 from meshwright.train import replicas, rules  # noqa: E402
-from meshwright.train.launch import fork_ranks  # noqa: E402
+from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 
 INTERLEAVED = {"interleave": 2, "schedule": "interleaved"}
@@ -134,6 +134,21 @@ def test_axis(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PAIRS)
 def test_four_ranks(name: str, tmp_path: Path) -> None:
     agrees(*PAIRS[name], tmp_path, shards=2 if "hybrid" in name else None)
+
+
+def test_replicas_that_differ_are_found() -> None:
+    """One bit of one weight on one of four ranks."""
+
+    def work(device: torch.device) -> None:
+        trainer = Trainer(job(GPT, Layout(tp=2, dp=2)), SETTINGS, device)
+        assert replicas.check(trainer.stages, 0) > 0
+        if dist.get_rank() == 3:
+            weight = trainer.parameters()["layers.1.ffn.up.weight"].to_local()
+            weight.view(torch.int32)[0, 0] ^= 1
+        replicas.check(trainer.stages, 7)
+
+    with pytest.raises(RankFailed, match="after step 7, ranks 1 and 3 hold different values of layers.1.ffn.up.weight"):
+        fork_ranks(work, 4, timeout_s=60)
 
 
 @pytest.mark.slow

@@ -84,13 +84,18 @@ class Trainer:
         done = (step - s.warmup) / max(s.steps - 1 - s.warmup, 1)
         return s.lr * (s.final_lr + (1 - s.final_lr) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0))))
 
-    def backward(self, tokens: Tensor, targets: Tensor) -> tuple[float, float]:
-        """Gradients of this rank's part of the batch, [B/dp, T/cp]; (loss, norm of the gradient) of the whole batch."""
+    def accumulate(self, tokens: Tensor, targets: Tensor) -> list[Tensor]:
+        """Gradients of the whole batch, from this rank's part of it, [B/dp, T/cp]; the losses of its microbatches on the last stage."""
         self.optimizer.zero_grad(set_to_none=True)
         losses = self.engine(tokens.to(self.device), targets.to(self.device))
         gradients.settle(self.stages)
         if self.tied:
             self.tied.sum()
+        return losses
+
+    def backward(self, tokens: Tensor, targets: Tensor) -> tuple[float, float]:
+        """`accumulate`, then (loss, norm of the gradient) of the whole batch, the same on every rank."""
+        losses = self.accumulate(tokens, targets)
         sums = torch.zeros(2, dtype=torch.float64)
         if losses:
             mean = torch.stack([local(value).double().cpu() for value in losses]).mean()

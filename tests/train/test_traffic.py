@@ -1,0 +1,138 @@
+"""Collectives counted on the running program (gloo, one step, every rank) equal `count`: kind, bytes and number, axis by axis.
+
+PyTorch keeps gathered inputs (`gathered_inputs = "kept"`) and we keep gathered keys and values, which `count` gathers again in backward.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+from jobs import GPT, LLAMA, LLAMA6, SETTINGS, job, share, tokens  # noqa: E402
+
+from meshwright.count import vocabulary  # noqa: E402
+from meshwright.count.model import kinds, layer  # noqa: E402
+from meshwright.spec.job import Job  # noqa: E402
+from meshwright.spec.layout import Layout  # noqa: E402
+from meshwright.spec.model import Model  # noqa: E402
+from meshwright.train.grid import stage_layers  # noqa: E402
+from meshwright.train.launch import fork_ranks  # noqa: E402
+from meshwright.train.loop import Trainer  # noqa: E402
+from meshwright.train.pipeline import stage_count, stage_numbers  # noqa: E402
+from meshwright.train.traffic import Traffic  # noqa: E402
+
+FP32 = 4
+
+
+def measured(model: Model, layout: Layout, folder: Path) -> list[dict[str, Any]]:
+    """For each rank: place on the pp axis, traffic by axis of the second step's gradients, parameters, norms."""
+
+    def work(device: torch.device) -> None:
+        trainer = Trainer(kept(model, layout), SETTINGS, device)
+        trainer.step(0, *share(trainer, tokens(0)))  # stages agree on shapes in the first one
+        with Traffic(trainer.mesh) as traffic:
+            trainer.accumulate(*share(trainer, tokens(1)))
+        found = {axis: traffic.over(axis) for axis in ("tp", "cp", "pp", "replicas", "pair")}
+        found["rank"] = trainer.mesh.index("pp")
+        found["elements"] = [p.numel() for p in trainer.parameters().values()]
+        torch.save(found, folder / f"{dist.get_rank()}.pt")
+
+    fork_ranks(work, int(layout.chips), timeout_s=120)
+    return [torch.load(file, weights_only=False) for file in folder.glob("*.pt")]
+
+
+def kept(model: Model, layout: Layout) -> Job:
+    plain = job(model, layout)
+    counting = replace(plain.assumptions.count, gathered_inputs="kept")
+    return replace(plain, assumptions=replace(plain.assumptions, count=counting))
+
+
+def counted(wanted: Job, rank: int, axis: str) -> Counter[tuple[str, int]]:
+    """What `count` says a rank of the pp axis sends over tp or cp in a step."""
+    layout, found = wanted.layout, Counter()
+    stages = stage_layers(wanted.model.layers, stage_count(layout))
+    if getattr(layout, axis) == 1:
+        return found
+    for number in stage_numbers(layout, rank):
+        ops = [op for i in stages[number] for op in layer(wanted, layout, kinds(wanted.model)[i])]
+        ops += vocabulary.embedding(wanted, layout) if number == 0 else []
+        ops += vocabulary.head(wanted, layout) if number == len(stages) - 1 else []
+        for op in ops:
+            back = [m for m in op.backward.comm if not (m.axis == "cp" and m.kind == "all_gather")]
+            for message in (*op.forward.comm, *back):
+                if message.axis == axis and message.bytes:
+                    found[message.kind, int(message.bytes)] += wanted.batch // int(layout.dp * layout.microbatch)
+    return found
+
+
+def norms(wanted: Job, rank: int) -> Counter[tuple[str, int]]:
+    """Gradients of norms and learned positions, made of sequence shards, are summed over tp once a step: not in `count`."""
+    m, layout, found = wanted.model, wanted.layout, Counter()
+    if layout.tp == 1 or not layout.sequence_parallel:
+        return found
+    stages = stage_layers(m.layers, stage_count(layout))
+    each = 2 * (2 if m.norm == "layernorm" else 1)
+    for number in stage_numbers(layout, rank):
+        last = number == len(stages) - 1
+        found["all_reduce", m.hidden * FP32] += len(stages[number]) * each + last * (2 if m.norm == "layernorm" else 1)
+        if number == 0 and m.positions == "learned":
+            found["all_reduce", m.seq * m.hidden * FP32] += 1
+    return found
+
+
+INSIDE = {
+    "tp2 sp": (GPT, Layout(tp=2, microbatch=4)),
+    "tp2": (LLAMA, Layout(tp=2, microbatch=4, sequence_parallel=False)),
+    "cp2": (LLAMA, Layout(cp=2, microbatch=4)),
+    "tp2 cp2": (LLAMA, Layout(tp=2, cp=2, microbatch=8)),
+    "tp2 pp2 interleaved": (LLAMA, Layout(tp=2, pp=2, microbatch=2, interleave=2, schedule="interleaved")),
+    "tp2 pp2 without sp": (LLAMA, Layout(tp=2, pp=2, microbatch=4, sequence_parallel=False)),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_inside_layers_and_between_stages(name: str, tmp_path: Path) -> None:
+    model, layout = INSIDE[name]
+    wanted = kept(model, layout)
+    m, stages = wanted.batch // int(layout.dp * layout.microbatch), stage_count(layout)
+    boundary = layout.microbatch * wanted.T * model.hidden * FP32 // (layout.tp if layout.sequence_parallel else 1)
+    for found in measured(model, layout, tmp_path):
+        assert found["tp"] == counted(wanted, found["rank"], "tp") + norms(wanted, found["rank"])
+        of_weights = Counter(
+            {key: n for key, n in found["cp"].items() if key[0] == "all_reduce"}
+        )  # dp = 1: cp ranks are the replicas
+        assert found["cp"] - of_weights == counted(wanted, found["rank"], "cp")
+        mine = stage_numbers(layout, found["rank"])
+        sends = sum(
+            (number < stages - 1) + (number > 0) for number in mine
+        )  # forward to the next, back to the one before
+        assert found["pp"] == Counter({("send", boundary): m * sends} if sends else {})
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_between_replicas(zero: int, tmp_path: Path) -> None:
+    """W bytes of weights, m = 2 microbatches: all-reduce W; gather and scatter W; scatter m W; gather 2 m W."""
+    layout = Layout(dp=2, zero=zero, microbatch=2)
+    for found in measured(LLAMA6, layout, tmp_path):
+        weights = sum(found["elements"]) * FP32
+        volume: Counter[str] = Counter()
+        for (kind, size), times in found["replicas"].items():
+            volume[kind] += size * times
+        want = [
+            {"all_reduce": weights},
+            {"all_gather": weights, "reduce_scatter": weights},
+            {"all_gather": weights, "reduce_scatter": 2 * weights},
+            {"all_gather": 4 * weights, "reduce_scatter": 2 * weights},
+        ]
+        assert dict(volume) == want[zero]
+
+
+def test_a_tied_matrix_on_two_stages_is_summed_once(tmp_path: Path) -> None:
+    for found in measured(GPT, Layout(pp=2, dp=2, microbatch=2), tmp_path):
+        assert found["pair"] == {("all_reduce", 256 * 64 * FP32): 1}
