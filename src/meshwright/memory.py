@@ -1,18 +1,21 @@
 """What lives on a device, by kind: weights, gradients, optimizer state, activations, buffers.
 
-The fullest device is the first of the pipeline (it holds the most microbatches) or the last (it holds the logits).
+The fullest device is the first of the pipeline (it holds the most microbatches), the second (the first may hold fewer or lighter layers) or
+the last (it holds the logits).
 """
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
 from .cost.layer import LayerCost
-from .num import Num, where
+from .num import Num, maximum, where
 from .schedule.types import Schedule
 from .spec.job import Job
 from .spec.layout import Layout
-from .step import Body, Held, Shares, held, microbatches, shares
+from .step import ENDS, Body, Held, Shares, held, microbatches, shares
+from .step.after import tied
 
 
 class States(NamedTuple):
@@ -79,35 +82,46 @@ def activations(job: Job, layout: Layout, parts: Body, recompute: str, by: Share
 
 
 def in_flight(job: Job, layout: Layout, schedule: Schedule, v: Num, end: str) -> Num:
-    """Microbatches whose activations the first or the last device holds at its fullest moment."""
-    count = schedule.in_flight if end == "first" else schedule.in_flight_last
+    """Microbatches whose activations the first, second or last device holds at its fullest moment."""
+    count = {"first": schedule.in_flight, "second": schedule.in_flight_second, "last": schedule.in_flight_last}[end]
     return count(layout.pp, microbatches(job, layout), v)
 
 
 def buffers(job: Job, layout: Layout, parts: Body, zero: int) -> Num:
-    """The framework's own bytes, and with ZeRO-3 two layers of gathered weights (one in use, one arriving)."""
-    how = job.assumptions.memory
-    gathered = (
-        2 * (parts.typical.weights + parts.typical.expert_weights) * job.precision.weight_bytes
-        if zero == 3 and how.working_set
-        else 0.0
-    )
-    return gathered + how.framework_bytes
+    """The framework's own bytes, and whole units of sharded tensors while they are in use.
+
+    ZeRO-3: the weights of two layers (one in use, one arriving) and of the embedding and head, which wrap the whole pass. ZeRO-2, 3: the
+    gradient of the largest unit, before it is scattered.
+    """
+    how, p, t = job.assumptions.memory, job.precision, parts.typical
+    if zero < 2 or not how.working_set:
+        return how.framework_bytes
+    e, h = parts.embedding.weights, parts.head.weights
+    ends = where(layout.pp == 1, e + h - tied(job, layout), maximum(e, h))
+    layer = t.weights + t.expert_weights
+    gathered = (2 * layer + ends) * p.weight_bytes if zero == 3 else 0.0
+    return how.framework_bytes + gathered + maximum(layer, ends) * p.gradient_bytes
+
+
+def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dict[str, Use]:
+    """Bytes by kind on the first, the second (any in the middle) and the last device of the pipeline."""
+    by, v, found = shares(job, layout, schedule, layout.interleave), layout.interleave, {}
+    for end in ENDS:
+        s = states(job, layout, held(job, layout, parts, by, end), layout.zero)
+        each, once = activations(job, layout, parts, layout.recompute, by, end)
+        kept = in_flight(job, layout, schedule, v, end) * each + once
+        found[end] = Use(s.weights, s.gradients, s.optimizer, kept, buffers(job, layout, parts, layout.zero))
+    return found
 
 
 def use(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Use:
-    """Bytes by kind on the fuller of the first and the last device."""
-    ends, v = [], layout.interleave
-    by = shares(job, layout, schedule, v)
-    for end in ("first", "last"):
-        s = states(job, layout, held(job, layout, parts, by, end), layout.zero)
-        each, once = activations(job, layout, parts, layout.recompute, by, end)
-        ends.append((s, in_flight(job, layout, schedule, v, end) * each + once))
-    (a, act_a), (b, act_b) = ends
-    last = b.total + act_b > a.total + act_a
-    chosen = [where(last, y, x) for x, y in zip((*a, act_a), (*b, act_b), strict=True)]
-    w, g, o, kept = chosen
-    return Use(w, g, o, kept, buffers(job, layout, parts, layout.zero))
+    """Bytes by kind on the fullest device."""
+
+    def fuller(a: Use, b: Use) -> Use:
+        more = b.total > a.total
+        return Use(*(where(more, y, x) for x, y in zip(a, b, strict=True)))
+
+    return reduce(fuller, of_devices(job, layout, parts, schedule).values())
 
 
 def capacity(job: Job) -> float:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple, TypeAlias
 
-from ..num import Num, minimum
+from ..num import Num, minimum, where
 
 
 class Action(NamedTuple):
@@ -80,6 +80,14 @@ class Schedule:
         if self.least_bubble_of:
             return self.least_bubble_of(p, v, f, i, w)
         return minimum(self.bubble(p, p, v, f, i, w), self.bubble(p, 1e9, v, f, i, w))
+
+    in_flight_on_second: Callable[[Num, Num, Num], Num] | None = None
+    """`in_flight` of the second device, where it holds fewer than the first."""
+
+    def in_flight_second(self, p: Num, m: Num, v: Num) -> Num:
+        """`in_flight` of the second device of three or more; of the first, if there are fewer."""
+        first = self.in_flight(p, m, v)
+        return where(p > 2, self.in_flight_on_second(p, m, v), first) if self.in_flight_on_second else first
 
     @property
     def folded(self) -> bool:

@@ -7,6 +7,7 @@ shape; only one addition of times and three operations on bytes run at full size
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,6 @@ from .placement import Shares, partial
 from .space import DEGREES, Column, Options, Table
 
 Grid = NDArray[np.float64]
-ENDS = ("first", "last")
 
 
 @dataclass(frozen=True)
@@ -68,17 +68,19 @@ class Pieces(NamedTuple):
     """(sp, recompute, schedule, 1, row) seconds of the pipeline; inf where the schedule cannot run."""
     after: Grid
     """(sp, recompute, fold, zero, row) seconds of synchronisation and optimizer."""
-    kept: tuple[Grid, Grid]
-    """Bytes of weights, gradients, optimizer and buffers on the first and last device: (1, 1, fold, zero, row)."""
-    held: tuple[Grid, Grid]
-    """Activation bytes on the first and last device: (sp, recompute, schedule, 1, row)."""
+    kept: tuple[Grid, ...]
+    """Bytes of weights, gradients, optimizer and buffers on each of `devices`: (1, 1, fold, zero, row)."""
+    held: tuple[Grid, ...]
+    """Activation bytes on each of `devices`: (sp, recompute, schedule, 1, row)."""
     folded: NDArray[np.intp]
     """Position of each schedule on the fold axis."""
+    devices: tuple[str, ...]
+    """Those of `step.ENDS` that may be the fullest."""
 
     def rows(self, at: Any) -> Pieces:
         """The terms of some of the rows (an index or a slice)."""
         kept, held = (tuple(x[..., at] for x in pair) for pair in (self.kept, self.held))
-        return Pieces(self.pipe[..., at], self.after[..., at], (kept[0], kept[1]), (held[0], held[1]), self.folded)
+        return Pieces(self.pipe[..., at], self.after[..., at], kept, held, self.folded, self.devices)
 
     @property
     def spread(self) -> Any:
@@ -162,10 +164,11 @@ def pieces(job: Job, table: Table, far: Table, shares: Shares | None, choice: Op
     folds = sorted({kind.folded for kind, _ in kinds})
     folded = np.array([folds.index(kind.folded) for kind, _ in kinds], dtype=np.intp)
     n_sp, n_rec, n_sched, n_zero = choice.shape
+    devices = _devices(job, table)
     p = Pieces(
         np.empty((n_sp, n_rec, n_sched, 1, rows)), np.empty((n_sp, n_rec, len(folds), n_zero, rows)),
-        (np.empty((1, 1, len(folds), n_zero, rows)), np.empty((1, 1, len(folds), n_zero, rows))),
-        (np.empty((n_sp, n_rec, n_sched, 1, rows)), np.empty((n_sp, n_rec, n_sched, 1, rows))), folded,
+        tuple(np.empty((1, 1, len(folds), n_zero, rows)) for _ in devices),
+        tuple(np.empty((n_sp, n_rec, n_sched, 1, rows)) for _ in devices), folded, devices,
     )  # fmt: skip
     runs = _runs(job, table, choice)
     for i, sp in enumerate(choice.sequence_parallel):
@@ -182,6 +185,13 @@ def pieces(job: Job, table: Table, far: Table, shares: Shares | None, choice: Op
     return p
 
 
+def _devices(job: Job, table: Table) -> tuple[str, ...]:
+    """The second device can only be the fullest if the first holds fewer or lighter layers."""
+    uneven = bool((job.model.layers % table["pp"] != 0).any())
+    lighter = job.model.moe is not None and job.model.moe.dense_layers > 0
+    return step.ENDS if uneven or lighter else (step.ENDS[0], step.ENDS[-1])
+
+
 def _fill_after(
     p: Pieces,
     i: int,
@@ -194,7 +204,7 @@ def _fill_after(
 ) -> None:
     """What depends on the ZeRO stage: seconds after the pipeline, bytes that live for the whole run."""
     times, first = step.collectives(job, near, parts), choice.all.zero[0]
-    owned = [[step.held(job, near, parts, by, end) for end in ENDS] for by in holders]
+    owned = [[step.held(job, near, parts, by, end) for end in p.devices] for by in holders]
     for z, zero in enumerate(choice.zero):
         means = (near.replicas > 1) | (zero == first)  # with one replica all stages are the same: only the first counts
         if i == 0:
@@ -202,7 +212,7 @@ def _fill_after(
             for f, ends in enumerate(owned):
                 for e, parameters in enumerate(ends):
                     p.kept[e][0, 0, f, z] = memory.states(job, wide, parameters, zero).total + buffers
-        updates = [step.update(job, wide, first_end, last_end, zero) for first_end, last_end in owned]
+        updates = [step.update(job, wide, devices, zero) for devices in owned]
         for r, recompute in enumerate(choice.recompute):
             sync = step.synchronise(job, near, parts, times, recompute, zero, holders[0]["middle"].typical)
             for f, seconds in enumerate(updates):
@@ -222,10 +232,10 @@ def _fill_pipe(
     """What depends on the schedule: seconds of the pipeline, bytes of activations."""
     send = step.hop(job, near, parts)
     kinds = [(schedule_named(name), float(v)) for name, v in choice.schedules]
-    flights = [[memory.in_flight(job, near, kind, v, end) for end in ENDS] for kind, v in kinds]
+    flights = [[memory.in_flight(job, near, kind, v, end) for end in p.devices] for kind, v in kinds]
     for r, recompute in enumerate(choice.recompute):
         staged = [step.stages(near, parts, recompute, by) for by in holders]
-        bytes_ = [[memory.activations(job, near, parts, recompute, by, end) for end in ENDS] for by in holders]
+        bytes_ = [[memory.activations(job, near, parts, recompute, by, end) for end in p.devices] for by in holders]
         for k, (kind, v) in enumerate(kinds):
             seconds = step.ordered(job, near, staged[p.folded[k]], send, kind, v).total
             p.pipe[i, r, k, 0] = np.where(runs[k], seconds, np.inf)
@@ -270,7 +280,8 @@ def exact(p: Pieces, capacity: float) -> tuple[Grid, Grid]:
     """(seconds, bytes) on the whole grid; seconds are inf where the layout is illegal or does not fit."""
     seconds = p.pipe + p.after[:, :, p.spread]
     use = p.held[0] + p.kept[0][:, :, p.spread]
-    np.maximum(use, p.held[1] + p.kept[1][:, :, p.spread], out=use)
+    for held, kept in zip(p.held[1:], p.kept[1:], strict=True):
+        np.maximum(use, held + kept[:, :, p.spread], out=use)
     np.putmask(seconds, use > capacity, np.inf)
     return seconds, use
 
@@ -295,7 +306,7 @@ class Bound(NamedTuple):
 def bound(p: Pieces, capacity: float) -> Bound:
     """Each term at its best option, among those that can fit at all."""
     least_state = [k.min(axis=3, keepdims=True)[:, :, p.spread] for k in p.kept]
-    least_bytes = np.maximum(p.held[0] + least_state[0], p.held[1] + least_state[1])
+    least_bytes = reduce(np.maximum, [h + k for h, k in zip(p.held, least_state, strict=True)])
     pipe = np.where(least_bytes > capacity, np.inf, p.pipe)
     by_schedule = pipe + p.after.min(axis=3, keepdims=True)[:, :, p.spread]
     by_zero = pipe.min(axis=2, keepdims=True) + p.after

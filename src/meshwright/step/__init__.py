@@ -13,7 +13,7 @@ from ..num import Num
 from ..schedule import get as schedule_named
 from ..spec.job import Job
 from ..spec.layout import Layout
-from .after import Collectives, Held, collectives, held, synchronise, update
+from .after import ENDS, Collectives, Held, collectives, held, synchronise, update
 from .parts import Body, backward, body, boundary, clock, microbatches, total
 from .pipeline import Pipeline, Share, Shares, Stages, hop, layers_on, ordered, pick, shares, slowest, stages
 
@@ -37,9 +37,9 @@ def step(job: Job, layout: Layout, parts: Body) -> Step:
     sync = synchronise(
         job, layout, parts, collectives(job, layout, parts), layout.recompute, layout.zero, by["middle"].typical
     )
-    first, last = held(job, layout, parts, by, "first"), held(job, layout, parts, by, "last")
+    ends = [held(job, layout, parts, by, end) for end in ENDS]
     pipe = ordered(job, layout, stages(layout, parts, layout.recompute, by), hop(job, layout, parts), schedule, v)
-    return Step(pipe, sync, update(job, layout, first, last, layout.zero))
+    return Step(pipe, sync, update(job, layout, ends, layout.zero))
 
 
 def step_time(job: Job, layout: Layout) -> Num:
@@ -48,7 +48,7 @@ def step_time(job: Job, layout: Layout) -> Num:
 
 
 __all__ = [
-    "Body", "Collectives", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "body", "boundary", "clock", "collectives",
+    "ENDS", "Body", "Collectives", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "body", "boundary", "clock", "collectives",
     "held", "hop", "layers_on", "microbatches", "ordered", "pick", "shares", "slowest", "stages", "step", "step_time", "synchronise",
     "total", "update",
 ]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 from ..cost import overlap
@@ -80,6 +82,8 @@ def synchronise(job: Job, layout: Layout, parts: Body, times: Collectives, recom
     return first + m * again(gather + scatter, back) + (scatter if hide else 0.0) + ends + later
 
 
+ENDS = ("first", "second", "last")
+"""Devices that may be the fullest: most microbatches in flight, most layers, the logits."""
 Held = tuple[Num, Num]
 """Parameters on a device: (dense, of experts)."""
 
@@ -97,13 +101,13 @@ def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:
     )
 
 
-def update(job: Job, layout: Layout, first: Held, last: Held, zero: int) -> Num:
-    """Seconds of the optimizer on the device with the most parameters to update; first, last: what the ends hold."""
+def update(job: Job, layout: Layout, ends: Sequence[Held], zero: int) -> Num:
+    """Seconds of the optimizer on the device with the most parameters to update; ends: what the candidates hold."""
     if not job.assumptions.count.optimizer_step:
         return 0.0
-    mine = maximum(first[0], last[0]) / (layout.replicas if zero else 1.0)
+    mine = reduce(maximum, [end[0] for end in ends]) / (layout.replicas if zero else 1.0)
     if job.model.moe:
-        mine = mine + maximum(first[1], last[1]) / (layout.expert_replicas if zero else 1.0)
+        mine = mine + reduce(maximum, [end[1] for end in ends]) / (layout.expert_replicas if zero else 1.0)
     work, r = optimizer.update(job, mine), clock(job).rates
     compute = compute_time(work, r)
     return compute + exposed_memory(work, compute, r)

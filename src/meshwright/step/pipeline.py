@@ -71,6 +71,10 @@ Shares = dict[str, Share]
 """What the "middle", "first" and "last" device hold, and a device that is alone: the "whole"."""
 
 
+DEVICES = ("middle", "first", "last", "whole")
+"""Among these the pipeline waits for the slowest."""
+
+
 def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
     """What a middle, the first and the last device hold, and a device that is alone.
 
@@ -80,19 +84,23 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
     lead = float(job.model.moe.dense_layers) if job.model.moe else 0.0
     early = minimum(n_first, lead) if lead else 0.0
     ends = 1.0 if schedule.folded else 0.0
+    middle, first = Share(n, 0.0, 0.0, 0.0), Share(n_first - early, early, 1.0, ends)
+    inside = layout.pp > 2
     return {
-        "middle": Share(n, 0.0, 0.0, 0.0),
-        "first": Share(n_first - early, early, 1.0, ends),
+        "middle": middle,
+        "first": first,
         "last": Share(n_last, 0.0, 0.0, 1.0 - ends),
+        # the second device: as full as any in the middle, and with nearly as many microbatches in flight as the first
+        "second": Share(*(where(inside, a, b) for a, b in zip(middle, first, strict=True))),
         "whole": Share(job.model.layers - lead, lead, 1.0, 1.0),
     }
 
 
 def stages(layout: Layout, parts: Body, recompute: str, by: Shares) -> Stages:
     """The slowest device's microbatch and the mean of the others'."""
-    forward = {name: share.of(parts, lambda c: c.forward) for name, share in by.items()}
-    back = {name: share.back(parts, recompute) for name, share in by.items()}
-    name = slowest(layout, {k: total(forward[k]) + total(back[k]) for k in by})
+    forward = {name: by[name].of(parts, lambda c: c.forward) for name in DEVICES}
+    back = {name: by[name].back(parts, recompute) for name in DEVICES}
+    name = slowest(layout, {k: total(forward[k]) + total(back[k]) for k in DEVICES})
     f, b = pick(name, forward), pick(name, back)
     others = maximum(layout.pp - 1.0, 1.0)
     rest_f, rest_b = (total(forward["whole"]) - total(f)) / others, (total(back["whole"]) - total(b)) / others
@@ -149,7 +157,10 @@ def ordered(job: Job, layout: Layout, s: Stages, send: Num, schedule: Schedule, 
     sends = chunks * send
     policy = job.assumptions.overlap.pp
     waits = where(chunks > 1, 0.0, 1.0) if policy == "interleaved" else float(policy != "all")
+    # what hides does so behind the compute of one chunk
+    longer = maximum(send - total(s.forward) / chunks, 0.0) + maximum(send - total(s.backward) / chunks, 0.0)
+    paid = 2 * sends * waits + longer * chunks * (1.0 - waits)
     bubble = schedule.bubble(
         layout.pp, m, v, s.others_forward + sends, s.others_backward - s.others_weight + sends, s.others_weight
     )
-    return Pipeline((s.forward + s.backward) * m, 2 * m * sends * waits, bubble)
+    return Pipeline((s.forward + s.backward) * m, m * paid, bubble)
