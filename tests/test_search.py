@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from dataclasses import replace
 
@@ -132,7 +133,8 @@ def every_placement(job: Job, degrees: dict[str, int], relaxed: bool, i: int = 0
     """All ways to lay the axes over the network's dimensions, from dimension i on."""
     sizes = job.cluster.sizes
     if i == len(sizes) - 1:
-        yield {a: (degrees[a],) for a in AXES}
+        if math.prod(degrees[a] for a in AXES) <= sizes[-1]:
+            yield {a: (degrees[a],) for a in AXES}
         return
     for tp, cp, pp in triples(sizes[i], not relaxed):
         if degrees["tp"] % tp or degrees["cp"] % cp or degrees["pp"] % pp:

@@ -47,11 +47,11 @@ class Use(NamedTuple):
 def states(job: Job, layout: Layout, parameters: Held, zero: int) -> States:
     """Weights, gradients and optimizer state of a device's parameters: ZeRO 1, 2, 3 shards the third, second, first of them over the replicas."""
     dense, expert = parameters
-    p, o = job.precision, job.optimizer
+    p = job.precision
     split = dense / layout.replicas + (expert / layout.expert_replicas if job.model.moe else 0.0)
     full = dense + expert if job.model.moe else dense
     kept = [full if zero < stage else split for stage in (3, 2, 1)]
-    return States(kept[0] * p.weight_bytes, kept[1] * p.gradient_bytes, kept[2] * o.state_bytes)
+    return States(kept[0] * p.weight_bytes, kept[1] * p.gradient_bytes, kept[2] * job.state_bytes)
 
 
 def saved(layer: LayerCost, parts: Body, recompute: str) -> Num:

@@ -12,7 +12,7 @@ from typing import Any
 from . import memory, rules
 from .cost.layer import Seconds, Timer
 from .count import vocabulary
-from .count.model import groups, layer, model_flops, next_token, operations, parameters
+from .count.model import MODEL_FLOPS, groups, layer, model_flops, next_token, operations, parameters
 from .count.work import Op
 from .schedule import get as schedule_named
 from .schedule.types import Schedule
@@ -150,7 +150,7 @@ class Prediction:
         fused = self.job.attention_kernel == "flash"
         again = sum(
             float(op.forward.matrix) * n
-            for op, n in operations(self.job.model, self.job.T)
+            for op, n in operations(replace(self.job.model, mtp_layers=0), self.job.T, MODEL_FLOPS)
             if (full and not op.name.startswith(("embedding", "head")))
             or (not full and op.kind == "attention" and not fused)
         )
@@ -183,21 +183,33 @@ class Prediction:
         return step_term(self)
 
     @cached_property
+    def memory_by_stage(self) -> dict[str, memory.Use]:
+        """Bytes by kind on the first, the second (as any in the middle) and the last device of the pipeline."""
+        return memory.of_devices(self.job, self.layout, self._body, self._schedule)
+
+    @cached_property
     def memory_term(self) -> Term:
         """The memory of the fullest device as a tree."""
-        formulas = {
-            "weights": "parameters on the device x weight bytes (/ replicas with ZeRO-3)",
-            "gradients": "parameters on the device x gradient bytes (/ replicas with ZeRO-2, 3)",
-            "optimizer": "parameters on the device x state bytes (/ replicas with ZeRO-1, 2, 3)",
-            "activations": "microbatches in flight x layers x bytes saved by a layer, plus logits on the last stage",
-            "buffers": "framework, and gathered weights with ZeRO-3",
-        }
-        use = self.memory_use._asdict()
-        parts = tuple(
-            Term(k, float(v), "B", formulas[k], "Rajbhandari et al. 2020; Korthikanti et al. 2022")
-            for k, v in use.items()
+        j, l, p, use = self.job, self.layout, self.job.precision, self.memory_use
+        device = max(self.memory_by_stage, key=lambda end: float(self.memory_by_stage[end].total))
+        flight = float(memory.in_flight(j, l, self._schedule, l.interleave, device))
+        of, each = (
+            memory.activations(j, l, self._body, l.recompute, shares(j, l, self._schedule, l.interleave), device),
+            f"on the {device} device",
         )
-        return Term("memory", sum(p.value for p in parts), "B", "sum of its parts", parts=parts)
+        formulas = {
+            "weights": f"{use.weights / p.weight_bytes:.5g} parameters {each} x {p.weight_bytes:g} B"
+            + (f" (cut over {l.replicas} replicas)" if l.zero == 3 else ""),
+            "gradients": f"{use.gradients / p.gradient_bytes:.5g} parameters x {p.gradient_bytes:g} B"
+            + (f" (cut over {l.replicas} replicas)" if l.zero >= 2 else ""),
+            "optimizer": f"{use.optimizer / j.state_bytes:.5g} parameters x {j.state_bytes:g} B"
+            + (f" (cut over {l.replicas} replicas)" if l.zero else ""),
+            "activations": f"{flight:g} microbatches in flight x {float(of.each):.5g} B of its layers + {float(of.once):.5g} B once",
+            "buffers": f"{j.assumptions.memory.framework_bytes:.3g} B of the framework + whole units in use (ZeRO {l.zero})",
+        }
+        source = "Rajbhandari et al. 2020 (ZeRO); Korthikanti et al. 2022 (activations)"
+        parts = tuple(Term(k, float(v), "B", formulas[k], source) for k, v in use._asdict().items())
+        return Term("memory", sum(part.value for part in parts), "B", f"sum of its parts, {each}", parts=parts)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `predict --json`: SI units, keys that end in their unit."""
@@ -208,7 +220,8 @@ class Prediction:
             "parameters": parameters(self.job.model), "active_parameters": parameters(self.job.model, True),
             "step_time_s": self.step_time_s, "interval_s": self.interval_s, "tokens_per_s": self.tokens_per_s,
             "tokens_per_s_per_chip": self.tokens_per_s_per_chip, "model_flops_per_s_per_chip": self.model_flops_per_s_per_chip,
-            "mfu": self.mfu, "hfu": self.hfu, "time_s": self.time_s, "memory_bytes": self.memory_bytes, "fits": self.fits,
+            "mfu": self.mfu, "hfu": self.hfu, "time_s": self.time_s, "memory_bytes": self.memory_bytes,
+            "memory_by_stage_bytes": {end: {k: float(v) for k, v in u._asdict().items()} for end, u in self.memory_by_stage.items()}, "fits": self.fits,
             "microbatches": self.microbatches, "train_time_s": self.train_time_s, "chip_hours": self.chip_hours, "cost_usd": self.cost_usd,
             "energy_j": self.energy_j, "precision": self.job.precision.compute,
             "layout": {

@@ -206,7 +206,7 @@ def _placement(job: Job, layout: Layout) -> list[str]:
             total *= share
         if any(s < 1 for s in shares) or total != getattr(layout, axis):
             return [f"placement {axis} = {list(shares)} must multiply up to {axis} = {getattr(layout, axis)}"]
-    for i, size in enumerate(sizes[:-1]):
+    for i, size in enumerate(sizes):
         here: Any = 1
         for shares in layout.placement.values():
             here *= shares[i]

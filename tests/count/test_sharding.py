@@ -88,7 +88,10 @@ def test_summa_cuts_weights_both_ways(n1: int, n2: int) -> None:
 
 
 def test_on_one_device_every_scheme_holds_the_same() -> None:
-    held = {scheme: sum(op.weights for op in ops_of(DENSE, Layout(scheme=scheme)).values()) for scheme in ("megatron", "summa")}
+    held = {
+        scheme: sum(op.weights for op in ops_of(DENSE, Layout(scheme=scheme)).values())
+        for scheme in ("megatron", "summa")
+    }
     assert held["summa"] == held["megatron"]
 
 

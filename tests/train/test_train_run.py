@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -79,6 +80,27 @@ def test_sigterm_finishes_the_step_saves_and_ends() -> None:
     assert found["checkpoint"] == f"run/step-{found['steps']:08d}" and len(rows()) == found["steps"]
     assert cli.run(["train", "job.toml", "--resume", "--steps", str(found["steps"] + 2)]) == 0
     assert [row["step"] for row in rows()] == [*range(1, found["steps"] + 3)]
+
+
+def test_a_killed_rank_restarts_from_the_last_checkpoint() -> None:
+    """The curve of losses is the one of an undisturbed run, bit by bit."""
+    small(steps=120, save_every=10, restarts=1)
+    with subprocess.Popen(
+        [sys.executable, "-m", "meshwright", "train", "job.toml"], stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not (Path("run/metrics.jsonl").exists() and len(rows()) >= 15):
+            assert process.poll() is None
+            time.sleep(0.02)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[1]), signal.SIGKILL)
+        told = process.communicate(timeout=100)[1]
+    assert process.returncode == 0
+    assert "rank 1 of 2 was killed by SIGKILL; the other ranks were ended; again from step-" in told
+    disturbed = [(row["step"], row["loss"]) for row in rows()]
+    assert cli.run(["train", small(steps=120, output="whole")]) == 0
+    Path("run").rename("disturbed")
+    Path("whole").rename("run")
+    assert disturbed == [(row["step"], row["loss"]) for row in rows()]
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,7 @@ class Timer:
             backward.append(back)
             if op.selective:
                 again.append(ahead)
+                selective = selective + op.saved_again
             else:
                 selective = selective + op.saved
             if op.kind == "matmul":  # the two products of its backward pass are alike; only one makes weight gradients

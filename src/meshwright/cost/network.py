@@ -19,6 +19,8 @@ from ..spec.network import Dim, Network
 from . import levels, torus
 
 Group = Sequence[Num]
+IN_NETWORK_GAIN = 480 / 370
+"""Bus bandwidth of an all-reduce by NVLink SHARP over that of a ring, 8 H100, large messages: NCCL issue 1455 (2024), How To Scale Your Model, part 12."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Fabric:
     def nearer_is_faster(self) -> bool:
         """No dimension beats one before it in rate or latency: a larger share of the near dimensions never costs time."""
         if self.how.collective == "book" or self.on_torus:  # two axes of a torus carry twice as much as one
+            return False
+        if any(far and not near for near, far in zip(self.reduces, self.reduces[1:], strict=False)):
             return False
         return all(a >= b for a, b in zip(self.rates, self.rates[1:], strict=False)) and all(
             a <= b for a, b in zip(self.latencies, self.latencies[1:], strict=False)
@@ -101,7 +105,24 @@ def all_reduce(fabric: Fabric, V: Num, group: Group) -> Num:
         seconds = bandwidth_time(fabric, V, group) * (n - 1) / n * where(both, 2.0, 1.0) + ring_latency(fabric, group)
         return where((V > 0) & (n > 1), seconds, 0.0)
     seconds = 2 * ring(fabric, V, group)
-    return minimum(seconds, tree_all_reduce(fabric, V, group)) if fabric.how.collective == "best" else seconds
+    if fabric.how.collective != "best":
+        return seconds
+    return minimum(
+        minimum(seconds, tree_all_reduce(fabric, V, group)), in_network_all_reduce(fabric, V, group, seconds)
+    )
+
+
+def in_network_all_reduce(fabric: Fabric, V: Num, group: Group, otherwise: Num) -> Num:
+    """Switches add up the values (NVLink SHARP), if every dimension the group spans can; else `otherwise`.
+
+    The bandwidth term of a ring over IN_NETWORK_GAIN, and one message up and one down in each dimension.
+    """
+    n, possible, start = product(group), V > 0, 0.0 * V
+    for g, latency, reduces in zip(group, fabric.latencies, fabric.reduces, strict=True):
+        possible = possible & ((g <= 1) | reduces)
+        start = start + where(g > 1, 2 * latency, 0.0)
+    seconds = 2 * bandwidth_time(fabric, V, group) * (n - 1) / n / IN_NETWORK_GAIN + start
+    return where(possible, minimum(seconds, otherwise), otherwise)
 
 
 def tree_all_reduce(fabric: Fabric, V: Num, group: Group) -> Num:

@@ -114,7 +114,7 @@ def attention(
         Pass(P * (2 * q - one) + 2 * P * v - one * b * H * lq * v, softmax + drop, (qo + kv + R) * act + 5 * score_bytes, forward, engine=engines[0]),
         Pass(matrix_back, vector_back, (kv + qo + kept) * act + 8 * score_bytes, backward, engine=engines[1]),
         saved=(kept if output_twice else kept - b * H * lq * v) * act + (0.0 if fused else P * (2 * act + 1 if dropout else act)),
-        selective=not fused,
+        selective=not fused, saved_again=(b * H * lq * q + kv_here) * act,
     )  # fmt: skip
 
 

@@ -206,10 +206,12 @@ def kept(inputs: str, size: Local) -> Num:
 def seen(job: Job, window: int | None) -> float:
     """Share of the T keys that a query attends to: 1, about 1/2 when causal, less in a sliding window.
 
-    Causal: (T+1)/2T on average; window w: the mean of min(i, w) over positions i, over T. Only fused kernels skip what the mask
+    "window" (model FLOPs): the causal mask saves nothing, a window does. Causal: (T+1)/2T on average; window w: the mean of min(i, w) over positions i, over T. Only fused kernels skip what the mask
     hides; unfused ones compute and keep all T x T scores (Korthikanti et al. 2022 count 5 a s^2 b bytes of them, uncut).
     """
     T = float(job.T)
+    if job.assumptions.count.causal == "window":
+        return min(float(window or T), T) / T
     if job.assumptions.count.causal == "full" or job.attention_kernel == "unfused":
         return 1.0
     if job.model.attention == "causal":

@@ -15,7 +15,9 @@ from .megatron import Kind
 from .work import Op
 
 REFERENCE = Counting(causal="full")
-"""The field's convention for "model FLOPs": 2k a dot product, attention uncut by the causal mask, nothing recomputed."""
+"""Every score counts, as torch's FLOP counter does: 2k a dot product, nothing skipped, nothing recomputed."""
+MODEL_FLOPS = Counting(causal="window")
+"""The field's convention for "model FLOPs": 2k a dot product, attention uncut by the causal mask but cut by windows, nothing recomputed."""
 
 
 def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
@@ -95,5 +97,5 @@ def model_flops(model: Model, seq: int = 0) -> float:
     Counted as the field does (Chowdhery et al. 2022, appendix B): 2 FLOPs a multiply-add, backward twice forward,
     attention without the causal saving, no recomputation.
     """
-    total = sum(float(op.forward.matrix + op.backward.matrix) * n for op, n in operations(model, seq))
+    total = sum(float(op.forward.matrix + op.backward.matrix) * n for op, n in operations(model, seq, MODEL_FLOPS))
     return total / (seq or model.seq)

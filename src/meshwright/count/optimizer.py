@@ -13,4 +13,4 @@ def update(job: Job, parameters: Num) -> Pass:
     parameters: how many this device updates.
     """
     p, o = job.precision, job.optimizer
-    return Pass(0.0, o.flops * parameters, (2 * p.gradient_bytes + 2 * o.state_bytes + p.weight_bytes) * parameters)
+    return Pass(0.0, o.flops * parameters, (2 * p.gradient_bytes + 2 * job.state_bytes + p.weight_bytes) * parameters)

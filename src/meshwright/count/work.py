@@ -65,7 +65,9 @@ class Op(NamedTuple):
     panels: Num = 0.0
     """SUMMA panels; 0 = communication is not cut into panels."""
     selective: bool = False
-    """Selective recomputation runs this operation again instead of keeping `saved`."""
+    """Selective recomputation runs this operation again instead of keeping all of `saved`."""
+    saved_again: Num = 0.0
+    """Bytes it needs to run again (part of `saved`)."""
 
 
 class Local(NamedTuple):

@@ -48,7 +48,7 @@ def load_job(source: str | Path | Mapping[str, Any], *, files: bool = True, note
         source = parse_toml(read_text(source), str(source))
     for key in source:
         if key not in (*TABLES, TRAIN):
-            raise unknown("table", brief(key) if not isinstance(key, str) else key, (*TABLES, TRAIN))
+            raise unknown("table", brief(key) if not isinstance(key, str) else key, TABLES)
     for key in ("model", "cluster", "job"):
         if key not in source:
             raise BadInput(f"the description needs a table [{key}]")

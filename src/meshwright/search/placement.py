@@ -43,13 +43,15 @@ def spread(job: Job, table: Table, relaxed: bool) -> Table:
 
 
 def finish(job: Job, table: Table, relaxed: bool, every: bool = True) -> tuple[Table, Shares]:
-    """Rows of `spread` with the share of dp in each dimension; those that leave room unused drop out."""
+    """Rows of `spread` with the share of dp in each dimension; those that leave room unused, or need more of the last one, drop out."""
     sizes = job.cluster.sizes
     work = table | {f"left {a}": table[a] for a in AXES}
     for i, size in enumerate(sizes[:-1]):
         work = _canonical(work, i, size) if not every else _give_dp(work, i, size, relaxed)
         for a in AXES:
             work[f"left {a}"] = work[f"left {a}"] / work[f"{a} {i}"]
+    beyond = reduce(np.multiply, [work[f"left {a}"] for a in AXES])
+    work = keep(work, beyond <= sizes[-1])
     shares = {a: tuple(work[f"{a} {i}"] for i in range(len(sizes) - 1)) + (work[f"left {a}"],) for a in AXES}
     return {k: c for k, c in work.items() if " " not in k}, shares
 
@@ -109,9 +111,9 @@ def _canonical(work: Table, i: int, size: int) -> Table:
     for a in AXES:
         take = np.ones_like(room)
         for d in range(1, size + 1):
-            take = np.where((work[f"left {a}"] % d == 0) & (room % d == 0), d, take)
+            take = np.where((work[f"left {a}"] % d == 0) & (d <= room), d, take)
         work[f"{a} {i}"] = take
-        room = room / take
+        room = np.floor(room / take)
     return work
 
 

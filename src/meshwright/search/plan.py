@@ -16,7 +16,7 @@ from ..spec.layout import RECOMPUTE, Layout
 from ..spec.slices import axes
 from .cascade import search
 from .evaluate import Progress, smallest
-from .space import Space, cross
+from .space import Column, Space, cross
 
 FRONT_STEP = 0.1
 """Each point of the front needs at least this share less memory than the one before."""
@@ -37,7 +37,7 @@ class Plan:
     searched: int = 0
     """Layouts covered: with every option and placement in a strict space, with every option in a relaxed one."""
     feasible: int = 0
-    """Layouts evaluated and found to fit; bounds spare the rest from being looked at."""
+    """Layouts that were evaluated and fit. Bounds spare most from being looked at, so more may exist; `search.brute` counts them all."""
     rejected: dict[str, int] | None = None
     """Rule -> how many combinations of degrees broke it (each counted once); "memory" and "bound": layouts too big, or ruled out by a bound."""
     elapsed_s: float = 0.0
@@ -82,10 +82,10 @@ def plan(
             notes.append("nothing that uses all chips evenly fits: dp need not divide the batch, and chips may be idle")
     dims = len(job.cluster.network.dims)
     found = tuple(predict(job, layout) for layout in best.layouts(space.scheme, dims))
-    rejected = {} if relaxed else rejections(job, space)
-    rejected |= {"memory": best.too_big, "bound": max(best.searched - best.feasible - best.too_big, 0)}
+    broken, sentences = rejections(job, space, relaxed)
+    rejected = broken | {"memory": best.too_big, "bound": max(best.searched - best.feasible - best.too_big, 0)}
     if not found:
-        closest, why = _nearest_fit(job, space, relaxed)
+        closest, why = _nearest_fit(job, space, relaxed, sentences)
         return Plan(None, (), (), best.searched, 0, rejected, time.perf_counter() - start, (*notes, *why), closest)
     front = _front(job, space, found[0]) if pareto and not relaxed else ()
     return Plan(
@@ -106,34 +106,47 @@ def _front(job: Job, space: Space, best: Prediction) -> tuple[Prediction, ...]:
     return tuple(points)
 
 
-def rejections(job: Job, space: Space) -> dict[str, int]:
-    """Rule -> combinations of (tp, cp, pp, dp[, ep]) that multiply up to the chips and break it; each counts for its first rule."""
-    factors = np.array(divisors(job.cluster.chips), dtype=np.float64)
-    table = cross(cross(cross({}, tp=factors), cp=factors), pp=factors)
+def rejections(job: Job, space: Space, relaxed: bool = False) -> tuple[dict[str, int], tuple[str, ...]]:
+    """(rule -> combinations of (tp, cp, pp, dp[, ep]) that break it, the sentence of one of them for each rule); each counts for its first rule.
+
+    Combinations: what the space allows, else the divisors of the chips; they use all chips, or (relaxed) at most all.
+    """
+    N, factors = job.cluster.chips, divisors(job.cluster.chips)
+
+    def column(axis: str) -> Column:
+        allowed = getattr(space, axis)
+        return np.array(sorted(allowed)[:64] if allowed else factors, dtype=np.float64)
+
+    table = cross(cross(cross({}, tp=column("tp")), cp=column("cp")), pp=column("pp"))
     ranks = table["tp"] * table["cp"] * table["pp"]
-    table = {k: c[job.cluster.chips % ranks == 0] for k, c in table.items()}
-    if job.model.moe:
-        table = cross(table, ep=factors)
-    degrees: dict[str, Any] = table | {"dp": job.cluster.chips / (table["tp"] * table["cp"] * table["pp"])}
+    fine = ranks <= N if relaxed else N % ranks == 0
+    table = {k: c[fine] for k, c in table.items()}
+    if job.model.moe or space.ep:
+        table = cross(table, ep=column("ep"))
+    degrees: dict[str, Any] = table | {"dp": np.floor(N / (table["tp"] * table["cp"] * table["pp"]))}
     layout = Layout(**degrees, scheme=space.scheme, sequence_parallel=False)
-    left, counts = np.ones(len(table["tp"]), dtype=bool), {}
+    left, counts, sentences = np.ones(len(table["tp"]), dtype=bool), {}, []
     for rule in (*rules.ALWAYS, rules.EVEN_BATCH):
-        if rule is rules.EXPERT_SEQUENCE:  # a choice of the search, not of degrees
+        if rule is rules.EXPERT_SEQUENCE or (
+            relaxed and rule is rules.EVEN_BATCH
+        ):  # choices of the search, not of degrees
             continue
         broken = left & ~np.broadcast_to(rule.holds(job, layout), left.shape)
         if broken.any():
             counts[rule.name] = int(broken.sum())
+            first: dict[str, Any] = {k: int(c[np.flatnonzero(broken)[0]]) for k, c in degrees.items()}
+            sentences.append(rule.sentence(job, Layout(**first, scheme=space.scheme, sequence_parallel=False)))
         left &= ~broken
-    return counts
+    return counts, tuple(sentences)
 
 
-def _nearest_fit(job: Job, space: Space, relaxed: bool) -> tuple[Prediction | None, tuple[str, ...]]:
+def _nearest_fit(
+    job: Job, space: Space, relaxed: bool, broken: tuple[str, ...]
+) -> tuple[Prediction | None, tuple[str, ...]]:
     """The layout that needs the least memory, and what would make one fit: options left out, constraints, more chips."""
     layouts = smallest(job, space, relaxed).layouts(space.scheme, len(job.cluster.network.dims))
     if not layouts:
-        return None, (
-            "no combination of degrees is legal: loosen the constraints, or change the number of chips or the batch",
-        )
+        return None, ("no combination of degrees is legal", *broken[:6])
     closest = predict(job, layouts[0])
     note = "even the smallest layout does not fit: " + rules.too_big(job, closest.memory_bytes["total"])
     return closest, (note, *_would_fit(job, space))

@@ -184,6 +184,8 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
             (m.moe.expert_ffn % both["etp"] == 0) & (True if space.etp is None else np.isin(both["etp"], space.etp)),
         )
     else:
+        only = _allowed(1, space.ep) and _allowed(1, space.etp)  # a dense model has no experts to share out
+        table = keep(table, np.full(len(table["tp"]), only))
         table |= {"ep": np.ones_like(table["tp"]), "etp": np.ones_like(table["tp"])}
     return _panels(job, table) if space.scheme == "summa" else table | {"panels": np.ones_like(table["tp"])}
 

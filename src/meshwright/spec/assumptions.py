@@ -19,7 +19,8 @@ class Counting:
     dot_product: str = "2k"
     """FLOPs of a dot product of length k: "2k", or "2k-1" (LBL)."""
     causal: str = "half"
-    """Attention scores above the diagonal: "full" computes them all (most papers, torch's counter), "half" skips them as flash kernels do."""
+    """Attention scores above the diagonal: "full" computes them all (most papers, torch's counter), "half" skips them as flash kernels do;
+    "window" computes those inside a sliding window, the convention of model FLOPs."""
     vocabulary: bool = True
     """Embedding, output head and loss."""
     residual: bool = True
@@ -109,7 +110,6 @@ class MemoryCount:
     """Share of the chip's memory that can be allocated."""
     working_set: bool = True
     """Count the largest temporary: the layer being recomputed, gathered weights, logits in fp32."""
-    shard_gradients_with_optimizer: bool = False
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,13 @@ class Cluster:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Members of each network dimension for this many chips, fastest first; the last takes what is left.
+        """Members of each network dimension for this many chips, fastest first; the last takes what is left, rounded up.
 
-        A cluster smaller than a dimension uses only part of it: 4 GPUs in an 8-GPU node give (4, 1).
+        4 GPUs in 8-GPU nodes give (4, 1); 100 give (8, 13), the last node partly used.
         """
         left, sizes = self.chips, []
         for dim in self.network.dims[:-1]:
             size = min(dim.size or left, left)
-            while left % size:  # 12 chips in nodes of 8: nodes hold 6
-                size -= 1
             sizes.append(size)
-            left //= size
+            left = -(-left // size)
         return (*sizes, left)

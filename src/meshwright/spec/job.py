@@ -47,6 +47,8 @@ class Optimizer:
     name: str = "adamw"
     state_bytes: float = 12.0
     """fp32 master weight + first moment + second moment."""
+    master_bytes: float = 4.0
+    """The part of it that is an fp32 copy of the weight; not kept where weights are fp32 themselves."""
     flops: float = 14.0
     """Floating-point operations of one update of one parameter."""
 
@@ -54,10 +56,10 @@ class Optimizer:
 OPTIMIZERS = {
     "adamw": Optimizer(),
     "adam": Optimizer("adam"),
-    "adamw-no-master": Optimizer("adamw-no-master", 8.0),
-    "sgd": Optimizer("sgd", 8.0, 4.0),
-    "muon": Optimizer("muon", 8.0, 14.0),
-    "adafactor": Optimizer("adafactor", 4.0, 14.0),
+    "adamw-no-master": Optimizer("adamw-no-master", 8.0, 0.0),
+    "sgd": Optimizer("sgd", 8.0, flops=4.0),
+    "muon": Optimizer("muon", 8.0),
+    "adafactor": Optimizer("adafactor", 4.0),
 }
 
 
@@ -79,6 +81,12 @@ class Job:
     attention_kernel: str = "flash"
     """flash (no T x T matrix in memory) or unfused."""
     assumptions: Assumptions = REALISTIC
+
+    @property
+    def state_bytes(self) -> float:
+        """Bytes the optimizer keeps for a parameter."""
+        o = self.optimizer
+        return o.state_bytes - (o.master_bytes if self.precision.weight_bytes >= 4 else 0.0)
 
     @property
     def T(self) -> int:

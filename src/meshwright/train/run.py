@@ -6,12 +6,14 @@ A run is a folder: job.toml (what was run), metrics.jsonl (a line a step), step-
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from types import FrameType
@@ -29,7 +31,7 @@ from ..spec.job import Job
 from ..units import show
 from . import checkpoint, corpus, replicas, rules
 from .data import File, Source, Synthetic
-from .launch import fork_ranks, run_rank, under_launcher
+from .launch import RankFailed, fork_ranks, run_rank, under_launcher
 from .loop import Trainer
 from .settings import Settings
 
@@ -75,15 +77,30 @@ def train(job: Job, settings: Settings, resume: bool = False) -> dict[str, Any] 
         plan = prepare(job, settings, resume, None)
         write_job(plan)
         source(job, settings)  # makes the corpus once, and finds mistakes in a token file early
-        world = int(job.layout.chips)
-        fork_ranks(lambda device: work(plan, device), world, settings.device, settings.threads, settings.timeout)
+        fork(plan)
         return summary(plan)
-    import os
-
     again = resume or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     plan = prepare(job, settings, again, int(os.environ["WORLD_SIZE"]))
-    run_rank(lambda device: work(plan, device), settings.device, settings.threads, settings.timeout)
+    run_rank(partial(work, plan), settings.device, settings.threads, settings.timeout)
     return summary(plan) if os.environ["RANK"] == "0" else None
+
+
+def fork(plan: Plan) -> None:
+    """Run the ranks on this machine; again from the newest checkpoint while a rank fails and `restarts` allows."""
+    s = plan.settings
+    for left in range(s.restarts or 0, -1, -1):
+        try:
+            return fork_ranks(partial(work, plan), int(plan.job.layout.chips), s.device, s.threads, s.timeout)
+        except RankFailed as error:
+            if not left:
+                raise
+            found = checkpoint.complete(plan.folder)
+            plan = replace(plan, resume=found[-1] if found else None)
+            print(
+                f"{error}; again from {found[-1].name if found else 'the first step'}, {left - 1} restarts left",
+                file=sys.stderr,
+            )
+    return None
 
 
 def write_job(plan: Plan) -> None:

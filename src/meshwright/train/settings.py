@@ -44,6 +44,8 @@ class Settings:
     """Steps between checkpoints; the last step is always saved. None: only that."""
     keep: int = 2
     """Newest checkpoints that are kept."""
+    restarts: int | None = None
+    """How often a run whose rank was killed or failed goes on by itself, from its newest checkpoint. None: never (torchrun has --max-restarts)."""
     check_every: int | None = None
     """Steps between comparisons of the weights that replicas share, bit by bit; None: never."""
     shards: int | None = None
