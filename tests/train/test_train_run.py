@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 from meshwright import cli  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.toml import dumps_toml, load_job  # noqa: E402
+from meshwright.train.run import metrics  # noqa: E402
 from meshwright.train.settings import Settings, settings  # noqa: E402
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.toml"
@@ -64,6 +65,12 @@ def test_a_run_goes_on_under_another_layout() -> None:
     assert whole[:10] == [row["loss"] for row in rows()][:10] and whole != [row["loss"] for row in rows()], (
         "only two steps were done again"
     )
+
+
+def test_an_unfinished_line_of_metrics_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").write_text('{"step": 1}\n{"step": 2, "lo')
+    assert metrics(tmp_path / "m.jsonl") == [{"step": 1}]
+    assert metrics(tmp_path / "none.jsonl") == []
 
 
 def test_sigterm_finishes_the_step_saves_and_ends() -> None:

@@ -188,12 +188,10 @@ class Log:
         if dist.get_rank():
             return
         path = plan.folder / "metrics.jsonl"
-        kept = (
-            [line for line in path.read_text("utf-8").splitlines() if json.loads(line)["step"] <= first]
-            if path.exists() and first
-            else []
-        )
-        path.write_text("".join(line + "\n" for line in kept), "utf-8")  # what came after the checkpoint is done again
+        kept = [
+            json.dumps(row) for row in metrics(path) if row["step"] <= first
+        ]  # what came after the checkpoint is done again
+        path.write_text("".join(line + "\n" for line in kept), "utf-8")
         self.file = path.open("a", encoding="utf-8", buffering=1)
         layout = plan.job.layout
         axes = " ".join(f"{axis} {getattr(layout, axis)}" for axis in ("tp", "cp", "pp", "dp"))
@@ -227,9 +225,15 @@ class Log:
             self.file.close()
 
 
+def metrics(path: Path) -> list[dict[str, Any]]:
+    """The rows of a metrics.jsonl, none if there is no such file; a last line that a killed rank left unfinished does not count."""
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
 def summary(plan: Plan) -> dict[str, Any]:
     """What the run came to, from its metrics. Times are medians; the first step, which sets things up, does not count."""
-    rows = [json.loads(line) for line in (plan.folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    rows = metrics(plan.folder / "metrics.jsonl")
     later = rows[1:] or rows
     found = checkpoint.complete(plan.folder)
     return {
