@@ -20,7 +20,7 @@ LEVELS = (
     ("catalog",),
     ("count", "cost", "schedule"),
     ("step", "memory"),
-    ("rules", "prediction"),
+    ("rules", "prediction", "terms"),
     ("search", "limits", "validate", "replay"),
     ("formats",),
     ("reproduce", "sweep"),

@@ -24,7 +24,8 @@ _HOME = {
     "spec.assumptions": ("Assumptions", "assumptions"),
     "catalog": ("chip", "cluster", "model", "network"),
     "count.model": ("model_flops", "parameters"),
-    "prediction": ("Prediction", "Term", "predict"),
+    "prediction": ("Prediction", "predict"),
+    "terms": ("Term",),
     "errors": ("BadInput", "MeshwrightError", "NoLayout"),
     "search": ("Plan", "Space", "plan"),
 }

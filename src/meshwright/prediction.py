@@ -3,52 +3,20 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import resources
 from typing import Any
 
 from . import memory, rules
-from .cost.layer import Seconds, Timer
-from .count import vocabulary
-from .count.model import MODEL_FLOPS, groups, layer, model_flops, next_token, operations, parameters
-from .count.work import Op
+from .cost.layer import Seconds
+from .count.model import MODEL_FLOPS, model_flops, operations, parameters
 from .schedule import get as schedule_named
 from .schedule.types import Schedule
 from .spec.job import Job
 from .spec.layout import Layout, placed
-from .step import Body, Step, body, clock, microbatches, pick, shares, slowest, step, total
-
-LBL_SOURCE = "Subramanian et al. 2024, arXiv 2410.00273"
-
-
-@dataclass(frozen=True)
-class Term:
-    """A named number that is the sum of its parts (if it has any)."""
-
-    name: str
-    value: float
-    unit: str
-    formula: str = ""
-    """How it was computed, with the numbers put in."""
-    source: str = ""
-    parts: tuple[Term, ...] = ()
-
-    def find(self, path: str) -> Term | None:
-        """The term at a path such as "compute/ffn/up", below this one."""
-        for part in self.parts:
-            if path == part.name:
-                return part
-            if path.startswith(part.name + "/") and (found := part.find(path[len(part.name) + 1 :])):
-                return found
-        return None
-
-    def walk(self, depth: int = 0) -> Iterator[tuple[int, Term]]:
-        """This term and all below it, with their depth."""
-        yield depth, self
-        for part in self.parts:
-            yield from part.walk(depth + 1)
+from .step import Body, Step, body, microbatches, step
+from .terms import Term, memory_term, step_term
 
 
 @dataclass(frozen=True)
@@ -190,26 +158,7 @@ class Prediction:
     @cached_property
     def memory_term(self) -> Term:
         """The memory of the fullest device as a tree."""
-        j, l, p, use = self.job, self.layout, self.job.precision, self.memory_use
-        device = max(self.memory_by_stage, key=lambda end: float(self.memory_by_stage[end].total))
-        flight = float(memory.in_flight(j, l, self._schedule, l.interleave, device))
-        of, each = (
-            memory.activations(j, l, self._body, l.recompute, shares(j, l, self._schedule, l.interleave), device),
-            f"on the {device} device",
-        )
-        formulas = {
-            "weights": f"{use.weights / p.weight_bytes:.5g} parameters {each} x {p.weight_bytes:g} B"
-            + (f" (cut over {l.replicas} replicas)" if l.zero == 3 else ""),
-            "gradients": f"{use.gradients / p.gradient_bytes:.5g} parameters x {p.gradient_bytes:g} B"
-            + (f" (cut over {l.replicas} replicas)" if l.zero >= 2 else ""),
-            "optimizer": f"{use.optimizer / j.state_bytes:.5g} parameters x {j.state_bytes:g} B"
-            + (f" (cut over {l.replicas} replicas)" if l.zero else ""),
-            "activations": f"{flight:g} microbatches in flight x {float(of.each):.5g} B of its layers + {float(of.once):.5g} B once",
-            "buffers": f"{j.assumptions.memory.framework_bytes:.3g} B of the framework + whole units in use (ZeRO {l.zero})",
-        }
-        source = "Rajbhandari et al. 2020 (ZeRO); Korthikanti et al. 2022 (activations)"
-        parts = tuple(Term(k, float(v), "B", formulas[k], source) for k, v in use._asdict().items())
-        return Term("memory", sum(part.value for part in parts), "B", f"sum of its parts, {each}", parts=parts)
+        return memory_term(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `predict --json`: SI units, keys that end in their unit."""
@@ -259,78 +208,3 @@ def evidence() -> dict[str, dict[str, Any]]:
     """assumption set -> how measured step times compare with its predictions (catalog/evidence.toml, written by `validate`)."""
     text = (resources.files("meshwright.catalog") / "evidence.toml").read_text("utf-8")
     return tomllib.loads(text)
-
-
-def step_term(p: Prediction) -> Term:
-    """The tree behind `Prediction.term`."""
-    job, layout, m = p.job, p.layout, p.microbatches
-    causes = _busy_terms(p)
-    r = clock(job).rates
-    chip, network = job.assumptions.chip, job.assumptions.network
-    how = {
-        "compute": (f"launch {r.launch_s:.3g} s + matrix FLOPs / {r.matrix:.4g} + vector FLOPs / {r.vector:.4g}, x {m} microbatches", f"chip time {chip.model!r}"),
-        "memory": (f"max(bytes / {r.memory:.4g} B/s - compute, 0), x {m} microbatches", "roofline; LBL section 3.3"),
-        "tp_comm": (f"collectives {network.collective!r} over tp = {layout.tp}, ranks per dimension {layout.group('tp')}", LBL_SOURCE),
-        "cp_comm": (f"keys and values over cp = {layout.cp}, ranks per dimension {layout.group('cp')}", LBL_SOURCE),
-        "ep_comm": (f"all-to-all over ep = {layout.ep}", "Lepikhin et al. 2020"),
-        "pp_comm": (f"2 x {m} microbatches x hop of {float(p._body.boundary):.4g} B, as far as not hidden", LBL_SOURCE + ", section 3.4"),
-        "dp_comm": (f"ZeRO {layout.zero} over {layout.replicas} replicas, behind {job.assumptions.overlap.dp}", LBL_SOURCE + ", section 3.4"),
-        "bubble": (f"{layout.schedule}: p = {layout.pp}, m = {m}, v = {p._schedule.chunks(layout.interleave)}", p._schedule.source),
-        "optimizer": ("state read and written once, or its arithmetic", "roofline"),
-        "other": ("what is not explained", ""),
-    }  # fmt: skip
-    parts = tuple(Term(name, value, "s", *how[name], parts=causes.get(name, ())) for name, value in p.time_s.items())
-    return Term("step_time", p.step_time_s, "s", "sum of its parts, on the device the pipeline waits for", parts=parts)
-
-
-def _busy_terms(p: Prediction) -> dict[str, tuple[Term, ...]]:
-    """Per cause, the operations of the slowest device with their seconds in a whole step."""
-    timer = Timer(clock(p.job), p.layout)
-    found: dict[str, list[Term]] = {}
-    for label, times, ops, again in _device(p):
-        for op in ops:
-            halves = [
-                ("forward", timer.half(op, op.forward), op.forward),
-                ("backward", timer.half(op, op.backward), op.backward),
-            ]
-            if again == "full" or (again == "selective" and op.selective):
-                halves.append(("recomputed", halves[0][1], op.forward))
-            for direction, seconds, work in halves:
-                for cause in Seconds.__slots__:
-                    value = float(getattr(seconds, cause)) * times * p.microbatches
-                    if value:
-                        note = f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs, {work.memory:.4g} B" if cause in ("compute", "memory") else ", ".join(
-                            f"{c.kind} of {float(c.bytes):.4g} B over {c.axis}" for c in work.comm)  # fmt: skip
-                        found.setdefault(cause, []).append(
-                            Term(
-                                f"{label}/{op.name} {direction}",
-                                value,
-                                "s",
-                                f"{note}; x {times:g} layers x {p.microbatches} microbatches",
-                            )
-                        )
-    return {cause: tuple(terms) for cause, terms in found.items()}
-
-
-def _device(p: Prediction) -> Iterator[tuple[str, float, list[Op], str]]:
-    """What the slowest device holds: (label, how often per microbatch, operations, recomputation)."""
-    job, layout = p.job, p.layout
-    by = shares(job, layout, p._schedule, layout.interleave)
-    seconds = {
-        k: total(share.of(p._body, lambda c: c.forward)) + total(share.back(p._body, layout.recompute))
-        for k, share in by.items()
-    }
-    names = {k: i for i, k in enumerate(by)}
-    share = by[list(names)[int(pick(slowest(layout, seconds), {k: float(i) for k, i in names.items()}))]]
-    lead, rest = groups(job.model)
-    for label, times, kinds in (("layers", share.typical, rest), ("leading layers", share.leading, lead)):
-        count = sum(n for _, n in kinds)
-        for kind, n in kinds:
-            if times:
-                yield label, float(times) * n / count, layer(job, layout, kind), layout.recompute
-    if share.embedding:
-        yield "embedding", 1.0, vocabulary.embedding(job, layout), "none"
-    if share.head:
-        yield "head", 1.0, vocabulary.head(job, layout), "none"
-        if extra := job.model.mtp_layers:
-            yield "multi-token prediction", float(extra), next_token(job, layout), "none"
