@@ -13,6 +13,7 @@ from meshwright import catalog
 from meshwright.errors import BadInput
 from meshwright.formats import parse_toml
 from meshwright.formats.toml import dump_job, dumps_toml, load_job, parse_batch
+from meshwright.limits import failures, laws, scenario
 from meshwright.spec import assumptions, chip, cluster, job, layout, model, network
 from meshwright.spec.ranges import CHOICES, RANGES
 from meshwright.spec.read import read, to_dict
@@ -180,7 +181,9 @@ def test_a_job_says_only_what_differs():
     )
     assert thing.model == dataclasses.replace(catalog.model("llama3-8b"), seq=4096, window=1024)
     assert (thing.batch, thing.tokens, thing.assumptions) == (977, 15e12, assumptions.LBL)
-    assert load_job(describe(job__optimizer={"name": "sgd", "flops": 5})).optimizer == job.Optimizer("sgd", 8.0, 5.0)
+    assert load_job(describe(job__optimizer={"name": "sgd", "flops": 5})).optimizer == job.Optimizer(
+        "sgd", 8.0, flops=5.0
+    )
     assert load_job(describe(job__precision={"compute": "fp8"})).precision == job.Precision("fp8")
     changed = load_job(describe(job__assumptions={"name": "realistic", "count": {"causal": "full"}})).assumptions
     assert changed == dataclasses.replace(assumptions.REALISTIC, count=assumptions.Counting(causal="full"))
@@ -388,7 +391,7 @@ def test_texts_of_a_url_are_enough():
 def test_ranges_and_choices_name_fields_that_exist():
     classes = [
         c
-        for m in (assumptions, chip, cluster, job, layout, model, network)
+        for m in (assumptions, chip, cluster, job, layout, model, network, failures, laws, scenario)
         for c in vars(m).values()
         if dataclasses.is_dataclass(c)
     ]
