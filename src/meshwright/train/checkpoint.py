@@ -1,14 +1,17 @@
 """Checkpoints: weights and optimizer state by global name, so that any layout resumes from any other.
 
 step-00000100/ appears under its name only when it is complete (written as step-00000100.part, synced, renamed); older ones are pruned
-after that. Every file is compared with its hash before anything of it is used.
+after that (renamed to .old, deleted). Every file is compared with its hash before anything of it is used.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +20,24 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.state_dict_loader import load as read_state
-from torch.distributed.checkpoint.state_dict_saver import save as write_state
+from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.distributed.checkpoint.state_dict_saver import save as save_now
 
 from ..errors import BadInput, MeshwrightError
 from ..spec.read import to_dict
 from .initial import parameters
 from .loop import Trainer
-from .storage import Reader, Writer, read_index, verify
+from .storage import Reader, Writer, read_index, sync, verify
 
 NAME = re.compile(r"step-(\d{8})")
+PART, OLD = ".part", ".old"
 MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class SaveFailed(MeshwrightError):
+    """A checkpoint could not be written; those before it are as they were."""
+
+    exit_code = 3
 
 
 def state(trainer: Trainer) -> dict[str, Tensor]:
@@ -39,40 +50,100 @@ def state(trainer: Trainer) -> dict[str, Tensor]:
     return found
 
 
+class Saver:
+    """Writes the checkpoints of a run. Every rank makes one and calls the same methods at the same steps."""
+
+    def __init__(self, trainer: Trainer, folder: Path, keep: int, background: bool = False) -> None:
+        """keep: newest checkpoints that stay;  background: `save` copies the state and returns, a thread of each rank writes it."""
+        self.trainer, self.folder, self.keep, self.background = trainer, folder, keep, background
+        limit = timedelta(seconds=trainer.settings.timeout)
+        self.group = dist.new_group(
+            backend="gloo", timeout=limit
+        )  # the steps use the others while threads confer in it
+        self.written: Future[Any] | None = None
+        self.path = folder
+        if dist.get_rank() == 0:
+            clean(folder)
+
+    def save(self, step: int) -> Path:
+        """Save a run that has done `step` steps, once the previous save is done; the path that will appear when it is complete."""
+        self.wait()
+        self.path = self.folder / f"step-{step:08d}"
+        part = self.path.with_suffix(PART)
+        writer = Writer(part, dist.get_rank(), about(self.trainer, step), partial(publish, keep=self.keep))
+        how: Any = {"planner": DefaultSavePlanner(flatten_state_dict=False), "process_group": self.group}
+        if self.background:
+            started: Any = async_save(state(self.trainer), storage_writer=writer, **how)
+            self.written = started
+        else:
+            self.told(partial(save_now, state(self.trainer), storage_writer=writer, **how))
+        return self.path
+
+    def check(self) -> None:
+        """Raises SaveFailed if the save in the background has failed."""
+        if self.written is not None and self.written.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Until the save in the background is done. Raises SaveFailed."""
+        written, self.written = self.written, None
+        if written is not None:
+            self.told(written.result)
+
+    def told(self, write: Callable[[], object]) -> None:
+        """Write; SaveFailed says in a sentence what went wrong on which rank."""
+        try:
+            write()
+        except CheckpointException as error:
+            rank, (why, _) = next(iter(error.failures.items()))
+            found = complete(self.folder)
+            stays = f"the newest complete one is {found[-1].name}" if found else "there is none before it"
+            reason = getattr(why, "strerror", None) or f"{type(why).__name__}: {why}"
+            raise SaveFailed(f"{self.path} could not be written by rank {rank}: {reason}; {stays}") from None
+
+
 def save(trainer: Trainer, folder: Path, step: int, keep: int) -> Path:
-    """Write the checkpoint of a run that has done `step` steps, then delete all but the newest `keep`; its path."""
-    whole, part = folder / f"step-{step:08d}", folder / f"step-{step:08d}.part"
-    first = dist.get_rank() == 0
-    if first:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-    dist.barrier()
-    about = {
-        "step": step,
+    """Write one checkpoint and wait for it; its path."""
+    return Saver(trainer, folder, keep).save(step)
+
+
+def about(trainer: Trainer, step: int) -> dict[str, Any]:
+    """What a checkpoint says of its run: the steps it has done, and what `fits` compares."""
+    return {"step": step, **identity(trainer)}
+
+
+def identity(trainer: Trainer) -> dict[str, Any]:
+    """What must not change between the parts of a run."""
+    return {
         "seed": trainer.settings.seed,
         "model": to_dict(trainer.job.model),
         "batch": trainer.job.batch,
     }
-    writer = Writer(part, dist.get_rank(), about)
-    write_state(state(trainer), storage_writer=writer, planner=DefaultSavePlanner(flatten_state_dict=False))
-    if first:
-        if whole.exists():  # of an earlier run that was resumed from before it
-            shutil.rmtree(whole)
-        part.rename(whole)
-        sync(folder)
-        for old in complete(folder)[:-keep]:
-            shutil.rmtree(old, ignore_errors=True)
-    dist.barrier()
-    return whole
 
 
-def sync(folder: Path) -> None:
-    """Make the names in a folder survive a loss of power."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def publish(part: Path, keep: int) -> None:
+    """Give a complete checkpoint its name, then drop all but the newest `keep`. No name ever stands for half a checkpoint."""
+    whole = part.with_suffix("")
+    if whole.exists():  # of an earlier run that was resumed from before it
+        drop(whole)
+    part.rename(whole)
+    sync(whole.parent)
+    for old in complete(whole.parent)[:-keep]:
+        drop(old)
+
+
+def drop(path: Path) -> None:
+    """Delete a checkpoint; it loses its name first."""
+    gone = path.with_suffix(OLD)
+    shutil.rmtree(gone, ignore_errors=True)
+    path.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def clean(folder: Path) -> None:
+    """Delete what killed runs left half written or half deleted."""
+    for left in (*folder.glob(f"step-*{PART}"), *folder.glob(f"step-*{OLD}")):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def complete(folder: Path) -> list[Path]:
@@ -111,7 +182,6 @@ def load(trainer: Trainer, path: Path) -> int:
 
 def fits(trainer: Trainer, path: Path, index: dict[str, Any]) -> None:
     """The checkpoint is of this model and this order of the data; BadInput if not."""
-    mine = {"model": to_dict(trainer.job.model), "batch": trainer.job.batch, "seed": trainer.settings.seed}
-    for what, value in mine.items():
+    for what, value in identity(trainer).items():
         if index.get(what) != value:
             raise BadInput(f"checkpoint {path} was written with another {what} than this job has")

@@ -140,6 +140,7 @@ def work(plan: Plan, device: torch.device) -> None:
     trainer = Trainer(plan.job, plan.settings, device)
     first = checkpoint.load(trainer, plan.resume) if plan.resume else 0
     log, s, done = Log(plan, first), plan.settings, first
+    saver = checkpoint.Saver(trainer, plan.folder, s.keep, s.async_save)
     for step, x, y in batches(plan, trainer, first):
         began, cpu = time.perf_counter(), time.process_time()
         result = trainer.step(step, x, y)
@@ -150,9 +151,12 @@ def work(plan: Plan, device: torch.device) -> None:
         log.write(done, vars(result), time.perf_counter() - began, spent)
         stopping = spent["stop"] > 0
         if stopping or done == s.steps or (s.save_every and done % s.save_every == 0):
-            checkpoint.save(trainer, plan.folder, done, s.keep)
+            log.sync()
+            saver.save(done)
+        saver.check()
         if stopping:
             break
+    saver.wait()
     log.close()
 
 
@@ -191,7 +195,9 @@ class Log:
         kept = [
             json.dumps(row) for row in metrics(path) if row["step"] <= first
         ]  # what came after the checkpoint is done again
-        path.write_text("".join(line + "\n" for line in kept), "utf-8")
+        fresh = path.with_suffix(".part")
+        fresh.write_text("".join(line + "\n" for line in kept), "utf-8")
+        fresh.replace(path)  # whoever is killed here loses no row
         self.file = path.open("a", encoding="utf-8", buffering=1)
         layout = plan.job.layout
         axes = " ".join(f"{axis} {getattr(layout, axis)}" for axis in ("tp", "cp", "pp", "dp"))
@@ -214,6 +220,11 @@ class Log:
             self.told = time.monotonic()
             self.say(f"step {done}/{self.plan.settings.steps}  loss {row['loss']:.4f}  {rate:,.0f} tokens/s  MFU {row['mfu']:.1%}  "
                      f"{show(seconds, 's')} a step (predicted {show(predicted, 's')})  {show(spent['memory'], 'GiB')}")  # fmt: skip
+
+    def sync(self) -> None:
+        """On the disk before a checkpoint is: no row of a step that a checkpoint has done is ever missing."""
+        if self.file:
+            os.fsync(self.file.fileno())
 
     def say(self, line: str) -> None:
         """One line of progress."""

@@ -44,6 +44,8 @@ class Settings:
     """Steps between checkpoints; the last step is always saved. None: only that."""
     keep: int = 2
     """Newest checkpoints that are kept."""
+    async_save: bool = True
+    """Steps go on while threads write a copy of the state (as large as the state, in CPU memory); false: steps wait."""
     restarts: int | None = None
     """How often a run whose rank was killed or failed goes on by itself, from its newest checkpoint. None: never (torchrun has --max-restarts)."""
     check_every: int | None = None

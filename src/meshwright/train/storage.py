@@ -11,6 +11,8 @@ import hashlib
 import json
 import math
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +41,20 @@ BLOCK = 2**22
 
 
 class Writer(StorageWriter):
-    """Writes this rank's chunks into a folder; the coordinator writes the index last."""
+    """Writes this rank's chunks into a folder; the coordinator makes the folder, writes the index last and then publishes it."""
 
-    def __init__(self, folder: Path, rank: int, about: dict[str, Any]) -> None:
-        """about: goes into the index as it is."""
-        self.folder, self.rank, self.about = folder, rank, about
+    def __init__(self, folder: Path, rank: int, about: dict[str, Any], publish: Callable[[Path], None]) -> None:
+        """about: goes into the index as it is;  publish: what the coordinator does with the complete folder."""
+        self.folder, self.rank, self.about, self.publish = folder, rank, about, publish
 
     def reset(self, checkpoint_id: Any = None) -> None:
         """Nothing is kept between checkpoints."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """The folder stands already."""
+        """An empty folder; no rank writes before all have heard of the global plan, so before it stands."""
+        if is_coordinator:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """As planned."""
@@ -68,10 +73,9 @@ class Writer(StorageWriter):
                 data = as_bytes(tensor)
                 file.write(data)
                 digest.update(data)
-                results.append(
-                    WriteResult(item.index, len(data), {"file": name, "at": at, "shape": list(tensor.shape)})
-                )
-                at += len(data)
+                where = {"file": name, "at": at, "shape": list(tensor.shape)}
+                results.append(WriteResult(item.index, data.nbytes, where))
+                at += data.nbytes
             file.flush()
             os.fsync(file.fileno())
         for result in results:
@@ -81,7 +85,7 @@ class Writer(StorageWriter):
         return future
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """The index of all ranks' chunks."""
+        """The index of all ranks' chunks, all of which are on the disk."""
         tensors: dict[str, Any] = {}
         files: dict[str, Any] = {}
         for result in (r for of_rank in results for r in of_rank):
@@ -101,6 +105,8 @@ class Writer(StorageWriter):
             json.dump(index, file)
             file.flush()
             os.fsync(file.fileno())
+        sync(self.folder)
+        self.publish(self.folder)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
@@ -167,9 +173,19 @@ class Reader(StorageReader):
         return False
 
 
-def as_bytes(x: Tensor) -> bytes:
-    """The tensor's elements in order."""
-    return x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+def as_bytes(x: Tensor) -> memoryview:
+    """The tensor's elements in order; not a copy where the tensor is in order already."""
+    data: Any = x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return memoryview(data)
+
+
+def sync(folder: Path) -> None:
+    """Make the names in a folder survive a loss of power."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _metadata(entry: dict[str, Any]) -> TensorStorageMetadata:
