@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import resource
 import shutil
+import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +24,7 @@ from meshwright.spec.model import Model  # noqa: E402
 from meshwright.train import checkpoint  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
+from meshwright.train.storage import Writer  # noqa: E402
 
 SHORT = replace(SETTINGS, steps=9)
 
@@ -133,6 +137,90 @@ def test_damage_is_refused(saved: Path, tmp_path: Path, damage: Callable[[Path],
     damage(path)
     with pytest.raises(RankFailed, match=says):
         part(LLAMA, Layout(microbatch=8), tmp_path, range(1, 2))
+
+
+def held(folder: Path, background: bool, device: torch.device) -> list[float]:
+    """Losses of three steps, saved after the first and the last; in the background, the first save is held until two more steps are done."""
+    trainer = Trainer(job(LLAMA, Layout(dp=2, zero=1, microbatch=4)), SHORT, device)
+    saver = checkpoint.Saver(trainer, folder, 2, background)
+    gate, write = threading.Event(), Writer.write_data
+    with pytest.MonkeyPatch.context() as patch:
+        if background:
+            patch.setattr(Writer, "write_data", lambda *given: gate.wait(60) and write(*given))
+        losses = [trainer.step(0, *share(trainer, tokens(0))).loss]
+        path = saver.save(1)
+        losses += [trainer.step(step, *share(trainer, tokens(step))).loss for step in (1, 2)]
+        dist.barrier()
+        assert path.exists() is not background  # still being written, after two steps
+        gate.set()
+        saver.save(3)
+        assert path.exists()  # one at a time
+        saver.wait()
+    return losses
+
+
+def test_steps_go_on_while_a_copy_is_written(tmp_path: Path) -> None:
+    """Bytes written two steps later are those of a save that the steps waited for, and the losses do not notice."""
+
+    def work(device: torch.device) -> None:
+        assert held(tmp_path / "False", False, device) == held(tmp_path / "True", True, device)
+
+    fork_ranks(work, 2, timeout_s=120)
+    for name in ("step-00000001", "step-00000003"):
+        waited, beside = (checkpoint.read_index(tmp_path / mode / name)["files"] for mode in ("False", "True"))
+        assert waited == beside and len(waited) == 2
+    assert waited != checkpoint.read_index(tmp_path / "True" / "step-00000001")["files"]
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_full_disk_is_a_sentence_and_harms_no_older_checkpoint(background: bool, tmp_path: Path) -> None:
+    """Rank 1 may write no more than a few bytes a file when the second checkpoint comes."""
+
+    def work(device: torch.device) -> None:
+        trainer = Trainer(job(LLAMA, Layout(dp=2, microbatch=4)), SHORT, device)
+        saver = checkpoint.Saver(trainer, tmp_path, 1, background)
+        trainer.step(0, *share(trainer, tokens(0)))
+        saver.save(1)
+        saver.wait()
+        if dist.get_rank() == 1:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        saver.save(2)
+        while True:
+            saver.check()
+            dist.barrier()
+
+    says = "step-00000002 could not be written by rank 1: File too large; the newest complete one is step-00000001"
+    with pytest.raises(RankFailed, match=says):
+        fork_ranks(work, 2, timeout_s=60)
+    (left,) = checkpoint.complete(tmp_path)
+    checkpoint.verify(left, checkpoint.read_index(left))
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    def work(device: torch.device) -> None:
+        trainer = Trainer(job(LLAMA, Layout(microbatch=8)), SHORT, device)
+        (tmp_path / "file").write_text("in the way")
+        checkpoint.save(trainer, tmp_path / "file", 1, keep=1)
+
+    with pytest.raises(RankFailed, match="could not be written by rank 0: Not a directory; there is none before it"):
+        fork_ranks(work, 1, timeout_s=60)
+
+
+def test_what_killed_runs_left_is_cleaned_and_names_are_given_last(tmp_path: Path) -> None:
+    """A checkpoint in the way of another, or too old, loses its name before its first file."""
+    for name in ("step-00000001.part", "step-00000002.part", "step-00000002.old", "step-00000003", "step-00000004"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.bin").write_text(name)
+    checkpoint.clean(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000004"]
+    (tmp_path / "step-00000004.part").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint.shutil, "rmtree", lambda *path, **how: None)  # killed before anything is deleted
+        checkpoint.publish(tmp_path / "step-00000004.part", keep=1)
+    assert [path.name for path in checkpoint.complete(tmp_path)] == ["step-00000004"]
+    assert not list((tmp_path / "step-00000004").iterdir())
+    assert sorted(p.name for p in tmp_path.glob("*.old")) == ["step-00000003.old", "step-00000004.old"]
 
 
 def test_unfinished_checkpoints_do_not_count(tmp_path: Path) -> None:
