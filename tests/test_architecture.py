@@ -22,10 +22,11 @@ LEVELS = (
     ("step", "memory"),
     ("rules", "prediction", "terms"),
     ("search", "limits", "validate", "replay"),
+    ("compare",),
     ("formats",),
     ("reproduce", "sweep"),
     ("report",),
-    ("train", "web", "command", "cli", "cli_limits", "cli_roofline", "cli_train", "__main__"),
+    ("train", "web", "command", "cli", "cli_compare", "cli_limits", "cli_roofline", "cli_train", "__main__"),
 )
 """Rooms from the ground up: a room imports from its own level and the levels below."""
 LEVEL = {room: i for i, rooms in enumerate(LEVELS) for room in rooms}

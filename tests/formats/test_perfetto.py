@@ -15,7 +15,9 @@ from meshwright.schedule import SCHEDULES, Timeline, get, timeline
 def example(name: str, send_s: float) -> Timeline:
     v = 2 if name.startswith("interleaved") else 1
     schedule = get(name)
-    return timeline(schedule.order(4, 8, v), schedule.placement(4, v), lambda stage: (0.1, 0.13, 1 / 7), send_s)
+    return timeline(
+        schedule.order(4, 8, v), schedule.placement(4, v), [(0.1, 0.13, 1 / 7)] * (4 * int(schedule.chunks(v))), send_s
+    )
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

@@ -40,7 +40,7 @@ def replay(name: str, p: int, m: int, v: int, mix: tuple[float, float, float]) -
     """The timeline of equal stages, where a device takes `mix` seconds for (F, I, W) of a microbatch."""
     schedule = get(name)
     f, i, w = (seconds / schedule.chunks(v) for seconds in mix)
-    return timeline(schedule.order(p, m, v), schedule.placement(p, v), lambda stage: (f, i, w))
+    return timeline(schedule.order(p, m, v), schedule.placement(p, v), [(f, i, w)] * (p * int(schedule.chunks(v))))
 
 
 def strip(name: str, p: int, m: int) -> bool:

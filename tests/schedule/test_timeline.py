@@ -56,7 +56,7 @@ F, B, W = (Action(kind, 0, 0) for kind in "FBW")
 )
 def test_impossible_orders_are_explained(order: Order, sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
-        timeline(order, lambda rank, chunk: rank, lambda stage: (1, 1, 1))
+        timeline(order, lambda rank, chunk: rank, [(1, 1, 1)] * 2)
 
 
 def event_simulation(order: Order, stage_of, durations, send_s: float) -> float:
@@ -104,9 +104,9 @@ def test_an_event_simulation_agrees(name: str, send_s: float) -> None:
     def uneven(stage: int) -> tuple[float, float, float]:
         return (1 + stage % 3 / 4, 1.5 - stage % 2 / 3, 0.8 + stage / 20)
 
-    assert timeline(order, place, uneven, send_s).makespan_s == pytest.approx(
-        event_simulation(order, place, uneven, send_s), rel=1e-12
-    )
+    assert timeline(
+        order, place, [uneven(stage) for stage in range(p * int(schedule.chunks(v)))], send_s
+    ).makespan_s == pytest.approx(event_simulation(order, place, uneven, send_s), rel=1e-12)
 
 
 @settings(deadline=None, max_examples=60)
@@ -140,5 +140,5 @@ def test_it_is_fast() -> None:
     schedule = get("interleaved")
     order, place = schedule.order(16, 128, 8), schedule.placement(16, 8)
     begin = time.perf_counter()
-    timeline(order, place, lambda stage: (1.0, 1.0, 1.0))
+    timeline(order, place, lambda kind, stage, microbatch: 1.0)
     assert time.perf_counter() - begin < 3.0  # 0.2 s on an idle core, for 32768 actions

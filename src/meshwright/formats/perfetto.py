@@ -12,7 +12,7 @@ Source: "Trace Event Format" (Google, 2016): ph X complete event, M metadata, s 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..schedule.timeline import Send, Timeline
@@ -26,18 +26,40 @@ LANES = 1000
 
 def write(timeline: Timeline, title: str = "pipeline schedule") -> dict[str, Any]:
     """The trace as a JSON object; `json.dump` it into a .json file."""
+    return write_all({"": timeline}, title)
+
+
+def write_all(timelines: Mapping[str, Timeline], title: str) -> dict[str, Any]:
+    """Several timelines in one trace, one below the other: the processes of each begin with its name."""
+    events, names, first = list[Event](), list[Event](), 0
+    for name, timeline in timelines.items():
+        found, flows = _events(timeline), len(events)
+        threads = sorted({(event["pid"], event["tid"]) for event in found})
+        for event in (*_names(threads, name), *found):
+            event["pid"] += first
+            if "id" in event:
+                event["id"] += flows  # no two arrows of one trace share a number
+            if event["name"] == "process_sort_index":
+                event["args"]["sort_index"] += first
+            (names if event["ph"] == "M" else events).append(event)
+        first += len(timeline.order)
+    one = next(iter(timelines.values()))
+    return {
+        "traceEvents": [*names, *events],
+        "displayTimeUnit": "ms",
+        "otherData": {"title": title, "makespan_s": one.makespan_s, "bubble_fraction": one.bubble_fraction},
+    }
+
+
+def _events(timeline: Timeline) -> list[Event]:
+    """Slices and arrows of one timeline."""
     sends = [send for send in timeline.sends if send.end_s > send.start_s]
     sent = _lanes([(send.sender, send) for send in sends])
     received = _lanes([(send.receiver, send) for send in sends])
     events = [*_computed(timeline)]
     for flow, (send, out, into) in enumerate(zip(sends, sent, received, strict=True)):
         events.extend(_message(send, flow, LANES + out, 2 * LANES + into))
-    threads = sorted({(event["pid"], event["tid"]) for event in events})
-    return {
-        "traceEvents": [*_names(threads), *events],
-        "displayTimeUnit": "ms",
-        "otherData": {"title": title, "makespan_s": timeline.makespan_s, "bubble_fraction": timeline.bubble_fraction},
-    }
+    return events
 
 
 def _computed(timeline: Timeline) -> Iterator[Event]:
@@ -82,10 +104,13 @@ def _lanes(messages: list[tuple[int, Send]]) -> list[int]:
     return taken
 
 
-def _names(threads: list[tuple[int, int]]) -> Iterator[Event]:
+def _names(threads: list[tuple[int, int]], of: str) -> Iterator[Event]:
     """Names of ranks and streams, and their order from top to bottom."""
     for rank in sorted({pid for pid, _ in threads}):
-        for key, args in (("process_name", {"name": f"rank {rank}"}), ("process_sort_index", {"sort_index": rank})):
+        for key, args in (
+            ("process_name", {"name": f"{of} rank {rank}".strip()}),
+            ("process_sort_index", {"sort_index": rank}),
+        ):
             yield {"name": key, "ph": "M", "pid": rank, "tid": 0, "args": args}
     for pid, tid in threads:
         stream, lane = STREAMS[tid // LANES], tid % LANES

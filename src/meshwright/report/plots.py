@@ -175,15 +175,32 @@ def _positions(sweep: Sweep) -> tuple[list[float], bool]:
 
 def pipeline(replay: Replay) -> Figure:
     """A Gantt chart: a row a rank, a box an action, later chunks of the model darker."""
-    t = replay.timeline
-    figure = Figure(figsize=(11.0, 1.8 + min(0.34 * len(t.order), 9.0)), layout="constrained")
-    axes = figure.subplots()
-    unit, name = _time_unit(t.makespan_s)
-    few = sum(map(len, t.order)) <= FEW
-    for rank in range(len(t.order)):
-        for kind in sorted({action.kind for action in t.order[rank]}):
-            _boxes(axes, t, rank, kind, unit, few)
-    _decorate(axes, replay, name, unit, few)
+    t, p = replay.timeline, replay.prediction
+    chunks = max((action.chunk for row in t.order for action in row), default=0) + 1
+    words = f"{p.layout.schedule}, {chunks} chunks a rank" if chunks > 1 else p.layout.schedule
+    return pipelines({f"{p.job.model.name}: {words}, {p.microbatches} microbatches": t})
+
+
+def pipelines(timelines: Mapping[str, Timeline], title: str = "") -> Figure:
+    """Gantt charts one above the other, on one axis of time."""
+    count, ranks = len(timelines), max(len(t.order) for t in timelines.values())
+    figure = Figure(figsize=(11.0, 1.1 + count * (0.7 + min(0.34 * ranks, 9.0))), layout="constrained")
+    charts = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
+    unit, name = _time_unit(max(t.makespan_s for t in timelines.values()))
+    for axes, (words, t) in zip(charts, timelines.items(), strict=True):
+        few = sum(map(len, t.order)) <= FEW
+        for rank in range(len(t.order)):
+            for kind in sorted({action.kind for action in t.order[rank]}):
+                _boxes(axes, t, rank, kind, unit, few)
+        axes.set_title(f"{words}, {100 * t.bubble_fraction:.1f} % idle", fontsize=10)
+        axes.set_ylim(len(t.order) - 0.5, -0.5)
+        axes.set_yticks(range(0, len(t.order), max(1, len(t.order) // 16)))
+        axes.set_ylabel("pipeline rank")
+    charts[-1].set_xlim(0, max(t.makespan_s for t in timelines.values()) / unit)
+    charts[-1].set_xlabel(f"time [{name}]")
+    if title:
+        figure.suptitle(title, fontsize=10)
+    _gantt_legend(figure, list(timelines.values()))
     return figure
 
 
@@ -226,24 +243,15 @@ def _time_unit(seconds: float) -> tuple[float, str]:
     return (1.0, "s") if seconds >= 1 else (1e-3, "ms") if seconds >= 1e-3 else (1e-6, "us")
 
 
-def _decorate(axes: Axes, replay: Replay, name: str, unit: float, few: bool) -> None:
-    """Axes, legend and title of a Gantt chart."""
-    t, p = replay.timeline, replay.prediction
-    ranks, kinds = len(t.order), {action.kind for row in t.order for action in row}
+def _gantt_legend(figure: Figure, timelines: Sequence[Timeline]) -> None:
+    """The kinds of actions, below the charts."""
+    actions = [action for t in timelines for row in t.order for action in row]
+    kinds, few = {action.kind for action in actions}, len(actions) <= FEW * len(timelines)
     handles = [
         Patch(facecolor=colour, hatch=hatch if few else "", edgecolor="black", linewidth=0.6, label=label)
         for kind, (colour, hatch, label) in GANTT.items()
         if kind in kinds
     ]
-    chunks = max((action.chunk for row in t.order for action in row), default=0) + 1
-    if chunks > 1:
+    if any(action.chunk for action in actions):
         handles.append(Patch(facecolor="none", edgecolor="none", label="darker: later chunks of the model"))
-    axes.set_ylim(ranks - 0.5, -0.5)
-    axes.set_xlim(0, t.makespan_s / unit)
-    axes.set_yticks(range(0, ranks, max(1, ranks // 16)))
-    axes.set_ylabel("pipeline rank")
-    axes.set_xlabel(f"time [{name}]")
-    axes.figure.legend(handles=handles, loc="outside lower left", ncols=4, fontsize=8, frameon=False)
-    words = f"{p.layout.schedule}, {chunks} chunks a rank" if chunks > 1 else p.layout.schedule
-    idle = f"{100 * t.bubble_fraction:.1f} % idle"
-    axes.set_title(f"{p.job.model.name}: {words}, {p.microbatches} microbatches, {idle}", fontsize=10)
+    figure.legend(handles=handles, loc="outside lower left", ncols=4, fontsize=8, frameon=False)

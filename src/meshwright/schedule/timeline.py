@@ -25,8 +25,8 @@ StageOf: TypeAlias = Callable[[int, int], int]
 """(rank, chunk) -> stage."""
 Passes: TypeAlias = tuple[float, float, float]
 """Seconds of F, I and W of one microbatch through one stage; B takes I + W."""
-Durations: TypeAlias = Sequence[Passes] | Callable[[int], Passes]
-"""stage -> its passes."""
+Durations: TypeAlias = Sequence[Passes] | Callable[[str, int, int], float]
+"""The passes of each stage; or (kind, stage, microbatch) -> seconds of that one action."""
 
 
 class Send(NamedTuple):
@@ -90,13 +90,12 @@ class Timeline:
 def timeline(order: Order, stage_of: StageOf, durations: Durations, send_s: float = 0.0) -> Timeline:
     """Replay an order.
 
-    order: the actions of each rank;  stage_of: (rank, chunk) -> stage;  durations: stage -> seconds of (F, I, W);
+    order: the actions of each rank;  stage_of: (rank, chunk) -> stage;  durations: see `Durations`;
     send_s: seconds from the end of an action on one rank to the arrival of its output on another.
     Raises BadInput if ranks wait for each other for ever, an input is never made, or an action comes twice.
     """
     stages = [[stage_of(rank, action.chunk) for action in actions] for rank, actions in enumerate(order)]
-    last = max((stage for row in stages for stage in row), default=-1)
-    seconds = [_seconds(*(durations(stage) if callable(durations) else durations[stage])) for stage in range(last + 1)]
+    seconds = durations if callable(durations) else _by_stage(durations)
     starts: list[list[float]] = [[] for _ in order]
     ends: list[list[float]] = [[] for _ in order]
     made: dict[Key, tuple[float, int]] = {}  # what -> when it was ready, on which rank
@@ -111,11 +110,12 @@ def timeline(order: Order, stage_of: StageOf, durations: Durations, send_s: floa
                 ready += send_s
             start = max(start, ready)
         starts[rank].append(start)
-        ends[rank].append(start + seconds[stage][kind])
+        ends[rank].append(start + seconds(kind, stage, microbatch))
         for part in PARTS[kind]:
             made[part, stage, microbatch] = (ends[rank][-1], rank)
     return Timeline(order, stages, starts, ends, sorted(sends, key=lambda send: send.start_s))
 
 
-def _seconds(f: float, i: float, w: float) -> dict[str, float]:
-    return {"F": f, "I": i, "W": w, "B": i + w}
+def _by_stage(passes: Sequence[Passes]) -> Callable[[str, int, int], float]:
+    seconds = [{"F": f, "I": i, "W": w, "B": i + w} for f, i, w in passes]
+    return lambda kind, stage, microbatch: seconds[stage][kind]

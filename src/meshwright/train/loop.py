@@ -19,6 +19,7 @@ from .initial import initialise, local
 from .model import Decoder
 from .parallel import mesh, spread
 from .pipeline import engine, stage_count, stage_numbers
+from .record import Recorder
 from .settings import Settings
 
 
@@ -39,13 +40,14 @@ class Trainer:
     def __init__(self, job: Job, settings: Settings, device: torch.device) -> None:
         self.job, self.settings, self.device = job, settings, device
         self.layout: Layout = placed(job.layout, job.cluster.sizes)
+        self.recorder = Recorder(device)
         self.mesh = mesh(self.layout, device.type, settings.shards or 0)
         self.count = stage_count(self.layout)
         self.microbatches = job.batch // int(self.layout.dp * self.layout.microbatch)
         numbers = stage_numbers(self.layout, self.mesh.index("pp"))
         self.stages = {number: self.build(number) for number in numbers}
         self.tied = gradients.Tied(self.stages, self.layout, self.last_rank()) if job.model.tied_embeddings else None
-        self.engine = engine(self.stages, self.layout, self.mesh, self.microbatches, device)
+        self.engine = engine(self.stages, self.layout, self.mesh, self.microbatches, device, self.recorder)
         self.optimizer = self.adamw()
 
     def build(self, number: int) -> Decoder:
@@ -87,32 +89,37 @@ class Trainer:
     def accumulate(self, tokens: Tensor, targets: Tensor) -> list[Tensor]:
         """Gradients of the whole batch, from this rank's part of it, [B/dp, T/cp]; the losses of its microbatches on the last stage."""
         self.optimizer.zero_grad(set_to_none=True)
-        losses = self.engine(tokens.to(self.device), targets.to(self.device))
-        gradients.settle(self.stages)
-        if self.tied:
-            self.tied.sum()
+        with self.recorder.part("pipeline"):
+            losses = self.engine(tokens.to(self.device), targets.to(self.device))
+        with self.recorder.part("settle"):
+            gradients.settle(self.stages)
+            if self.tied:
+                self.tied.sum()
         return losses
 
     def backward(self, tokens: Tensor, targets: Tensor) -> tuple[float, float]:
         """`accumulate`, then (loss, norm of the gradient) of the whole batch, the same on every rank."""
         losses = self.accumulate(tokens, targets)
-        sums = torch.zeros(2, dtype=torch.float64)
-        if losses:
-            mean = torch.stack([local(value).double().cpu() for value in losses]).mean()
-            sums[0] = mean / float(self.layout.tp * self.layout.cp * self.layout.dp)
-        sums[1] = gradients.squares(self.stages, self.layout)
-        sums = sums.to(self.device)
-        dist.all_reduce(sums)
-        return float(sums[0]), math.sqrt(float(sums[1]))
+        with self.recorder.part("norm"):
+            sums = torch.zeros(2, dtype=torch.float64)
+            if losses:
+                mean = torch.stack([local(value).double().cpu() for value in losses]).mean()
+                sums[0] = mean / float(self.layout.tp * self.layout.cp * self.layout.dp)
+            sums[1] = gradients.squares(self.stages, self.layout)
+            sums = sums.to(self.device)
+            dist.all_reduce(sums)
+            return float(sums[0]), math.sqrt(float(sums[1]))
 
     def update(self, step: int, norm: float) -> float:
         """Clip and step; the learning rate used."""
         clip, lr = self.settings.clip, self.lr(step)
         if clip is not None and norm > clip:
-            gradients.scale(self.stages, clip / norm)
+            with self.recorder.part("clip"):
+                gradients.scale(self.stages, clip / norm)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        self.optimizer.step()
+        with self.recorder.part("optimizer"):
+            self.optimizer.step()
         return lr
 
     def step(self, step: int, tokens: Tensor, targets: Tensor) -> Result:

@@ -22,6 +22,7 @@ from ..schedule import get as schedule_named
 from ..spec.layout import Layout
 from .model import Decoder, loss
 from .parallel import Mesh
+from .record import Recorder
 
 Engine = Callable[[Tensor, Tensor], list[Tensor]]
 Criterion = Callable[[Tensor, Tensor], Tensor]
@@ -46,16 +47,23 @@ def criterion(layout: Layout, mesh: Mesh) -> Criterion:
     return lambda logits, target: loss(DTensor.from_local(logits, tp, [Shard(-1)], run_check=False), target)
 
 
-def engine(stages: dict[int, Decoder], layout: Layout, mesh: Mesh, microbatches: int, device: torch.device) -> Engine:
+def engine(
+    stages: dict[int, Decoder], layout: Layout, mesh: Mesh, microbatches: int, device: torch.device, recorder: Recorder
+) -> Engine:
     """What runs the microbatches of a step through this rank's stages."""
     parallel_loss = loss_parallel if layout.tp > 1 else nullcontext
     if layout.pp == 1:
-        return accumulation(stages[0], layout, criterion(layout, mesh), microbatches, parallel_loss)
-    return pipeline(stages, layout, mesh, microbatches, device, parallel_loss)
+        return accumulation(stages[0], layout, criterion(layout, mesh), microbatches, parallel_loss, recorder)
+    return pipeline(stages, layout, mesh, microbatches, device, parallel_loss, recorder)
 
 
 def accumulation(
-    stage: Decoder, layout: Layout, of: Criterion, microbatches: int, context: Callable[[], AbstractContextManager[Any]]
+    stage: Decoder,
+    layout: Layout,
+    of: Criterion,
+    microbatches: int,
+    context: Callable[[], AbstractContextManager[Any]],
+    recorder: Recorder,
 ) -> Engine:
     """Microbatches one after the other. Gradients are reduced after the last one, or (ZeRO 2 and 3) after each."""
 
@@ -67,8 +75,10 @@ def accumulation(
                 stage.set_requires_gradient_sync(last or layout.zero >= 2)
                 stage.set_reshard_after_backward(last or layout.zero == 3)
             with context():
-                value = of(stage(x), y)
-                (value / microbatches).backward()  # type: ignore[no-untyped-call]
+                with recorder.part("F", 0, i):
+                    value = of(stage(x), y)
+                with recorder.part("B", 0, i):
+                    (value / microbatches).backward()  # type: ignore[no-untyped-call]
             losses.append(value.detach())
         return losses
 
@@ -82,15 +92,17 @@ def pipeline(
     microbatches: int,
     device: torch.device,
     context: Callable[[], Any],
+    recorder: Recorder,
 ) -> Engine:
     """The schedule of the layout, as PyTorch carries it out."""
     count, group = stage_count(layout), mesh.group("pp")
     wrapped = [PipelineStage(stage, number, count, device, group=group) for number, stage in stages.items()]
+    for stage in wrapped:
+        recorder.watch(stage)
     schedule_class: Any = get_schedule_class(str(schedule_named(layout.schedule).torch_name))
     single = issubclass(schedule_class, PipelineScheduleSingle)
-    schedule = schedule_class(
-        wrapped[0] if single else wrapped, microbatches, loss_fn=criterion(layout, mesh), scale_grads=True
-    )
+    of = recorder.longer(criterion(layout, mesh))
+    schedule = schedule_class(wrapped[0] if single else wrapped, microbatches, loss_fn=of, scale_grads=True)
     first, last = 0 in stages, count - 1 in stages
 
     def run(tokens: Tensor, targets: Tensor) -> list[Tensor]:

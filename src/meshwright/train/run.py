@@ -33,6 +33,7 @@ from . import checkpoint, corpus, replicas, rules
 from .data import File, Source, Synthetic
 from .launch import RankFailed, fork_ranks, run_rank, under_launcher
 from .loop import Trainer
+from .record import Recording
 from .settings import Settings
 
 KIB = 1024
@@ -141,9 +142,11 @@ def work(plan: Plan, device: torch.device) -> None:
     first = checkpoint.load(trainer, plan.resume) if plan.resume else 0
     log, s, done = Log(plan, first), plan.settings, first
     saver = checkpoint.Saver(trainer, plan.folder, s.keep, s.async_save)
-    for step, x, y in batches(plan, trainer, first):
+    recording = Recording(plan.folder, trainer, first)
+    for step, x, y in recording.data(batches(plan, trainer, first)):
         began, cpu = time.perf_counter(), time.process_time()
-        result = trainer.step(step, x, y)
+        with recording.step(step):
+            result = trainer.step(step, x, y)
         spent = usage(time.process_time() - cpu, stop, device)
         done = step + 1
         if s.check_every and done % s.check_every == 0:

@@ -50,6 +50,8 @@ class Settings:
     """How often a run whose rank was killed or failed goes on by itself, from its newest checkpoint. None: never (torchrun has --max-restarts)."""
     check_every: int | None = None
     """Steps between comparisons of the weights that replicas share, bit by bit; None: never."""
+    record: int | None = 3
+    """Steps, after the first three of a run, whose parts are timed for `meshwright compare`; "none" for none."""
     shards: int | None = None
     """Hybrid sharding: dp ranks among which ZeRO shards; the groups keep copies. None: all. The prediction assumes all."""
     device: str = "cpu"

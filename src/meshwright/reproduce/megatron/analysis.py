@@ -54,7 +54,7 @@ def makespan(name: str, p: int, m: int, v: int) -> float:
     """Seconds of the exact timeline with equal stages and free sends."""
     s = schedule_named(name)
     seconds = FORWARD / v, BACKWARD / v, 0.0
-    return timeline(s.order(p, m, v), s.placement(p, v), lambda _: seconds).makespan_s
+    return timeline(s.order(p, m, v), s.placement(p, v), [seconds] * (p * int(s.chunks(v)))).makespan_s
 
 
 def in_flight() -> Iterator[Check]:

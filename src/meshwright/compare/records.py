@@ -1,0 +1,89 @@
+"""A run as its folder describes it: the job, a row a step, and what each rank recorded of a few steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..spec.job import Job
+
+ACTIONS = ("F", "B", "I", "W")
+"""Kinds of parts that are actions of the pipeline; the words of `schedule.types.Action`."""
+
+
+class Part(NamedTuple):
+    """A piece of a step on one rank."""
+
+    kind: str
+    """F, B, I, W: an action; else pipeline, reduce, settle, norm, clip, optimizer, data."""
+    stage: int
+    microbatch: int
+    """-1 where a part has none."""
+    start_s: float
+    end_s: float
+    """Since the rank began the step."""
+    busy_s: float
+    """CPU seconds of the rank's thread, or seconds of the GPU's stream."""
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step on one rank."""
+
+    step: int
+    began_unix_s: float
+    wall_s: float
+    thread_cpu_s: float
+    """Of the thread that runs the model."""
+    process_cpu_s: float
+    """Of all threads of the rank, those that carry messages among them."""
+    bytes: Mapping[str, float]
+    """Kept between steps: weights, gradients, optimizer; and peak, the most ever held by the process (CPU) or allocated (GPU)."""
+    parts: tuple[Part, ...]
+
+    def of(self, *kinds: str) -> list[Part]:
+        """The parts of these kinds, in order."""
+        return [part for part in self.parts if part.kind in kinds]
+
+    @property
+    def actions(self) -> list[Part]:
+        """The passes of microbatches through stages."""
+        return self.of(*ACTIONS)
+
+
+@dataclass(frozen=True)
+class RankRecord:
+    """What one rank recorded."""
+
+    rank: int
+    ranks: int
+    place: Mapping[str, int]
+    """axis -> place on it: pp, dp, cp, tp, and copies with hybrid sharding."""
+    host: str
+    cores: int
+    """Of the host, that the rank may run on."""
+    device: str
+    threads: int
+    steps: tuple[StepRecord, ...]
+
+    @property
+    def replica(self) -> tuple[int, int]:
+        """Which pipeline of the run the rank is part of."""
+        return self.place.get("copies", 0), self.place.get("dp", 0)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A folder of `meshwright train`."""
+
+    folder: str
+    job: Job
+    metrics: tuple[Mapping[str, Any], ...]
+    """The rows of metrics.jsonl, a row a step."""
+    ranks: tuple[RankRecord, ...]
+    """Empty if nothing was recorded."""
+    waits: Mapping[int, Mapping[str, float]]
+    """rank -> axis -> seconds a profiled step waits for messages on that axis; empty without profiles."""
+    peaks: Mapping[int, float]
+    """rank -> most bytes allocated at once within a profiled step, above those held when it began."""

@@ -1,0 +1,140 @@
+"""The step of the busiest rank, cause by cause: predicted beside measured, and what is left.
+
+Measured are means over the recorded steps. What a cause is measured by:
+
+    forward, backward   busy seconds of the actions F; of B, I and W
+    tp, cp, ep, dp_comm waits for messages of that axis in a profiled step (None without a profile)
+    pp_comm             CPU seconds between the actions of the pipeline: posting sends and receives
+    bubble              idle seconds of the rank in virtual time
+    optimizer           busy seconds of the update
+    other               CPU seconds of everything else: settling gradients, their norm, clipping, the loss
+
+The remainder is the step on the clock minus all of these: waiting for a core, for messages that no profile tells apart, for other ranks.
+It says in which part of the step it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from ..prediction import Prediction
+from .records import Part, RankRecord, Run, StepRecord
+from .virtual import pipelines
+
+COMM = ("tp_comm", "cp_comm", "ep_comm", "dp_comm")
+AXES = {"tp": "tp_comm", "cp": "cp_comm", "ep": "ep_comm", "replicas": "dp_comm", "dp": "dp_comm", "copies": "dp_comm", "edp": "dp_comm"}  # fmt: skip
+"""Axis of a message (words of `train.traffic`) -> cause. Waits of all ranks together (for the norm) and between stages stay in the remainder."""
+PLACES = ("within actions", "between actions", "rest of the step")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One line of the comparison."""
+
+    name: str
+    predicted_s: float
+    measured_s: float | None
+    """None: this run did not measure it."""
+
+    @property
+    def difference_s(self) -> float | None:
+        """Measured minus predicted."""
+        return None if self.measured_s is None else self.measured_s - self.predicted_s
+
+
+@dataclass(frozen=True)
+class Step:
+    """Causes that add up: their measured seconds and the remainder make the measured step."""
+
+    rank: int
+    """The busiest, which the prediction is about."""
+    causes: tuple[Cause, ...]
+    measured_s: float
+    """Mean of the recorded steps on the clock."""
+    remainder: Mapping[str, float]
+    """Part of the step -> seconds of the remainder that lie there; they may be negative where causes overlap."""
+
+    @property
+    def remainder_s(self) -> float:
+        """What no cause explains."""
+        return self.measured_s - sum(cause.measured_s or 0.0 for cause in self.causes)
+
+
+def step(run: Run, predicted: Prediction) -> Step:
+    """The comparison of a run that recorded steps."""
+    rank = max(run.ranks, key=lambda r: sum(busy(s.actions) for s in r.steps))
+    waits: Mapping[str, float] = run.waits.get(rank.rank, {})
+    idle = fmean(bubbles(run, rank))
+    found = {
+        name: fmean(of(s, rank.device)[name] for s in rank.steps)
+        for name in ("forward", "backward", "pp_comm", "optimizer", "other")
+    }
+    comm = {name: sum(s for axis, s in waits.items() if AXES.get(axis) == name) for name in COMM} if waits else {}
+    measured: dict[str, float | None] = {**found, "bubble": idle, **{name: comm.get(name) for name in COMM}}
+    wall = fmean(s.wall_s for s in rank.steps)
+    left = {place: fmean(waiting(rank, s)[place] for s in rank.steps) for place in PLACES}
+    left["within actions"] -= sum(comm.values())
+    left["between actions"] -= idle
+    planned = causes(predicted)
+    rows = tuple(Cause(name, s, measured[name]) for name, s in planned.items() if s or measured[name])
+    return Step(rank.rank, rows, wall, left)
+
+
+def causes(p: Prediction) -> dict[str, float]:
+    """The predicted step by the causes used here: arithmetic and memory traffic together, split by pass."""
+    t, forward = p.time_s, 0.0
+    for name in ("compute", "memory"):
+        found = p.term.find(name)
+        forward += sum(part.value for part in found.parts if part.name.endswith("forward")) if found else 0.0
+    kept = {
+        name: t[name]
+        for name in ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "bubble", "optimizer", "other")
+    }
+    return {"forward": forward, "backward": t["compute"] + t["memory"] - forward, **kept}
+
+
+def busy(parts: Sequence[Part]) -> float:
+    """Busy seconds of parts together."""
+    return float(sum(part.busy_s for part in parts))
+
+
+def of(s: StepRecord, device: str) -> dict[str, float]:
+    """Busy seconds of one step by cause."""
+    forward, backward = busy(s.of("F")), busy(s.of("B", "I", "W"))
+    whole, optimizer = busy(s.of("pipeline")), busy(s.of("optimizer"))
+    stages = s.of("pipeline") and any(part.kind == "reduce" for part in s.parts)  # PyTorch's schedules end with it
+    between = max(whole - forward - backward - busy(s.of("reduce")), 0.0) if stages else 0.0
+    everything = s.thread_cpu_s if device == "cpu" else whole + busy(s.of("settle", "norm", "clip", "optimizer"))
+    return {
+        "forward": forward,
+        "backward": backward,
+        "optimizer": optimizer,
+        "pp_comm": between,
+        "other": everything - forward - backward - optimizer - between,
+    }
+
+
+def waiting(rank: RankRecord, s: StepRecord) -> dict[str, float]:
+    """Seconds on the clock during which the rank was not busy, by part of the step. With `of` they add up to the step."""
+    within = sum(part.end_s - part.start_s - part.busy_s for part in s.actions)
+    between = sum(part.end_s - part.start_s - part.busy_s for part in s.of("pipeline"))
+    between -= within + sum(part.end_s - part.start_s - part.busy_s for part in s.of("reduce"))
+    found = of(s, rank.device)
+    spent = sum(found[name] for name in ("forward", "backward", "optimizer", "pp_comm", "other"))
+    return {
+        "within actions": within,
+        "between actions": between,
+        "rest of the step": s.wall_s - spent - within - between,
+    }
+
+
+def bubbles(run: Run, rank: RankRecord) -> list[float]:
+    """Idle seconds of a rank in virtual time, in each recorded step."""
+    found = []
+    places = sorted({record.replica for record in run.ranks})
+    for k in range(len(rank.steps)):
+        pipe = pipelines(run.ranks, k)[places.index(rank.replica)]
+        found.append(pipe.replay(lambda *key, own=pipe.seconds: own[key]).idle_s[rank.place.get("pp", 0)])
+    return found

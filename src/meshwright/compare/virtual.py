@@ -1,0 +1,182 @@
+"""Virtual time: the recorded actions, each as long as it kept its rank busy, put in the order in which the program ran them.
+
+A machine with fewer cores than ranks stretches a step in ways that say nothing about its schedule. CPU seconds of an action hardly change
+then, so a replay of the actions with the dependencies of the pipeline tells how long the step would take if each rank had a core of
+its own and messages were free. Two replays: with every action's own seconds (`raw`), and with the median of its kind and stage over
+microbatches, steps and replicas (`typical`), which neighbours on the machine disturb less.
+
+    bubble = makespan / useful - 1        useful: busy seconds of a rank, mean over ranks; as a closed form (p - 1) / (v m) and the like
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+
+from ..errors import BadInput
+from ..schedule import get as schedule_named
+from ..schedule.timeline import Timeline, timeline
+from ..schedule.types import Action, Order
+from ..spec.layout import Layout
+from .records import Part, RankRecord, Run
+
+Key = tuple[str, int, int]
+"""(kind, stage, microbatch) of an action."""
+Seconds = dict[Key, float]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The ranks that work on one replica of the model, in one recorded step."""
+
+    order: Order
+    stages: list[list[int]]
+    """The stages of each rank, ascending: chunk 0, 1, ..."""
+    seconds: Seconds
+    """Busy seconds of each action. Ranks of a tensor- or context-parallel group work in lockstep: the slowest counts."""
+
+    def replay(self, seconds: Callable[[str, int, int], float]) -> Timeline:
+        """The longest path through the actions."""
+        return timeline(self.order, lambda rank, chunk: self.stages[rank][chunk], seconds)
+
+
+@dataclass(frozen=True)
+class Bubble:
+    """Idle time of a pipeline as a share of its useful time."""
+
+    measured: float
+    """Of the replay with typical seconds."""
+    measured_raw: float
+    """Of the replay with every action's own seconds; median over steps and replicas."""
+    expected: float
+    """The closed form of the schedule, with the measured mean seconds of F, I and W."""
+    beside_busiest: float
+    """As `measured`, but beside the busiest rank: what is left when unequal stages are not counted as idle time."""
+    as_planned: bool
+    """Every rank ran its actions in the order of `schedule`."""
+
+
+@dataclass(frozen=True)
+class Virtual:
+    """A step in virtual time."""
+
+    raw: Timeline
+    """Of the step and replica whose makespan is the median one."""
+    typical: Timeline
+    rest_s: float
+    """What follows the pipeline: busy seconds outside of actions on the busiest rank, median over steps."""
+    bubble: Bubble
+
+    @property
+    def step_s(self) -> float:
+        """Pipeline and what follows."""
+        return self.raw.makespan_s + self.rest_s
+
+
+def virtual(run: Run) -> Virtual:
+    """The recorded steps in virtual time. BadInput if the records do not describe a pipeline."""
+    found = [pipe for k in range(len(run.ranks[0].steps)) for pipe in pipelines(run.ranks, k)]
+    middle = medians(found)
+    raw = [pipe.replay(lambda *key, own=pipe.seconds: own[key]) for pipe in found]
+    typical = found[0].replay(lambda kind, stage, _: middle[kind, stage])
+    chosen = sorted(raw, key=lambda t: t.makespan_s)[len(raw) // 2]
+    return Virtual(chosen, typical, rest(run.ranks), bubble(run.job.layout, found[0], raw, typical, middle))
+
+
+def pipelines(ranks: Sequence[RankRecord], k: int) -> list[Pipeline]:
+    """The pipelines of the k-th recorded step, one a replica."""
+    groups: dict[tuple[int, int], dict[int, list[RankRecord]]] = defaultdict(lambda: defaultdict(list))
+    for rank in ranks:
+        groups[rank.replica][rank.place.get("pp", 0)].append(rank)
+    return [pipeline([group[pp] for pp in sorted(group)], k) for _, group in sorted(groups.items())]
+
+
+def pipeline(by_rank: Sequence[Sequence[RankRecord]], k: int) -> Pipeline:
+    """One replica: for each place on the pp axis the ranks there."""
+    order: Order = []
+    stages, seconds = [], Seconds()
+    for group in by_rank:
+        rows = [record.steps[k].actions for record in group]
+        keys = [[part[:3] for part in row] for row in rows]
+        if any(each != keys[0] for each in keys) or len({*keys[0]}) < len(keys[0]):
+            raise BadInput(
+                f"the record of rank {group[0].rank} does not hold the same actions as its neighbours, each once"
+            )
+        held = sorted({part.stage for part in rows[0]})
+        order.append([Action(part.kind, held.index(part.stage), part.microbatch) for part in rows[0]])
+        stages.append(held)
+        for parts in zip(*rows, strict=True):
+            seconds[parts[0][:3]] = max(part.busy_s for part in parts)
+    return Pipeline(order, stages, seconds)
+
+
+def medians(found: Sequence[Pipeline]) -> dict[tuple[str, int], float]:
+    """(kind, stage) -> median busy seconds over microbatches, steps and replicas."""
+    every: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for pipe in found:
+        for (kind, stage, _), seconds in pipe.seconds.items():
+            every[kind, stage].append(seconds)
+    return {key: median(values) for key, values in every.items()}
+
+
+def bubble(
+    layout: Layout, pipe: Pipeline, raw: Sequence[Timeline], typical: Timeline, middle: dict[tuple[str, int], float]
+) -> Bubble:
+    """The bubble as it was, and as the schedule promises it."""
+    schedule, p, v = schedule_named(layout.schedule), int(layout.pp), int(layout.interleave)
+    m = sum(action[:2] == ("F", 0) for action in pipe.order[0])
+    planned = p == 1 or pipe.order == schedule.order(p, m, v)
+    f, i, w = passes(middle, p)
+    useful = m * (f + i + w)
+    return Bubble(
+        measured=idle(typical),
+        measured_raw=median(idle(t) for t in raw),
+        expected=float(schedule.bubble(p, m, v, f, i, w)) / useful if p > 1 and useful else 0.0,
+        beside_busiest=typical.makespan_s / (max(typical.busy_s) or 1.0) - 1,
+        as_planned=planned,
+    )
+
+
+def passes(middle: dict[tuple[str, int], float], p: int) -> tuple[float, float, float]:
+    """Seconds of F, I and W of one microbatch on one rank, mean over ranks. A whole backward pass counts as I where none is split."""
+    total = {kind: sum(s for (k, _), s in middle.items() if k == kind) / p for kind in "FBIW"}
+    return (total["F"], total["I"], total["W"]) if total["W"] else (total["F"], total["B"], 0.0)
+
+
+def idle(t: Timeline) -> float:
+    """Idle over useful seconds, mean over ranks."""
+    useful = mean(t.busy_s)
+    return t.makespan_s / useful - 1 if useful else 0.0
+
+
+def rest(ranks: Sequence[RankRecord]) -> float:
+    """Busy seconds outside of actions on the busiest rank; median over steps."""
+    return median(max(outside(rank, k) for rank in ranks) for k in range(len(ranks[0].steps)))
+
+
+def outside(rank: RankRecord, k: int) -> float:
+    """CPU seconds of the thread (on a GPU: stream seconds of the parts) that are no action's."""
+    step = rank.steps[k]
+    if rank.device != "cpu":
+        return sum(part.busy_s for part in step.of("reduce", "settle", "norm", "clip", "optimizer"))
+    return max(step.thread_cpu_s - sum(part.busy_s for part in step.actions), 0.0)
+
+
+def on_the_clock(ranks: Sequence[RankRecord], k: int) -> Timeline:
+    """The k-th recorded step as it ran: one replica, each rank of its pipeline with begin and end of its actions on a common clock."""
+    line = sorted((r for r in ranks if not any(n for axis, n in r.place.items() if axis != "pp")), key=lambda r: r.rank)
+    zero = min(
+        record.steps[k].began_unix_s + min((a.start_s for a in record.steps[k].actions), default=0.0) for record in line
+    )
+    order, stages, starts, ends = [], [], [], []
+    for record in line:
+        step = record.steps[k]
+        parts: list[Part] = step.actions
+        held = sorted({part.stage for part in parts})
+        order.append([Action(part.kind, held.index(part.stage), part.microbatch) for part in parts])
+        stages.append([part.stage for part in parts])
+        starts.append([part.start_s + step.began_unix_s - zero for part in parts])
+        ends.append([part.end_s + step.began_unix_s - zero for part in parts])
+    return Timeline(order, stages, starts, ends, [])

@@ -1,0 +1,163 @@
+"""The folder of a training run (read only; `meshwright train` writes it).
+
+    job.toml                 what was run
+    metrics.jsonl            a row a step; a last line that a killed rank left unfinished does not count
+    record/rank-RRRR.jsonl   what a rank did in a few steps: a line about the rank, then a line a step
+
+The first line of a record: schema, rank, ranks, place {axis: index}, host, cores, device, threads. A line a step: step, began_unix_s,
+wall_s, thread_cpu_s, process_cpu_s, bytes {kind: bytes}, parts [[kind, stage, microbatch, start_s, end_s, busy_s], ...].
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..compare.records import Part, RankRecord, Run, StepRecord
+from ..errors import BadInput
+from . import read_text
+from .toml import load_job
+
+RECORD = "record"
+"""Folder of the records."""
+SCHEMA = "meshwright-record/1"
+MOST_RANKS = 4096
+"""Ranks whose records are read."""
+LARGEST_RECORD = 64 * 2**20
+"""Bytes of one rank's record, and of metrics.jsonl."""
+LARGEST_RUN = 2**30
+"""Bytes of all records together."""
+
+
+def rank_file(rank: int, suffix: str) -> str:
+    """The name of a rank's file."""
+    return f"rank-{rank:04d}.{suffix}"
+
+
+def read(folder: str | Path) -> Run:
+    """The run in a folder. BadInput if it is none, or a file in it is not what it should be."""
+    path = Path(str(folder)[:4096])
+    try:
+        known = (path / "job.toml").is_file()
+    except (OSError, ValueError):
+        known = False
+    if not known:
+        raise BadInput(f"{str(folder)[:200]!r} is no folder of a run: it has no job.toml (meshwright train writes one)")
+    return Run(
+        str(path), load_job(path / "job.toml", files=False), metrics(path / "metrics.jsonl"), records(path), {}, {}
+    )
+
+
+def metrics(path: Path) -> tuple[dict[str, Any], ...]:
+    """The rows of a metrics.jsonl, none if there is no such file."""
+    rows = [row for row in lines(path) if isinstance(row, dict)] if path.exists() else []
+    for row in rows:
+        for key in ("step", "step_time_s", "cpu_s"):
+            number(row.get(key), f"{path}: {key}")
+    return tuple(rows)
+
+
+def lines(path: Path) -> list[Any]:
+    """The JSON values of a file, one a line; an unfinished last line is left out."""
+    text = read_text(path, LARGEST_RECORD).split("\n")
+    found = []
+    for count, line in enumerate(text, 1):
+        try:
+            found += [json.loads(line)] if line.strip() else []
+        except (ValueError, RecursionError):
+            if count < len(text) and any(rest.strip() for rest in text[count:]):
+                raise BadInput(f"{path}, line {count}: not a line of JSON") from None
+    return found
+
+
+def records(folder: Path) -> tuple[RankRecord, ...]:
+    """The records of all ranks, by rank; none if nothing was recorded. All ranks of the run must be there."""
+    files = sorted((folder / RECORD).glob("rank-*.jsonl"))[: MOST_RANKS + 1]
+    if not files:
+        return ()
+    if len(files) > MOST_RANKS or sum(file.stat().st_size for file in files) > LARGEST_RUN:
+        raise BadInput(f"{folder / RECORD} holds more than {MOST_RANKS} records or {LARGEST_RUN // 2**20} MiB")
+    found = tuple(rank_record(file) for file in files)
+    whole = found[0].ranks
+    if [each.rank for each in found] != [*range(whole)] or any(each.ranks != whole for each in found):
+        raise BadInput(f"{folder / RECORD} holds {len(found)} records, not those of ranks 0 to {whole - 1} of one run")
+    shared = set.intersection(*({step.step for step in each.steps} for each in found))
+    if not shared:
+        return ()
+    return tuple(only(each, shared) for each in found)
+
+
+def only(record: RankRecord, steps: set[int]) -> RankRecord:
+    """The record with these steps alone: those that every rank finished."""
+    kept = tuple(step for step in record.steps if step.step in steps)
+    return RankRecord(**{**vars(record), "steps": kept})
+
+
+def rank_record(path: Path) -> RankRecord:
+    """One file."""
+    head, *rows = lines(path) or [None]
+    if not isinstance(head, dict) or head.get("schema") != SCHEMA:
+        raise BadInput(f"{path} is no record of a rank: its first line must have schema {SCHEMA!r}")
+    place = head.get("place")
+    if not isinstance(place, dict) or len(place) > 8:
+        raise BadInput(f"{path}: place must say where the rank stands on each axis")
+    whole = {key: int(number(head.get(key), f"{path}: {key}")) for key in ("rank", "ranks", "cores", "threads")}
+    return RankRecord(
+        place={str(axis)[:20]: int(number(index, f"{path}: place")) for axis, index in place.items()},
+        host=str(head.get("host"))[:200],
+        device=str(head.get("device"))[:20],
+        steps=tuple(step_record(row, f"{path}, line {count}") for count, row in enumerate(rows, 2)),
+        **whole,
+    )
+
+
+def step_record(row: object, where: str) -> StepRecord:
+    """One line."""
+    if (
+        not isinstance(row, Mapping)
+        or not isinstance(row.get("bytes"), Mapping)
+        or not isinstance(row.get("parts"), list)
+    ):
+        raise BadInput(
+            f"{where}: a recorded step has step, began_unix_s, wall_s, thread_cpu_s, process_cpu_s, bytes and parts"
+        )
+    seconds = {
+        key: number(row.get(key), f"{where}: {key}")
+        for key in ("began_unix_s", "wall_s", "thread_cpu_s", "process_cpu_s")
+    }
+    return StepRecord(
+        step=int(number(row.get("step"), f"{where}: step")),
+        bytes={str(kind)[:40]: number(value, f"{where}: bytes") for kind, value in row["bytes"].items()},
+        parts=tuple(part(value, where) for value in row["parts"]),
+        **seconds,
+    )
+
+
+def part(value: object, where: str) -> Part:
+    """One part of a step."""
+    if not isinstance(value, list) or len(value) != 6 or not isinstance(value[0], str):
+        raise BadInput(f"{where}: a part is [kind, stage, microbatch, start_s, end_s, busy_s]")
+    kind, *numbers = value
+    stage, microbatch, start, end, busy = (number(n, f"{where}: part {kind[:20]}", least=-1e9) for n in numbers)
+    if end < start or busy < 0:
+        raise BadInput(f"{where}: part {kind[:20]} ends before it begins")
+    return Part(kind[:20], int(stage), int(microbatch), start, end, busy)
+
+
+def number(value: object, where: str, least: float = 0.0) -> float:
+    """A finite number of at least `least`."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not math.isfinite(value)
+        or value < least
+        or value > 1e18
+    ):
+        raise BadInput(f"{where} must be a number of at least {least:g}, not {str(value)[:40]!r}")
+    return float(value)
+
+
+__all__ = ["RECORD", "SCHEMA", "metrics", "rank_file", "read"]

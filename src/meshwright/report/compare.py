@@ -1,0 +1,158 @@
+"""A run beside its prediction, as text and as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..compare import Comparison
+from ..errors import BadInput
+from ..formats import perfetto
+from ..schedule.timeline import Timeline
+from ..units import show
+from .files import PLOTS, Writers
+from .predict import plain
+from .text import CAUSES, layout_words, percent, seconds
+from .timeline import gantt
+
+WHAT = CAUSES | {"forward": "arithmetic and memory traffic of forward passes", "backward": "of backward passes", "bubble": "pipeline fills and drains, in virtual time"}  # fmt: skip
+
+
+def report(c: Comparison, ascii_only: bool = False) -> RenderableType:
+    """Everything `compare` prints."""
+    p = c.predicted
+    title = f"{c.run.folder}: {p.job.model.name}, {len(c.run.metrics)} steps on {int(p.layout.chips)} ranks"
+    parts: list[RenderableType] = [
+        Text(title, "bold"),
+        Text("  " + layout_words(p.layout, p.microbatches)),
+        Text(),
+        whole(c),
+    ]
+    if c.step:
+        parts += [Text(), causes(c)]
+    parts += [Text(), memory(c)]
+    if p.layout.pp > 1 and c.virtual:
+        parts += [Text(), *bubble(c)]
+        for name, line in lines(c).items():
+            parts += [Text(), Text(f"{name}: {seconds(line.makespan_s)}", "bold"), *gantt(line, ascii_only)]
+    return Group(*parts, Text(), *(Text(f"note: {note}", "yellow") for note in c.why()))
+
+
+def whole(c: Comparison) -> Table:
+    """The step as a whole."""
+    table = plain("step", "predicted", "measured", "ratio", "", "what it is")
+    predicted, clock = c.predicted.step_time_s, c.median("step_time_s")
+    table.add_row(
+        "on the clock", seconds(predicted), seconds(clock), f"{clock / predicted:.2f}", "", "median of the run"
+    )
+    if c.virtual:
+        own = c.virtual.step_s
+        table.add_row(
+            "virtual time",
+            seconds(predicted),
+            seconds(own),
+            f"{own / predicted:.2f}",
+            "",
+            "if each rank had a core of its own and messages were free",
+        )
+    table.add_row("CPU seconds", "", seconds(c.median("cpu_s")), "", "", "of all ranks together, median of the run")
+    return table
+
+
+def causes(c: Comparison) -> Table:
+    """Predicted and measured seconds by cause; they add up with the remainder."""
+    assert c.step
+    name = f"recorded steps, rank {c.step.rank}"
+    table = plain(name, "predicted", "measured", "difference", "", "what it is")
+    for cause in c.step.causes:
+        measured = "" if cause.measured_s is None else seconds(cause.measured_s)
+        difference = "" if cause.difference_s is None else signed(cause.difference_s)
+        table.add_row(cause.name, seconds(cause.predicted_s), measured, difference, "", WHAT.get(cause.name, ""))
+    left = c.step.remainder_s
+    table.add_row(
+        "remainder",
+        "",
+        signed(left),
+        signed(left),
+        "",
+        "not explained: waiting for cores, messages, other ranks",
+        style="yellow",
+    )
+    for place, value in c.step.remainder.items():
+        table.add_row(f"  {place}", "", signed(value), "", "", "", style="dim")
+    table.add_section()
+    total = signed(c.step.measured_s - c.predicted.step_time_s)
+    table.add_row("step", seconds(c.predicted.step_time_s), seconds(c.step.measured_s), total, "", "sum", style="bold")
+    return table
+
+
+def signed(value: float) -> str:
+    """Seconds with their sign."""
+    return ("-" if value < 0 else "+") + seconds(abs(value))
+
+
+def memory(c: Comparison) -> Table:
+    """Bytes by kind on the fullest device and rank."""
+    table = plain("memory of the fullest rank", "predicted", "measured", "", "what it is")
+    words = {"activations": "and buffers, most at once within a step"}
+    for kind, (predicted, measured) in c.memory.items():
+        table.add_row(
+            kind,
+            show(predicted, "GiB"),
+            "" if measured is None else show(measured, "GiB"),
+            "",
+            words.get(kind, "kept between steps"),
+        )
+    peak = max((s.bytes.get("peak", 0.0) for r in c.run.ranks for s in r.steps), default=0.0)
+    if peak:
+        table.add_row("whole process", "", show(peak, "GiB"), "", "largest so far, with PyTorch itself")
+    return table
+
+
+def bubble(c: Comparison) -> Iterator[Text]:
+    """The pipeline's idle share, three ways."""
+    assert c.virtual
+    b = c.virtual.bubble
+    yield Text(
+        f"bubble (idle over useful time): measured {percent(b.measured)}, by the closed form with measured passes {percent(b.expected)}",
+        "bold",
+    )
+    yield Text(
+        f"  with every action's own seconds {percent(b.measured_raw)}; beside the busiest rank alone {percent(b.beside_busiest)}",
+        "dim",
+    )
+    if not b.as_planned:
+        yield Text("  the program ran its actions in another order than the schedule of the plan", "yellow")
+
+
+def lines(c: Comparison) -> dict[str, Timeline]:
+    """Timelines of the pipeline, predicted first."""
+    found = {"predicted": c.replayed.timeline}
+    if c.clock and c.virtual:
+        found |= {"measured on the clock": c.clock, "measured in virtual time": c.virtual.raw}
+    return found
+
+
+def writers(c: Comparison) -> Writers:
+    """A Perfetto trace and Gantt charts of all timelines."""
+    if not c.recorded:
+        raise BadInput(
+            f"{c.run.folder} recorded no steps, so there is no timeline to draw: record in [train] says how many"
+        )
+
+    def chart(kind: str) -> bytes:
+        from . import plots
+
+        return plots.image(
+            plots.pipelines(lines(c), f"{c.predicted.job.model.name}: {c.predicted.layout.schedule}"), kind
+        )
+
+    def trace() -> str:
+        return json.dumps(perfetto.write_all(lines(c), f"{c.predicted.job.model.name}, {c.predicted.layout.schedule}"))
+
+    return {".json": trace, **{kind: partial(chart, kind) for kind in PLOTS}}

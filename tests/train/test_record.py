@@ -1,0 +1,83 @@
+"""A run records its steps, and `compare` reads them: the whole way on tiny models."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from meshwright import cli  # noqa: E402
+from meshwright.compare import compare  # noqa: E402
+from meshwright.formats.run_folder import read  # noqa: E402
+from meshwright.formats.toml import dumps_toml  # noqa: E402
+from meshwright.schedule import get  # noqa: E402
+
+QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.toml"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def train(*words: str, layers: int = 2, **settings: Any) -> None:
+    """The quickstart with a smaller model, fewer steps and invented data."""
+    table = tomllib.loads(QUICKSTART.read_text("utf-8"))
+    table["model"] |= {"layers": layers, "hidden": 32, "ffn": 96, "seq": 32}
+    table["train"] |= {"steps": 6, "data": "synthetic", "save_every": 5, "output": "run", **settings}
+    Path("job.toml").write_text(dumps_toml(table), "utf-8")
+    assert cli.run(["train", "job.toml", *words]) == 0
+
+
+def test_the_quickstart_in_small_then_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    train()
+    run = read("run")
+    assert [[s.step for s in rank.steps] for rank in run.ranks] == [[4, 5, 6]] * 2
+    for rank in run.ranks:
+        for step in rank.steps:
+            assert [part[:3] for part in step.actions] == [("F", 0, 0), ("B", 0, 0), ("F", 0, 1), ("B", 0, 1)]
+            assert 0 < sum(part.busy_s for part in step.actions) < step.thread_cpu_s <= step.process_cpu_s * 1.01
+            assert all(0 <= part.start_s <= part.end_s <= step.wall_s for part in step.parts if part.kind != "data")
+            assert {"data", "pipeline", "settle", "norm", "optimizer"} <= {part.kind for part in step.parts}
+    capsys.readouterr()
+    assert cli.run(["compare", "run", "--json", "-o", "trace.json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "meshwright/1" and found["verb"] == "compare" and found["bubble"] is None
+    causes = found["causes"]
+    assert sum(row["measured_s"] or 0 for row in causes["rows"]) + causes["remainder"]["s"] == pytest.approx(
+        causes["measured_s"]
+    )
+    assert found["memory_bytes"]["optimizer"]["measured"] == pytest.approx(
+        found["memory_bytes"]["optimizer"]["predicted"], rel=0.02
+    )
+    names = {
+        event["args"]["name"]
+        for event in json.loads(Path("trace.json").read_text())["traceEvents"]
+        if event["name"] == "process_name"
+    }
+    assert names == {"predicted rank 0", "measured on the clock rank 0", "measured in virtual time rank 0"}
+    assert cli.run(["compare", "run"]) == 0
+    assert "remainder" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zbv"])
+def test_a_program_runs_the_actions_of_its_schedule_in_order(schedule: str) -> None:
+    chunks = 1 if schedule == "1f1b" else 2
+    words = ["--pp", "2", "--dp", "1", "--zero", "0", "--schedule", schedule, "--interleave", str(chunks)]
+    train(*words, layers=2 * chunks, steps=2, save_every="none", record=1)
+    found = compare(read("run")).virtual
+    assert found and found.bubble.as_planned
+    assert found.raw.order == get(schedule).order(2, 4, chunks)
+    assert all(seconds > 0 for seconds in found.raw.busy_s)
+
+
+def test_without_recording_nothing_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    train(record="none", steps=2)
+    assert not Path("run/record").exists()
+    assert cli.run(["compare", "run"]) == 0
+    assert "this run recorded no steps" in capsys.readouterr().out
+    assert cli.run(["compare", "run", "-o", "gantt.png"]) == 2
