@@ -113,8 +113,9 @@ CONFIGS = {
 
 
 def alike(model: Model) -> Model:
-    """The model in one spelling: defaults written out, and no length."""
-    return replace(model, name="", seq=1, kv_heads=model.K, head_dim=0 if model.mla else model.h)
+    """The shapes of the model in one spelling: defaults written out, no length, and not what the files above leave out."""
+    shapes = replace(model, name="", seq=1, kv_heads=model.K, head_dim=0 if model.mla else model.h)
+    return replace(shapes, activation=None, norm_epsilon=1e-5, rope_base=10000.0, rotary_share=1.0, rope_scaling=None)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

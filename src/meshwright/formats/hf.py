@@ -21,6 +21,17 @@ from . import parse_json, read_text
 LONGEST = 8192
 """Tokens: `max_position_embeddings` is what a model may be served with; most were pre-trained on no more than this."""
 MOST = 10**9
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_fast": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "relu": "relu",
+}
+"""hidden_act -> Model.activation."""
+SCALINGS = ("linear", "llama3", "yarn", "dynamic", "longrope")
 Fields = dict[str, Any]
 
 
@@ -107,6 +118,8 @@ def read_hf(config: Mapping[str, Any], name: str = "", seq: int | None = None) -
     family = FAMILIES[kind]
     c = Config(config, family.defaults, f"config.json ({kind})")
     fields = _common(c) | family.fixed | family.extra(c)
+    if fields["activation"] == ("silu" if fields.get("gated", True) else "gelu"):
+        del fields["activation"]  # the usual one
     fields["name"] = name or _own_name(c) or kind
     longest = c.whole("max_position_embeddings", "n_positions", "n_ctx", "seq_length", default=2048)
     fields["seq"] = seq or (longest if fields.get("positions") == "learned" else min(longest, LONGEST))
@@ -140,17 +153,62 @@ def _common(c: Config) -> Fields:
         "ffn": c.whole("intermediate_size", "ffn_hidden_size", "n_inner", default=4 * hidden),
         "vocab": c.whole("vocab_size"),
         "tied_embeddings": c.flag("tie_word_embeddings"),
+        "norm_epsilon": _real(
+            c, "rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", most=1.0, default=1e-5
+        ),
+        "activation": _activation(c),
+        **_rotary(c),
         "dropout": any(_share(c, key) for key in ("resid_pdrop", "hidden_dropout", "residual_dropout")),
     }
 
 
 def _share(c: Config, key: str) -> float:
-    value = c.get(key)
+    return _real(c, key, most=1.0, default=0.0)
+
+
+def _real(c: Config, *keys: str, most: float, default: float) -> float:
+    """A number from 0 to `most`."""
+    value = c.get(*keys)
     if value is None:
-        return 0.0
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise BadInput(f"{c.where}: {key} must be between 0 and 1, not {brief(value)}")
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+        raise BadInput(f"{c.where}: {keys[0]} must be between 0 and {most:g}, not {brief(value)}")
     return float(value)
+
+
+def _activation(c: Config) -> str | None:
+    """The feed-forward's activation; None if the file does not say."""
+    name = c.get("hidden_act", "hidden_activation", "activation_function", "activation")
+    if name is not None and not isinstance(name, str):
+        raise BadInput(f"{c.where}: hidden_act must be a text, not {brief(name)}")
+    return ACTIVATIONS.get(name, "other") if name is not None else None
+
+
+def _rotary(c: Config) -> Fields:
+    """Rotary positions: transformers 5 has all of it in rope_parameters, older files in keys of their own."""
+    old, new = c.get("rope_scaling"), c.get("rope_parameters")
+    for table, name in ((old, "rope_scaling"), (new, "rope_parameters")):
+        if table is not None and not isinstance(table, Mapping):
+            raise BadInput(f"{c.where}: {name} must be a table, not {brief(table)}")
+    rope = Config({**c.data, **(old or {}), **(new or {})}, c.defaults, c.where)
+    base = _real(rope, "rope_theta", "rotary_emb_base", most=1e12, default=10000.0)
+    share = _real(rope, "partial_rotary_factor", "rotary_pct", most=1.0, default=1.0)
+    fields: Fields = {"rope_base": base or 10000.0, "rotary_share": share or 1.0}
+    if any(isinstance(value, Mapping) for value in (new or {}).values()):  # other positions in other layers (Gemma 3)
+        return {"rope_scaling": {"kind": "other"}}
+    kind = rope.get("rope_type", "type")
+    if (old is None and new is None) or kind in (None, "default"):
+        return fields
+    if kind not in SCALINGS:
+        return {**fields, "rope_scaling": {"kind": "other"}}
+    scaling = {
+        "kind": kind,
+        "factor": _real(rope, "factor", most=1e6, default=1.0) or 1.0,
+        "low": _real(rope, "low_freq_factor", most=1e6, default=1.0) or 1.0,
+        "high": _real(rope, "high_freq_factor", most=1e6, default=4.0) or 4.0,
+        "original": rope.whole("original_max_position_embeddings", default=LONGEST) or LONGEST,
+    }
+    return {**fields, "rope_scaling": scaling}
 
 
 def _biases(c: Config) -> Fields:
@@ -323,30 +381,36 @@ def _falcon(c: Config) -> Fields:
 LAYERNORM_GELU: Fields = {"norm": "layernorm", "gated": False}
 BIASED: Fields = {"qkv_bias": True, "bias": True}
 TIED: Fields = {"tie_word_embeddings": True}
+GEMMA: Fields = {**TIED, "rms_norm_eps": 1e-6, "hidden_activation": "gelu_pytorch_tanh"}
 FALCON = Family(LAYERNORM_GELU, _falcon, TIED)
-DEEPSEEK = Family({}, _deepseek)
+RMS6: Fields = {"rms_norm_eps": 1e-6}
+"""What LlamaConfig and its heirs take where a file says nothing (transformers 5.23)."""
+GLM: Fields = {"rms_norm_eps": 1.5625e-07, "partial_rotary_factor": 0.5}
+DEEPSEEK = Family({}, _deepseek, RMS6)
 
 FAMILIES: dict[str, Family] = {
-    "llama": Family({}, _biases),
-    "mistral": Family({}, _window),
-    "ministral": Family({}, _window),
-    "mixtral": Family({}, _mixtral),
-    "qwen2": Family({"qkv_bias": True}, _qwen2),
-    "qwen3": Family({"qk_norm": True}, _qwen3),
-    "qwen2_moe": Family({"qkv_bias": True}, _qwen_moe),
-    "qwen3_moe": Family({"qk_norm": True}, _qwen3_moe),
+    "llama": Family({}, _biases, RMS6),
+    "mistral": Family({}, _window, RMS6),
+    "ministral": Family({}, _window, RMS6),
+    "mixtral": Family({}, _mixtral, {"rope_theta": 1e6}),
+    "qwen2": Family({"qkv_bias": True}, _qwen2, RMS6),
+    "qwen3": Family({"qk_norm": True}, _qwen3, RMS6),
+    "qwen2_moe": Family({"qkv_bias": True}, _qwen_moe, RMS6),
+    "qwen3_moe": Family({"qk_norm": True}, _qwen3_moe, RMS6),
     "deepseek_v2": DEEPSEEK,
     "deepseek_v3": DEEPSEEK,
     "kimi_k2": DEEPSEEK,
-    "gpt2": Family({**LAYERNORM_GELU, **BIASED, "positions": "learned"}, defaults=TIED),
-    "gpt_neox": Family(LAYERNORM_GELU, _gpt_neox),
-    "gemma": Family({}, _gemma, {**TIED, "head_dim": 256}),
-    "gemma2": Family({"norms_per_layer": 4}, _gemma2, {**TIED, "head_dim": 256, "sliding_window": 4096}),
+    "gpt2": Family(
+        {**LAYERNORM_GELU, **BIASED, "positions": "learned"}, defaults={**TIED, "activation_function": "gelu_new"}
+    ),
+    "gpt_neox": Family(LAYERNORM_GELU, _gpt_neox, {"rotary_pct": 0.25}),
+    "gemma": Family({}, _gemma, {**GEMMA, "head_dim": 256}),
+    "gemma2": Family({"norms_per_layer": 4}, _gemma2, {**GEMMA, "head_dim": 256, "sliding_window": 4096}),
     "gemma3_text": Family(
         {"norms_per_layer": 4, "qk_norm": True},
         _gemma3,
         {
-            **TIED,
+            **GEMMA,
             "vocab_size": 262208,
             "num_attention_heads": 8,
             "num_key_value_heads": 4,
@@ -361,10 +425,13 @@ FAMILIES: dict[str, Family] = {
     "olmo": Family({"norm": "nonparametric"}, _biases),
     "olmo2": Family({"qk_norm": True, "qk_norm_whole": True}, _biases),
     "olmo3": Family({"qk_norm": True, "qk_norm_whole": True}, _olmo3),
-    "gpt_oss": Family({"attention_sinks": True}, _gpt_oss),
+    "gpt_oss": Family({"attention_sinks": True}, _gpt_oss, {"rope_theta": 150000.0}),
     "phi3": Family({}, _window),
-    "bloom": Family({**LAYERNORM_GELU, **BIASED, "positions": "alibi", "embedding_norm": True}, defaults=TIED),
-    "glm": Family({}, _glm),
-    "glm4": Family({"norms_per_layer": 4}, _glm),
-    "glm4_moe": Family({}, _glm4_moe),
+    "bloom": Family(
+        {**LAYERNORM_GELU, **BIASED, "positions": "alibi", "embedding_norm": True, "activation": "gelu-tanh"},
+        defaults=TIED,
+    ),
+    "glm": Family({}, _glm, GLM),
+    "glm4": Family({"norms_per_layer": 4}, _glm, GLM),
+    "glm4_moe": Family({}, _glm4_moe, {"partial_rotary_factor": 0.5}),
 }

@@ -50,6 +50,22 @@ class MoE:
 
 
 @dataclass(frozen=True)
+class RopeScaling:
+    """Rotary frequencies changed for sequences longer than those a model was first trained on."""
+
+    kind: str
+    """linear: all frequencies over `factor`; llama3: only the slow ones (Llama 3.1); others are known by name, not computed."""
+    factor: float = 1.0
+    """How much slower."""
+    low: float = 1.0
+    """llama3: what turns less often than this within `original` tokens is slowed down wholly."""
+    high: float = 4.0
+    """llama3: what turns more often stays as it is; between them a line."""
+    original: int = 8192
+    """Tokens of a sequence in the first training."""
+
+
+@dataclass(frozen=True)
 class Model:
     """A decoder (or encoder) stack of equal layers, its embedding and its output head."""
 
@@ -72,6 +88,8 @@ class Model:
     """h, width of a head; None = D / H."""
     gated: bool = True
     """The feed-forward has a gate matrix (SwiGLU, GeGLU): 3 matrices, not 2."""
+    activation: str | None = None
+    """silu, gelu, gelu-tanh (its approximation in GPT-2) or relu; None = silu with a gate, gelu without."""
     attention: str = "causal"
     """causal: a token sees the ones before it; full: it sees all (encoders, vision)."""
     window: int | None = None
@@ -80,6 +98,8 @@ class Model:
     """With a window: one layer in `full_every` still attends to everything (0 = none does)."""
     norm: str = "rmsnorm"
     """rmsnorm (D parameters), layernorm (2D) or nonparametric (0, OLMo)."""
+    norm_epsilon: float = 1e-5
+    """Added to the variance in norms."""
     norms_per_layer: int = 2
     """Norms over the hidden state in a block: 2, or 4 with post-norms (Gemma 2), 1 for parallel blocks (Falcon)."""
     qk_norm: bool = False
@@ -88,6 +108,12 @@ class Model:
     """With qk_norm: all heads are normalised together (OLMo 2): (H + K) h parameters."""
     positions: str = "rope"
     """rope, learned (T x D parameters), alibi or none."""
+    rope_base: float = 10000.0
+    """Longest wavelength of rotary positions over 2 pi (Su et al. 2021, arXiv 2104.09864)."""
+    rotary_share: float = 1.0
+    """Leading share of a head that is rotated (0.25 in GPT-NeoX)."""
+    rope_scaling: RopeScaling | None = None
+    """Rotary positions stretched for long sequences; None = not."""
     qkv_bias: bool = False
     """The query, key and value projections have biases."""
     bias: bool = False
@@ -118,6 +144,16 @@ class Model:
     def h(self) -> int:
         """Width of a head."""
         return self.head_dim or self.hidden // self.heads
+
+    @property
+    def rotary(self) -> int:
+        """Width of a head that rotary positions turn."""
+        return int(self.h * self.rotary_share)
+
+    @property
+    def act(self) -> str:
+        """The activation by name."""
+        return self.activation or ("silu" if self.gated else "gelu")
 
     @property
     def padded_vocab(self) -> int:

@@ -25,6 +25,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "Model.vocab": (0, 1e9),
     "Model.full_every": (0, 1e5),
     "Model.mtp_layers": (0, 1e3),
+    "Model.norm_epsilon": (0, 1.0),
+    "Model.rotary_share": SHARE,
     "MoE.shared_ffn": (0, 1e9),
     "MoE.dense_layers": (0, 1e5),
     "Chip.sustained": SHARE,
@@ -59,6 +61,8 @@ RANGES: dict[str, tuple[float, float]] = {
 CHOICES: dict[str, tuple[str, ...]] = {
     "Model.attention": ("causal", "full"),
     "Model.norm": ("rmsnorm", "layernorm", "nonparametric"),
+    "Model.activation": ("silu", "gelu", "gelu-tanh", "relu", "other"),
+    "RopeScaling.kind": ("linear", "llama3", "yarn", "dynamic", "longrope", "other"),
     "Model.positions": ("rope", "learned", "alibi", "none"),
     "Dim.kind": KINDS,
     "Layout.recompute": RECOMPUTE,

@@ -7,6 +7,7 @@ stream too if sequences are sharded. Parameters have the same (global) name on e
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -18,12 +19,9 @@ from torch.utils.checkpoint import checkpoint
 from ..count.model import kinds
 from ..spec.model import Model
 
-EPSILON = 1e-5
-"""Added to the variance in norms (Touvron et al. 2023, LLaMA)."""
-ROPE_BASE = 10000.0
-"""Longest wavelength of rotary positions over 2 pi (Su et al. 2021, arXiv 2104.09864)."""
 Rotation = tuple[Tensor, Tensor]
-"""Cosine and sine of each position's angles, [T, 1, h/2]."""
+"""Cosine and sine of each position's angles, [T, 1, r/2], r the rotated features of a head."""
+ACTIVATIONS = {"silu": fn.silu, "gelu": fn.gelu, "gelu-tanh": partial(fn.gelu, approximate="tanh"), "relu": fn.relu}
 again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
 """Call a function and compute it again in the backward pass instead of keeping what it makes."""
 
@@ -31,22 +29,38 @@ again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
 def norm(m: Model, width: int = 0) -> nn.Module:
     """The model's norm over its hidden state, or over `width` features (heads: always RMSNorm)."""
     if m.norm == "rmsnorm" or width:
-        return nn.RMSNorm(width or m.hidden, EPSILON)
-    return nn.LayerNorm(m.hidden, EPSILON, elementwise_affine=m.norm != "nonparametric")
+        return nn.RMSNorm(width or m.hidden, m.norm_epsilon)
+    return nn.LayerNorm(m.hidden, m.norm_epsilon, elementwise_affine=m.norm != "nonparametric")
 
 
-def rotation(start: int, length: int, width: int, device: torch.device) -> Rotation:
-    """Angles of positions start .. start + length - 1: position * base^(-2i/h), i = 0 .. h/2 - 1."""
-    frequency = ROPE_BASE ** (-torch.arange(0, width, 2, dtype=torch.float32, device=device) / width)
-    angle_Th = torch.outer(torch.arange(start, start + length, dtype=torch.float32, device=device), frequency)[:, None]
+def frequencies(m: Model, device: torch.device) -> Tensor:
+    """Radians a token of each pair: base^(-2i/r), i = 0 .. r/2 - 1, of the r rotated features of a head, scaled as the model says.
+
+    llama3: a frequency that turns t times within the original length is divided by `factor` if t < low, kept if t > high, and in
+    between mixed linearly in t (transformers, modeling_rope_utils.py, _compute_llama3_parameters).
+    """
+    f = 1.0 / m.rope_base ** (torch.arange(0, m.rotary, 2, dtype=torch.float32, device=device) / m.rotary)
+    if (s := m.rope_scaling) is None:
+        return f
+    if s.kind == "linear":
+        return f / s.factor
+    kept = ((s.original * f / (2 * math.pi) - s.low) / (s.high - s.low)).clamp(0, 1)
+    return f * kept + f / s.factor * (1 - kept)
+
+
+def rotation(m: Model, start: int, length: int, device: torch.device) -> Rotation:
+    """Angles of positions start .. start + length - 1: position * frequency."""
+    position_T = torch.arange(start, start + length, dtype=torch.float32, device=device)
+    angle_Th = torch.outer(position_T, frequencies(m, device))[:, None]
     return angle_Th.cos(), angle_Th.sin()
 
 
 def rotate(x_BTHh: Tensor, by: Rotation) -> Tensor:
-    """Turn the pairs (i, i + h/2) of each head by its position's angles."""
+    """Turn the pairs (i, i + r/2) of the first r features of each head by its position's angles."""
     cos, sin = (y.to(x_BTHh.dtype) for y in by)
-    a, b = x_BTHh.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+    half = cos.shape[-1]
+    a, b, rest = x_BTHh[..., :half], x_BTHh[..., half : 2 * half], x_BTHh[..., 2 * half :]
+    return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], dim=-1)
 
 
 class Core(nn.Module):
@@ -97,17 +111,18 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Three matrices and a SiLU gate, or two and a GELU."""
+    """Three matrices with a gate, or two."""
 
     def __init__(self, m: Model) -> None:
         super().__init__()
+        self.act: Any = ACTIVATIONS[m.act]
         self.gate = nn.Linear(m.hidden, m.ffn, bias=m.bias) if m.gated else None
         self.up = nn.Linear(m.hidden, m.ffn, bias=m.bias)
         self.down = nn.Linear(m.ffn, m.hidden, bias=m.bias)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         up_BTF = self.up(x_BTD)
-        y_BTD: Tensor = self.down(fn.gelu(up_BTF) if self.gate is None else fn.silu(self.gate(x_BTD)) * up_BTF)
+        y_BTD: Tensor = self.down(self.act(up_BTF) if self.gate is None else self.act(self.gate(x_BTD)) * up_BTF)
         return y_BTD
 
 
@@ -136,6 +151,7 @@ class Decoder(nn.Module):
     def __init__(self, m: Model, layers: range, seq: int, recompute: str = "none") -> None:
         super().__init__()
         self.m, self.start, self.length, self.part, self.parts = m, 0, seq, 0, 1
+        self.first_column = 0
         first, last = layers.start == 0, layers.stop == m.layers
         self.embedding = nn.Embedding(m.padded_vocab, m.hidden) if first else None
         self.positions = nn.Embedding(m.seq, m.hidden) if first and m.positions == "learned" else None
@@ -173,12 +189,19 @@ class Decoder(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Tokens [B, T] or hidden states [B, T, D] in, hidden states or logits [B, T, V] out."""
         x = x if self.embedding is None else self.embed(x)
-        by = rotation(self.start, self.length, self.m.h, x.device) if self.m.positions == "rope" else None
+        by = rotation(self.m, self.start, self.length, x.device) if self.m.positions == "rope" else None
         for block in self.blocks:
             x = block(x, by)
         if self.norm is not None and self.head is not None:
-            x = self.head(self.norm(x))
+            x = self.hide_padding(self.head(self.norm(x)))
         return x
+
+    def hide_padding(self, logits_BTV: Tensor) -> Tensor:
+        """Columns from the vocabulary on only pad it: they get no probability. `first_column`: of this tp rank's share."""
+        real, here = self.m.vocab - self.first_column, logits_BTV.shape[-1]
+        if real >= here:
+            return logits_BTV
+        return logits_BTV.masked_fill(torch.arange(here, device=logits_BTV.device) >= real, -math.inf)
 
 
 def loss(logits_BTV: Tensor, target_BT: Tensor) -> Tensor:

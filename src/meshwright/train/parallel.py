@@ -92,6 +92,7 @@ def tensor_parallel(stage: Decoder, tp: DeviceMesh, sequence_parallel: bool) -> 
     sequence_parallel: norms and residuals on 1/tp of the sequence, and stages hand on these shards; else whole on every rank.
     """
     cut: Any = Shard(1) if sequence_parallel else Replicate()
+    stage.first_column = tp.get_local_rank() * stage.m.padded_vocab // tp.size()
     if sequence_parallel:
         stage.part, stage.parts = tp.get_local_rank(), tp.size()
     plan: Plan = {

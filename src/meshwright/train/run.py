@@ -29,7 +29,7 @@ from ..formats.toml import dump_job
 from ..prediction import Prediction, predict
 from ..spec.job import Job
 from ..units import show
-from . import checkpoint, corpus, replicas, rules
+from . import checkpoint, corpus, replicas, rules, weights
 from .data import File, Source, Synthetic
 from .launch import RankFailed, fork_ranks, run_rank, under_launcher
 from .loop import Trainer
@@ -67,6 +67,8 @@ def prepare(job: Job, settings: Settings, resume: bool, world: int | None) -> Pl
         )
     if resume and not found and world is None:
         raise BadInput(f"{settings.output} holds no checkpoint to resume from")
+    if settings.weights and not found:
+        weights.check(Path(settings.weights), job.model)
     predicted = predict(job)
     rules.demand_memory(predicted, settings, world)
     return Plan(job, settings, predicted, found[-1] if found else None)
@@ -140,6 +142,8 @@ def work(plan: Plan, device: torch.device) -> None:
         write_job(plan)
     trainer = Trainer(plan.job, plan.settings, device)
     first = checkpoint.load(trainer, plan.resume) if plan.resume else 0
+    if plan.settings.weights and not plan.resume:
+        weights.load(trainer.stages, plan.job.model, Path(plan.settings.weights))
     log, s, done = Log(plan, first), plan.settings, first
     saver = checkpoint.Saver(trainer, plan.folder, s.keep, s.async_save)
     recording = Recording(plan.folder, trainer, first)

@@ -38,6 +38,8 @@ class Settings:
     """Of the first weights and of the order of the data."""
     data: str = "corpus"
     """Path of a token file of `meshwright data`, "corpus" (real text of this machine's Python), or "synthetic"."""
+    weights: str | None = None
+    """Folder of Hugging Face weights (model.safetensors and config.json) to start from; None: random first weights."""
     output: str = "run"
     """Folder for metrics.jsonl and checkpoints, relative to the working directory."""
     save_every: int | None = None

@@ -1,0 +1,93 @@
+"""Where Hugging Face keeps each parameter: our global name -> the name in model.safetensors, and what the file does to the matrix.
+
+`{}` is the number of the layer. A model has those rows whose parameters it has (biases, norms of heads, a head of its own).
+Rotary pairs are (i, i + r/2) in both. Source: modeling files of transformers 5.23 and the published checkpoints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """One tensor of a file, or a part of one."""
+
+    name: str
+    transposed: bool = False
+    """The file has [in, out] (GPT-2's Conv1D), we have [out, in]."""
+    part: int = 0
+    """Which of `parts` equal parts along our first dimension (q, k, v of a fused matrix)."""
+    parts: int = 1
+
+
+Table = Mapping[str, Place]
+
+
+def _fused(name: str, part: int, transposed: bool) -> Place:
+    return Place(name, transposed, part, 3)
+
+
+LLAMA: Table = {
+    "embedding.weight": Place("model.embed_tokens.weight"),
+    "norm.weight": Place("model.norm.weight"),
+    "head.weight": Place("lm_head.weight"),
+    "layers.{}.attention_norm.weight": Place("model.layers.{}.input_layernorm.weight"),
+    "layers.{}.attention.wq.weight": Place("model.layers.{}.self_attn.q_proj.weight"),
+    "layers.{}.attention.wk.weight": Place("model.layers.{}.self_attn.k_proj.weight"),
+    "layers.{}.attention.wv.weight": Place("model.layers.{}.self_attn.v_proj.weight"),
+    "layers.{}.attention.wo.weight": Place("model.layers.{}.self_attn.o_proj.weight"),
+    "layers.{}.attention.wq.bias": Place("model.layers.{}.self_attn.q_proj.bias"),
+    "layers.{}.attention.wk.bias": Place("model.layers.{}.self_attn.k_proj.bias"),
+    "layers.{}.attention.wv.bias": Place("model.layers.{}.self_attn.v_proj.bias"),
+    "layers.{}.attention.wo.bias": Place("model.layers.{}.self_attn.o_proj.bias"),
+    "layers.{}.attention.q_norm.weight": Place("model.layers.{}.self_attn.q_norm.weight"),
+    "layers.{}.attention.k_norm.weight": Place("model.layers.{}.self_attn.k_norm.weight"),
+    "layers.{}.ffn_norm.weight": Place("model.layers.{}.post_attention_layernorm.weight"),
+    "layers.{}.ffn.gate.weight": Place("model.layers.{}.mlp.gate_proj.weight"),
+    "layers.{}.ffn.up.weight": Place("model.layers.{}.mlp.up_proj.weight"),
+    "layers.{}.ffn.down.weight": Place("model.layers.{}.mlp.down_proj.weight"),
+    "layers.{}.ffn.gate.bias": Place("model.layers.{}.mlp.gate_proj.bias"),
+    "layers.{}.ffn.up.bias": Place("model.layers.{}.mlp.up_proj.bias"),
+    "layers.{}.ffn.down.bias": Place("model.layers.{}.mlp.down_proj.bias"),
+}
+GPT2: Table = {
+    "embedding.weight": Place("transformer.wte.weight"),
+    "positions.weight": Place("transformer.wpe.weight"),
+    "norm.weight": Place("transformer.ln_f.weight"),
+    "norm.bias": Place("transformer.ln_f.bias"),
+    "head.weight": Place("lm_head.weight"),
+    "layers.{}.attention_norm.weight": Place("transformer.h.{}.ln_1.weight"),
+    "layers.{}.attention_norm.bias": Place("transformer.h.{}.ln_1.bias"),
+    "layers.{}.attention.wq.weight": _fused("transformer.h.{}.attn.c_attn.weight", 0, True),
+    "layers.{}.attention.wk.weight": _fused("transformer.h.{}.attn.c_attn.weight", 1, True),
+    "layers.{}.attention.wv.weight": _fused("transformer.h.{}.attn.c_attn.weight", 2, True),
+    "layers.{}.attention.wq.bias": _fused("transformer.h.{}.attn.c_attn.bias", 0, False),
+    "layers.{}.attention.wk.bias": _fused("transformer.h.{}.attn.c_attn.bias", 1, False),
+    "layers.{}.attention.wv.bias": _fused("transformer.h.{}.attn.c_attn.bias", 2, False),
+    "layers.{}.attention.wo.weight": Place("transformer.h.{}.attn.c_proj.weight", True),
+    "layers.{}.attention.wo.bias": Place("transformer.h.{}.attn.c_proj.bias"),
+    "layers.{}.ffn_norm.weight": Place("transformer.h.{}.ln_2.weight"),
+    "layers.{}.ffn_norm.bias": Place("transformer.h.{}.ln_2.bias"),
+    "layers.{}.ffn.up.weight": Place("transformer.h.{}.mlp.c_fc.weight", True),
+    "layers.{}.ffn.up.bias": Place("transformer.h.{}.mlp.c_fc.bias"),
+    "layers.{}.ffn.down.weight": Place("transformer.h.{}.mlp.c_proj.weight", True),
+    "layers.{}.ffn.down.bias": Place("transformer.h.{}.mlp.c_proj.bias"),
+}
+TABLES: Mapping[str, Table] = {"llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gpt2": GPT2}
+"""By `model_type` of config.json."""
+BODY = re.compile(r"(?:model|transformer)\.")
+"""What files of a model without its head (and the first GPT-2 files) leave out of the names."""
+BUFFERS = re.compile(r".*(?:rotary_emb\.inv_freq|\.attn\.(?:masked_)?bias)")
+"""Constants that older files hold beside the weights."""
+
+
+def place(table: Table, ours: str) -> Place | None:
+    """Where a parameter of ours stands; None if files of this family have no such thing."""
+    layer = re.search(r"\.(\d+)\.", ours)
+    row = table.get(re.sub(r"\.\d+\.", ".{}.", ours, count=1))
+    if row is None or layer is None:
+        return row
+    return Place(row.name.replace("{}", layer[1]), row.transposed, row.part, row.parts)

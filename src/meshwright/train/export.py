@@ -1,0 +1,125 @@
+"""A checkpoint as Hugging Face weights: model.safetensors, or shards and their index, and config.json, which transformers loads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.metadata import MetadataIndex
+
+from ..errors import BadInput
+from ..formats.hf_config import write_hf
+from ..formats.hf_weights import TABLES, Place, place
+from ..spec.model import Model
+from ..spec.read import read
+from . import checkpoint
+from .initial import parameters
+from .model import Decoder
+from .storage import Reader, read_index, verify
+from .weights import INDEX, ONE, rows
+
+SHARD_BYTES = 5 * 10**9
+"""Largest file, as `save_pretrained` of transformers wrote them for years."""
+Parts = list[tuple[str, Place, list[int], int]]
+"""Of one tensor of the files: (our name, where it stands, our shape, rows of it that count), in the order of the parts."""
+
+
+def export(source: Path, to: Path, largest: int = SHARD_BYTES) -> dict[str, Any]:
+    """Write the weights of a run's newest checkpoint, or of one checkpoint; what was written.
+
+    largest: bytes of a file.  BadInput if there is no sound checkpoint, no family that expresses the model, or `to` holds weights.
+    """
+    try:
+        from safetensors.torch import save_file
+    except ImportError:
+        raise BadInput("weights need the package safetensors: pip install 'meshwright[train]'") from None
+    path = newest(source)
+    index = read_index(path)
+    verify(path, index)
+    model = read(Model, index["model"], "the checkpoint's model")
+    config = write_hf(model)
+    if any((to / name).exists() for name in (ONE, INDEX, "config.json")):
+        raise BadInput(f"{to} holds weights already: take another folder")
+    to.mkdir(parents=True, exist_ok=True)
+    shards = list(split(tensors(model, str(config["model_type"])), largest))
+    where: dict[str, str] = {}
+    for number, shard in enumerate(shards, 1):
+        name = ONE if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        save_file(gather(Reader(path, index), shard), to / name, metadata={"format": "pt"})
+        where |= dict.fromkeys(shard, name)
+    total = sum(size(parts) for shard in shards for parts in shard.values())
+    if len(shards) > 1:
+        text = json.dumps({"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}, indent=2)
+        (to / INDEX).write_text(text + "\n", "utf-8")
+    (to / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
+    return {
+        "checkpoint": str(path), "step": index["step"], "family": config["model_type"], "tensors": len(where),
+        "files": len(shards), "weights_bytes": total, "output": str(to),
+    }  # fmt: skip
+
+
+def newest(source: Path) -> Path:
+    """The checkpoint meant: the folder itself, or the newest in a run's."""
+    if checkpoint.NAME.fullmatch(source.name):
+        return source
+    found = checkpoint.complete(source)
+    if not found:
+        raise BadInput(f"{source} is neither a checkpoint nor the folder of a run that has one")
+    return found[-1]
+
+
+def tensors(m: Model, family: str) -> dict[str, Parts]:
+    """Name of each tensor of the files -> what it is made of."""
+    with torch.device("meta"):
+        whole = Decoder(m, range(m.layers), 1)
+    found: dict[str, Parts] = {}
+    for name, p in parameters(whole, m):
+        where = place(TABLES[family], name)
+        if where is None:
+            raise BadInput(f"{family} has no place for {name}")
+        found.setdefault(where.name, []).append((name, where, list(p.shape), rows(name, p, m)))
+    return {name: sorted(parts, key=lambda part: part[1].part) for name, parts in found.items()}
+
+
+def size(parts: Parts) -> int:
+    """Bytes of a tensor in fp32."""
+    return sum(4 * count * (shape[1] if len(shape) > 1 else 1) for _, _, shape, count in parts)
+
+
+def split(every: dict[str, Parts], largest: int) -> Iterator[dict[str, Parts]]:
+    """The tensors in their order, as many to a file as fit."""
+    shard: dict[str, Parts] = {}
+    filled = 0
+    for name, parts in every.items():
+        if shard and filled + size(parts) > largest:
+            yield shard
+            shard, filled = {}, 0
+        shard[name] = parts
+        filled += size(parts)
+    yield shard
+
+
+def gather(reader: Reader, shard: dict[str, Parts]) -> dict[str, Tensor]:
+    """The tensors of one file."""
+    made = {}
+    for name, parts in shard.items():
+        pieces = [whole(reader, f"weights/{ours}")[:count] for ours, _, _, count in parts]
+        tensor = torch.cat(pieces)
+        made[name] = (tensor.T if parts[0][1].transposed else tensor).contiguous()
+    return made
+
+
+def whole(reader: Reader, name: str) -> Tensor:
+    """A tensor of a checkpoint, put together from the chunks of all ranks."""
+    entry = reader.index["tensors"].get(name)
+    if entry is None:
+        raise BadInput(f"checkpoint {reader.folder} does not hold {name}")
+    found = torch.empty(entry["shape"])
+    for chunk in entry["chunks"]:
+        region = tuple(slice(at, at + n) for at, n in zip(chunk["offset"], chunk["shape"], strict=True))
+        found[region] = reader.read_chunk(MetadataIndex(name, torch.Size(chunk["offset"])))
+    return found

@@ -1,0 +1,157 @@
+"""Weights of Hugging Face: model.safetensors (or its shards) beside config.json, read under any layout. Nothing pickled is read.
+
+Each rank reads the bytes of its own slices and no others. Which tensor is which: `formats.hf_weights`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadInput
+from ..formats import parse_json, read_text
+from ..formats.hf import read_hf
+from ..formats.hf_config import differences, spelled
+from ..formats.hf_weights import BODY, BUFFERS, TABLES, Place, Table, place
+from ..spec.model import Model
+from .initial import local, parameters, region
+from .model import Decoder
+
+ONE = "model.safetensors"
+HEAD = "lm_head.weight"
+INDEX = "model.safetensors.index.json"
+MUST = {
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+    "is_encoder_decoder": False,
+}
+"""Keys of config.json that change what is computed, and the only value we compute."""
+NUMBERS = ("F32", "F16", "BF16", "F64")
+
+
+def _open(path: Path) -> Any:
+    """A safetensors file, mapped into memory; BadInput if it is not one."""
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise BadInput("weights need the package safetensors: pip install 'meshwright[train]'") from None
+    try:
+        return safe_open(path, framework="pt")  # type: ignore[no-untyped-call, unused-ignore]
+    except (SafetensorError, OSError, ValueError) as error:
+        raise BadInput(f"{path} is not a safetensors file, or it is damaged: {str(error)[:200]}") from None
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A folder of weights whose names and shapes have been checked against a model."""
+
+    tensors: Mapping[str, Any]
+    """Name of a tensor, as our tables spell it -> its slices, read when they are asked for."""
+    table: Table
+
+    def read(self, ours: str, rows: int, part: tuple[slice, ...]) -> Tensor:
+        """Elements `part` of our parameter `ours`, whose first dimension in the file is `rows` long (less than ours if that is padded)."""
+        where = place(self.table, ours)
+        assert where is not None
+        first = slice(where.part * rows + min(part[0].start, rows), where.part * rows + min(part[0].stop, rows))
+        source = self.tensors[where.name]
+        found: Tensor = source[part[1], first].T if where.transposed else source[(first, *part[1:])]
+        return found
+
+
+def check(folder: Path, m: Model) -> Weights:
+    """The weights of a folder, compared with a model: config.json, every name, every shape. BadInput if they are of another model."""
+    config = parse_json(read_text(folder / "config.json"), str(folder / "config.json"))
+    kind = config.get("model_type")
+    if kind not in TABLES:
+        raise BadInput(f"weights of {folder} are of family {str(kind)[:40]!r}: only {', '.join(TABLES)} are read")
+    theirs = read_hf(config, m.name)
+    if wrong := differences(m, theirs):
+        words = ", ".join(f"{name} {getattr(spelled(theirs), name)}, not {getattr(spelled(m), name)}" for name in wrong)
+        raise BadInput(
+            f"weights of {folder} are of a model with {words}; config = {str(folder / 'config.json')!r} in [model] takes it as it is"
+        )
+    for key, value in MUST.items():
+        if config.get(key, value) != value:
+            raise BadInput(f"weights of {folder}: {key} = {config[key]!r} in config.json is not computed here")
+    found = Weights(_tensors(folder, TABLES[str(kind)]), TABLES[str(kind)])
+    _compare(folder, found, m)
+    return found
+
+
+def _tensors(folder: Path, table: Table) -> dict[str, Any]:
+    """All tensors of a folder by their names as the table spells them."""
+    if (folder / INDEX).is_file():
+        shards = parse_json(read_text(folder / INDEX), str(folder / INDEX)).get("weight_map")
+        if not isinstance(shards, Mapping) or not all(isinstance(file, str) for file in shards.values()):
+            raise BadInput(f"{folder / INDEX} has no weight_map of texts")
+        paths = {folder / Path(file).name for file in shards.values()}
+    elif (folder / ONE).is_file():
+        paths = {folder / ONE}
+    else:
+        raise BadInput(f"{folder} holds neither {ONE} nor {INDEX} (pickled weights are not read)")
+    if missing := [path.name for path in sorted(paths) if not path.is_file()]:
+        raise BadInput(f"{folder} lacks {missing[0]}, which its {INDEX} names")
+    found = {name: file.get_slice(name) for file in map(_open, sorted(paths)) for name in file.keys()}  # noqa: SIM118
+    body = next(match[0] for row in table.values() if (match := BODY.match(row.name)))
+    if any(name.startswith(body) for name in found):
+        return found
+    return {name if name == HEAD else body + name: tensor for name, tensor in found.items()}
+
+
+def _compare(folder: Path, found: Weights, m: Model) -> None:
+    """Every parameter is there in its shape and as a number, and nothing is left over."""
+    with torch.device("meta"):
+        whole = Decoder(m, range(m.layers), 1)
+    left = {name for name in found.tensors if not BUFFERS.fullmatch(name)}
+    left -= {HEAD} if m.tied_embeddings else set()  # a second copy of the embedding
+    seen = set()
+    for name, p in parameters(whole, m):
+        where = place(found.table, name)
+        if where is None or where.name not in found.tensors:
+            raise BadInput(f"weights of {folder} have no {where.name if where else name}")
+        seen.add(where.name)
+        tensor = found.tensors[where.name]
+        if tensor.get_dtype() not in NUMBERS:
+            raise BadInput(
+                f"weights of {folder}: {where.name} is of type {tensor.get_dtype()}, not one of {', '.join(NUMBERS)}"
+            )
+        want, shape = in_file(where, rows(name, p, m), p), list(tensor.get_shape())
+        if shape != want:
+            raise BadInput(f"weights of {folder}: {where.name} has shape {shape}, but the model needs {want}")
+    if extra := sorted(left - seen):
+        raise BadInput(f"weights of {folder} hold {extra[0]}, which this model does not have")
+
+
+def rows(name: str, p: Tensor, m: Model) -> int:
+    """Length of a parameter's first dimension without padding of the vocabulary."""
+    return m.vocab if name in ("embedding.weight", "head.weight") else p.shape[0]
+
+
+def in_file(where: Place, length: int, p: Tensor) -> list[int]:
+    """Shape of the file's tensor that holds a parameter of `length` rows."""
+    shape = [length * where.parts, *p.shape[1:]]
+    return shape[::-1] if where.transposed else shape
+
+
+@torch.no_grad()
+def fill(stage: nn.Module, m: Model, weights: Weights) -> None:
+    """Copy this rank's slices into a stage; rows that only pad the vocabulary keep their first values."""
+    for name, p in parameters(stage, m):
+        mine = local(p)
+        found = weights.read(name, rows(name, p, m), region(p))
+        if mine.numel() and found.numel():
+            mine.narrow(0, 0, found.shape[0]).copy_(found)
+
+
+def load(stages: Mapping[int, nn.Module], m: Model, folder: Path) -> None:
+    """First weights of a run from a folder. The folder was checked before the ranks started; here only names are looked up."""
+    weights = check(folder, m)
+    for stage in stages.values():
+        fill(stage, m, weights)

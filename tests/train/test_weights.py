@@ -1,0 +1,186 @@
+"""Hugging Face weights: the logits are those of transformers under every layout, and what is written is what was read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+import torch.distributed as dist  # noqa: E402
+from jobs import GPT, LLAMA, SETTINGS, job  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+from torch.nn import functional as fn  # noqa: E402
+
+from meshwright.errors import BadInput  # noqa: E402
+from meshwright.formats.hf import load_hf, read_hf  # noqa: E402
+from meshwright.formats.hf_config import differences, write_hf  # noqa: E402
+from meshwright.spec.layout import Layout  # noqa: E402
+from meshwright.spec.model import Model, RopeScaling  # noqa: E402
+from meshwright.train import checkpoint, weights  # noqa: E402
+from meshwright.train.export import export  # noqa: E402
+from meshwright.train.launch import fork_ranks  # noqa: E402
+from meshwright.train.loop import Trainer  # noqa: E402
+from meshwright.train.model import Decoder  # noqa: E402
+
+MADE = Path(__file__).parent / "huggingface"
+SEQ = 12
+
+
+def model(name: str) -> Model:
+    """With a vocabulary (37) padded to 40."""
+    return replace(load_hf(MADE / name), vocab_multiple=8)
+
+
+def of_transformers(name: str) -> tuple[Any, Any]:
+    """(tokens [2, 12], logits [2, 12, 37])."""
+    stored = load_file(MADE / name / "logits.safetensors")
+    return stored["tokens"].long(), stored["logits"]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3", "qwen2", "mistral"])
+def test_logits_are_those_of_transformers(name: str) -> None:
+    m = model(name)
+    decoder = Decoder(m, range(m.layers), SEQ)
+    weights.load({0: decoder}, m, MADE / name)
+    tokens, want = of_transformers(name)
+    got = decoder(tokens).detach()
+    assert (got[..., : m.vocab] - want).abs().max() < 1e-5
+    assert torch.isneginf(got[..., m.vocab :]).all(), "rows that pad the vocabulary have no probability"
+
+
+@torch.no_grad()
+def logits(trainer: Trainer, tokens: Any) -> Any:
+    """The model's logits on the ranks of the last stage; the others hand on what they have."""
+    pp, tp, x = trainer.mesh.group("pp"), trainer.layout.tp, tokens
+    for number, stage in trainer.stages.items():
+        if number:
+            rows = SEQ // (tp if trainer.layout.sequence_parallel else 1)
+            dist.recv(x := torch.empty(2, rows, trainer.job.model.hidden), group=pp, group_src=number - 1)
+        x = stage(x)
+        if number < trainer.count - 1:
+            dist.send(x.contiguous(), group=pp, group_dst=number + 1)
+            return None
+    shards = [torch.empty_like(x) for _ in range(int(tp))]
+    dist.all_gather(shards, x.contiguous(), group=trainer.mesh.group("tp"))
+    return torch.cat(shards, -1)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("layout", [Layout(tp=2, pp=2, sequence_parallel=True), Layout(dp=2, zero=3)], ids=str)
+def test_any_layout_reads_its_slices_and_writes_the_same_bytes(name: str, layout: Layout, tmp_path: Path) -> None:
+    m = model(name)
+    tokens, want = of_transformers(name)
+    targets = tokens.roll(-1, 1)
+
+    def work(device: torch.device) -> None:
+        trainer = Trainer(replace(job(m, layout, batch=2), seq=SEQ), SETTINGS, device)
+        weights.load(trainer.stages, m, MADE / name)
+        found = logits(trainer, tokens)
+        assert found is None or (found[..., : m.vocab] - want).abs().max() < 1e-5
+        assert (found is None) == (layout.pp > 1 and trainer.mesh.index("pp") == 0)
+        x, y = (part.chunk(int(layout.dp))[trainer.mesh.replica] for part in (tokens, targets))
+        assert trainer.backward(x, y)[0] == pytest.approx(float(fn.cross_entropy(want.mT, targets)), abs=1e-5)
+        checkpoint.save(trainer, tmp_path / "run", 0, keep=1)
+
+    fork_ranks(work, int(layout.chips), timeout_s=120)
+    told = export(tmp_path / "run", tmp_path / "out", largest=12_000)
+    assert told["files"] == len(list((tmp_path / "out").glob("*.safetensors"))) == (2 if name == "llama" else 1)
+    assert tensors(tmp_path / "out") == tensors(MADE / name)
+    assert not differences(load_hf(tmp_path / "out"), m)
+    with pytest.raises(BadInput, match="holds weights already"):
+        export(tmp_path / "run", tmp_path / "out")
+
+
+def tensors(folder: Path) -> dict[str, bytes]:
+    """All weights of a folder, by name."""
+    found = {name: x for file in folder.glob("model*.safetensors") for name, x in load_file(file).items()}
+    return {name: x.numpy().tobytes() for name, x in found.items()}
+
+
+ALL = {
+    "gpt": GPT,
+    "llama": LLAMA,
+    "llama 3.1": replace(LLAMA, rope_base=5e5, rope_scaling=RopeScaling("llama3", 8.0, 1.0, 4.0, 8192)),
+    "mistral": replace(LLAMA, window=16, full_every=0, norm_epsilon=1e-6),
+    "qwen2": replace(LLAMA, qkv_bias=True),
+    "qwen3 with some windows": replace(LLAMA, qk_norm=True, window=16, full_every=2, tied_embeddings=True),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_config_json_says_the_same_model(name: str) -> None:
+    assert not differences(read_hf(json.loads(json.dumps(write_hf(ALL[name])))), ALL[name])
+
+
+def test_a_model_of_no_family_is_refused() -> None:
+    with pytest.raises(BadInput, match="cannot be written as one of .* differs in norm"):
+        write_hf(replace(LLAMA, norm="nonparametric"))
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    """Whatever differs in what is computed has a sentence, before a rank starts."""
+    for changed, says in (
+        ({"rope_base": 1e4}, "rope_base 500.0, not 10000.0"),
+        ({"norm_epsilon": 1e-5}, "norm_epsilon 2e-05"),
+        ({"rope_scaling": None}, "rope_scaling"),
+        ({"layers": 3}, "layers 2, not 3"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            weights.check(MADE / "llama", replace(model("llama"), **changed))
+    for key, value, says in (
+        ("hidden_act", "gelu", "activation gelu, not silu"),
+        ("model_type", "bloom", "only llama"),
+        ("is_encoder_decoder", True, "is not computed here"),
+    ):
+        folder = copy("llama", tmp_path / key)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {key: value}))
+        with pytest.raises(BadInput, match=says):
+            weights.check(folder, model("llama"))
+
+
+def test_damaged_or_other_files_are_refused(tmp_path: Path) -> None:
+    def refuses(folder: Path, says: str, name: str = "gpt2") -> None:
+        with pytest.raises(BadInput, match=says):
+            weights.check(folder, model(name))
+
+    folder = copy("gpt2", tmp_path / "a")
+    whole = load_file(folder / "model.safetensors")
+    save_file({k: v for k, v in whole.items() if "ln_f.bias" not in k}, folder / "model.safetensors")
+    refuses(folder, "have no transformer.ln_f.bias")
+    save_file({**whole, "transformer.extra": torch.zeros(1)}, folder / "model.safetensors")
+    refuses(folder, "hold transformer.extra, which this model does not have")
+    save_file({**whole, "transformer.ln_f.bias": torch.zeros(9)}, folder / "model.safetensors")
+    refuses(folder, r"shape \[9\], but the model needs \[8\]")
+    save_file({**whole, "transformer.ln_f.bias": torch.zeros(8, dtype=torch.int32)}, folder / "model.safetensors")
+    refuses(folder, "of type I32")
+    (folder / "model.safetensors").write_bytes(b"\x80\x02pickle")
+    refuses(folder, "not a safetensors file")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    refuses(folder, "pickled weights are not read")
+    folder = copy("llama", tmp_path / "b")
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    refuses(folder, "lacks model-00002-of-00002.safetensors", "llama")
+
+
+def test_files_of_a_body_without_names_of_the_whole(tmp_path: Path) -> None:
+    """The first GPT-2 files say h.0.ln_1.weight and hold masks of attention."""
+    folder = copy("gpt2", tmp_path / "a")
+    whole = load_file(folder / "model.safetensors")
+    short = {name.removeprefix("transformer."): x for name, x in whole.items()} | {"h.0.attn.bias": torch.ones(4, 4)}
+    save_file(short, folder / "model.safetensors")
+    decoder = Decoder(model("gpt2"), range(2), SEQ)
+    weights.load({0: decoder}, model("gpt2"), folder)
+    tokens, want = of_transformers("gpt2")
+    assert (decoder(tokens)[..., :37] - want).abs().max() < 1e-5
+
+
+def copy(name: str, to: Path) -> Path:
+    shutil.copytree(MADE / name, to)
+    return to
