@@ -16,6 +16,8 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 from meshwright.errors import BadInput  # noqa: E402
+from meshwright.train import heartbeat  # noqa: E402
+from meshwright.train.heartbeat import Signs, Watch  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 
 
@@ -55,6 +57,67 @@ def test_one_rank_ends_all(work: Callable[[torch.device], None], says: str, tmp_
     for pid in map(int, os.listdir(tmp_path)):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def halting(device: torch.device) -> None:
+    """Rank 1 is stopped in step 5."""
+    for step in range(10):
+        heartbeat.beat(f"step {step}")
+        if (step, dist.get_rank()) == (5, 1):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        dist.barrier()
+
+
+def dawdling(device: torch.device) -> None:
+    """Rank 2 does something else in step 5."""
+    for step in range(10):
+        heartbeat.beat(f"step {step}")
+        if (step, dist.get_rank()) == (5, 2):
+            time.sleep(1000)
+        dist.all_reduce(torch.ones(1))
+
+
+def deadlocked(device: torch.device) -> None:
+    """Rank 1 waits for what nobody sends."""
+    heartbeat.beat("step 0")
+    if dist.get_rank() == 1:
+        dist.recv(torch.ones(1), 0)
+    dist.all_reduce(torch.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("work", "says"),
+    [
+        (halting, "no progress for 3 s: rank 1 at step 5, stopped by a signal, of 3 ranks"),
+        (dawdling, "no progress for 3 s: rank 2 at step 5, test_launch.py line [0-9]+ in dawdling, of 3 ranks"),
+        (deadlocked, "3 s: rank 0 at step 0, test.* in deadlocked; rank 1 at step 0.*; rank 2 at step 0.* of 3 ranks"),
+    ],
+)
+def test_who_hangs_is_named(work: Callable[[torch.device], None], says: str) -> None:
+    with pytest.raises(RankFailed, match=says) as found:
+        fork_ranks(work, 3, timeout_s=3)
+    assert found.value.again
+
+
+def test_silence_is_counted_in_looks(tmp_path: Path) -> None:
+    """A rank is watched from its first beat on; any beat counts; a launcher that did not look accuses nobody."""
+    signs = Signs(2)
+    watch = Watch(signs, [None, None], tmp_path, timeout_s=5)
+    assert [watch.look([0, 1]) for _ in range(100)] == [None] * 100
+    signs.write(0, 1, "step 1")
+    assert [watch.look([0, 1]) for _ in range(10)] == [None] * 10
+    signs.write(0, 2, "step 2")
+    assert [watch.look([0, 1]) for _ in range(10)] == [None] * 10
+    for rank in (0, 1):
+        (tmp_path / f"{rank}.stack").touch()
+    assert watch.look([1]) is None
+    assert "rank 0 at step 2" in str(watch.look([0, 1]))
+
+
+def test_mistakes_are_not_tried_again() -> None:
+    with pytest.raises(RankFailed) as found:
+        fork_ranks(refusing, 2, timeout_s=60)
+    assert not found.value.again
 
 
 def test_all_ranks_work_together(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class Saver:
     def __init__(self, trainer: Trainer, folder: Path, keep: int, background: bool = False) -> None:
         """keep: newest checkpoints that stay;  background: `save` copies the state and returns, a thread of each rank writes it."""
         self.trainer, self.folder, self.keep, self.background = trainer, folder, keep, background
-        limit = timedelta(seconds=trainer.settings.timeout)
+        limit = timedelta(seconds=2 * trainer.settings.timeout)
         self.group = dist.new_group(
             backend="gloo", timeout=limit
         )  # the steps use the others while threads confer in it
@@ -149,6 +149,13 @@ def clean(folder: Path) -> None:
 def complete(folder: Path) -> list[Path]:
     """The finished checkpoints of a folder, oldest first."""
     return sorted(path for path in folder.glob("step-*") if NAME.fullmatch(path.name)) if folder.is_dir() else []
+
+
+def agreed(folder: Path, path: Path | None) -> Path | None:
+    """The first rank's choice, on all ranks: under torchrun each looks for itself, and may see another newest checkpoint."""
+    choice: list[Any] = [path and path.name]
+    dist.broadcast_object_list(choice, src=0)
+    return folder / str(choice[0]) if choice[0] else None
 
 
 def load(trainer: Trainer, path: Path) -> int:

@@ -20,6 +20,7 @@ from datetime import timedelta
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from ..errors import MeshwrightError
+from . import heartbeat
+from .heartbeat import Signs, Watch
 
 PR_SET_PDEATHSIG = 1
 """Of prctl(2): the signal a process gets when its parent dies."""
@@ -43,6 +46,11 @@ class RankFailed(MeshwrightError):
     """A rank ended before its work was done; the others have been ended too."""
 
     exit_code = 3
+
+    def __init__(self, sentence: str, again: bool = True) -> None:
+        """again: another try may go better. Not so for a mistake of the user, nor after SIGTERM."""
+        super().__init__(sentence)
+        self.again = again
 
 
 Work = Callable[[torch.device], None]
@@ -65,17 +73,21 @@ def run_rank(work: Work, device: str, threads: int, timeout_s: float) -> None:
 
 
 def fork_ranks(work: Work, world: int, device: str = "cpu", threads: int = 1, timeout_s: float = 600.0) -> None:
-    """Run `work` in `world` new processes and wait. Raises RankFailed, with what the first rank to fail said, after ending the others."""
+    """Run `work` in `world` new processes and wait. Raises RankFailed, with what the first rank to fail said, after ending the others.
+
+    timeout_s: a rank hangs that says nothing for so long after its first `heartbeat.beat`; ranks wait twice as long for each other.
+    """
     listener = socket.create_server(("127.0.0.1", 0), backlog=max(world, 128))
-    context = multiprocessing.get_context("fork")
+    context, signs = multiprocessing.get_context("fork"), Signs(world)
     with tempfile.TemporaryDirectory(prefix="meshwright-") as folder, listener:
 
         def rank_main(rank: int) -> None:
             _live_with_parent()
+            heartbeat.listen(signs, rank, Path(folder))
             try:
                 port, fd = listener.getsockname()[1], listener.fileno() if rank == 0 else None
                 store = TCPStore("127.0.0.1", port, world, rank == 0, timedelta(seconds=timeout_s), master_listen_fd=fd)
-                _in_group(work, store, rank, world, rank, device, threads, timeout_s)
+                _in_group(work, store, rank, world, rank, device, threads, 2 * timeout_s)
             except BaseException as error:
                 _say(Path(folder), rank, error)
                 os._exit(1)
@@ -85,9 +97,19 @@ def fork_ranks(work: Work, world: int, device: str = "cpu", threads: int = 1, ti
         ranks = [context.Process(target=rank_main, args=(rank,), daemon=True) for rank in range(world)]
         for process in ranks:
             process.start()
-        before = signal.signal(signal.SIGTERM, lambda number, frame: _forward(ranks))
+        asked: list[int] = []
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            asked.append(number)
+            _forward(ranks)
+
+        before = signal.signal(signal.SIGTERM, stop)
         try:
-            _watch(ranks, Path(folder))
+            watch = Watch(signs, [process.pid for process in ranks], Path(folder), timeout_s)
+            _watch(ranks, Path(folder), watch)
+        except RankFailed as error:
+            error.again &= not asked
+            raise
         finally:
             signal.signal(signal.SIGTERM, before)
             for process in ranks:
@@ -130,38 +152,43 @@ def _in_group(
 
 
 def _say(folder: Path, rank: int, error: BaseException) -> None:
-    """Leave the reason where the parent finds it: a sentence, or with MESHWRIGHT_DEBUG the traceback too."""
+    """Leave the reason where the parent finds it, with its exit code in front if it is ours; with MESHWRIGHT_DEBUG the traceback too."""
     if os.environ.get("MESHWRIGHT_DEBUG"):
         traceback.print_exception(error)
-    text = str(error) if isinstance(error, MeshwrightError) else f"{type(error).__name__}: {error}"
-    (folder / f"{rank}.part").write_text(f"{'!' if isinstance(error, MeshwrightError) else ' '}{text}", "utf-8")
+    code = str(error.exit_code) if isinstance(error, MeshwrightError) else f" {type(error).__name__}: "
+    (folder / f"{rank}.part").write_text(f"{code}{error}", "utf-8")
     (folder / f"{rank}.part").rename(folder / f"{rank}.txt")
 
 
-def _watch(ranks: Sequence[BaseProcess], folder: Path) -> None:
+def _watch(ranks: Sequence[BaseProcess], folder: Path, watch: Watch) -> None:
     """Wait until all ranks are done; raise if one is not well."""
-    alive: dict[Any, BaseProcess] = {process.sentinel: process for process in ranks}
+    alive: dict[Any, int] = {process.sentinel: rank for rank, process in enumerate(ranks)}
     while alive:
-        for sentinel in wait(list(alive)):
-            process = alive.pop(sentinel)
+        ended = wait(list(alive), watch.every_s)
+        for sentinel in ended:
+            process = ranks[alive.pop(sentinel)]
             process.join()
             if process.exitcode:
-                raise RankFailed(_reason(ranks, folder))
+                raise _reason(ranks, folder)
+        if not ended and (hanging := watch.look(list(alive.values()))):
+            raise RankFailed(hanging)
 
 
-def _reason(ranks: Sequence[BaseProcess], folder: Path) -> str:
+def _reason(ranks: Sequence[BaseProcess], folder: Path) -> RankFailed:
     """Why the run ended. A killed rank explains the others' broken connections, a sentence of ours explains itself."""
     until = time.monotonic() + GRACE_S
     while time.monotonic() < until and any(process.exitcode is None for process in ranks):
         time.sleep(0.05)
     for rank, process in enumerate(ranks):
         if process.exitcode is not None and process.exitcode < 0:
-            return f"rank {rank} of {len(ranks)} was killed by {signal.Signals(-process.exitcode).name}; the other ranks were ended"
+            name = signal.Signals(-process.exitcode).name
+            return RankFailed(f"rank {rank} of {len(ranks)} was killed by {name}; the other ranks were ended")
     said = {int(file.stem): file.read_text("utf-8") for file in folder.glob("*.txt")}
-    ours = {rank: text for rank, text in said.items() if text.startswith("!")}
+    ours = {rank: text for rank, text in said.items() if text[0] != " "}
     real = {rank: text for rank, text in said.items() if "Connection" not in text and "peer" not in text}
     for group in (ours, real, said):
         if group:
             rank = min(group)
-            return f"rank {rank} of {len(ranks)} stopped: {' '.join(group[rank][1:].split())[:500]}"
-    return f"one of {len(ranks)} ranks ended without a word"
+            words = " ".join(group[rank][1:].split())[:500]
+            return RankFailed(f"rank {rank} of {len(ranks)} stopped: {words}", again=group[rank][0] != "2")
+    return RankFailed(f"one of {len(ranks)} ranks ended without a word")

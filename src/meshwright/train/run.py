@@ -29,7 +29,7 @@ from ..formats.toml import dump_job
 from ..prediction import Prediction, predict
 from ..spec.job import Job
 from ..units import show
-from . import checkpoint, corpus, replicas, rules, weights
+from . import checkpoint, corpus, heartbeat, replicas, rules, weights
 from .data import File, Source, Synthetic
 from .launch import RankFailed, fork_ranks, run_rank, under_launcher
 from .loop import Trainer
@@ -95,7 +95,7 @@ def fork(plan: Plan) -> None:
         try:
             return fork_ranks(partial(work, plan), int(plan.job.layout.chips), s.device, s.threads, s.timeout)
         except RankFailed as error:
-            if not left:
+            if not left or not error.again:
                 raise
             found = checkpoint.complete(plan.folder)
             plan = replace(plan, resume=found[-1] if found else None)
@@ -138,16 +138,19 @@ def batches(plan: Plan, trainer: Trainer, first: int) -> Iterator[tuple[int, Ten
 def work(plan: Plan, device: torch.device) -> None:
     """What every rank does."""
     stop = Stop()
+    heartbeat.beat("starting")
     if dist.get_rank() == 0:
         write_job(plan)
     trainer = Trainer(plan.job, plan.settings, device)
-    first = checkpoint.load(trainer, plan.resume) if plan.resume else 0
-    if plan.settings.weights and not plan.resume:
+    resume = checkpoint.agreed(plan.folder, plan.resume)
+    first = checkpoint.load(trainer, resume) if resume else 0
+    if plan.settings.weights and not resume:
         weights.load(trainer.stages, plan.job.model, Path(plan.settings.weights))
     log, s, done = Log(plan, first), plan.settings, first
     saver = checkpoint.Saver(trainer, plan.folder, s.keep, s.async_save)
     recording = Recording(plan.folder, trainer, first)
     for step, x, y in recording.data(batches(plan, trainer, first)):
+        heartbeat.beat(f"step {step + 1}")
         began, cpu = time.perf_counter(), time.process_time()
         with recording.step(step):
             result = trainer.step(step, x, y)
@@ -158,11 +161,13 @@ def work(plan: Plan, device: torch.device) -> None:
         log.write(done, vars(result), time.perf_counter() - began, spent)
         stopping = spent["stop"] > 0
         if stopping or done == s.steps or (s.save_every and done % s.save_every == 0):
+            heartbeat.beat(f"checkpoint after step {done}")
             log.sync()
             saver.save(done)
         saver.check()
         if stopping:
             break
+    heartbeat.beat("last checkpoint")
     saver.wait()
     log.close()
 

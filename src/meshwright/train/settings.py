@@ -61,7 +61,7 @@ class Settings:
     threads: int = 1
     """CPU threads of a rank."""
     timeout: Annotated[float, Unit("s")] = 600.0
-    """A rank that waits for another longer than this ends the run."""
+    """A rank that makes no progress for so long hangs: the run is ended. A step or a checkpoint must not take longer."""
 
 
 def load(path: str) -> Settings:
