@@ -21,6 +21,9 @@ Steps = Annotated[int | None, word("Optimizer steps.", "N")]
 Source = Annotated[str | None, word("A token file of meshwright data, corpus or synthetic.", "DATA")]
 Folder = Annotated[str | None, Parameter(name=["--output", "-o"], help="Folder of the run.")]
 Tokenizer = Annotated[str, word("bytes, or the path of a Hugging Face tokenizer.json.")]
+End = Annotated[
+    str | None, word("Token after each document of a .jsonl, or none; by default the tokenizer's end of text.", "TOKEN")
+]
 Key = Annotated[str, word("Field of a .jsonl that holds the text.", "NAME")]
 Made = Annotated[str, Parameter(name=["--output", "-o"], help="The token file: NAME.bin and NAME.json.")]
 
@@ -71,7 +74,16 @@ def train(
 
 
 @verb()
-def data(text: Text, /, *, output: Made, tokenizer: Tokenizer = "bytes", key: Key = "text", json: Json = False) -> int:
+def data(
+    text: Text,
+    /,
+    *,
+    output: Made,
+    tokenizer: Tokenizer = "bytes",
+    key: Key = "text",
+    end: End = None,
+    json: Json = False,
+) -> int:
     """Make a token file for training from a text.
 
     Example: meshwright data books.jsonl -o tokens/books
@@ -83,7 +95,7 @@ def data(text: Text, /, *, output: Made, tokenizer: Tokenizer = "bytes", key: Ke
     from .train.data import prepare
 
     to = Path(output[:4096])
-    header = corpus.make(to) if text == "corpus" else prepare(Path(text), to, tokenizer, key)
+    header = corpus.make(to) if text == "corpus" else prepare(Path(text), to, tokenizer, key, end)
     told = f"{header['tokens']:,} tokens of a vocabulary of {header['vocab']:,} in {to.with_suffix('.bin')}"
     console.show_json(console.envelope("data", header)) if json else console.show(told)
     return 0

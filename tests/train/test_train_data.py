@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("torch")
 from meshwright.errors import BadInput  # noqa: E402
-from meshwright.train import corpus, data  # noqa: E402
+from meshwright.train import corpus, data
+from meshwright.train.tokenizer import encoder  # noqa: E402
 
 
 def made(folder: Path, text: str = "abcdefghij" * 10) -> Path:
@@ -92,7 +93,65 @@ def test_bad_jsonl_is_refused(tmp_path: Path, content: str, says: str) -> None:
 def test_a_missing_tokenizer_package_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(BadInput, match="pip install tokenizers|is not a tokenizer.json"):
-        data.encoder(str(tmp_path / "tokenizer.json"))
+        encoder(str(tmp_path / "tokenizer.json"))
+
+
+def bpe(folder: Path) -> Path:
+    """A tokenizer of bytes with a few merges, trained here; it would cut texts off and put <s> before them if it were let."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<s>", "<|endoftext|>"], initial_alphabet=alphabet, show_progress=False
+    )
+    made.train_from_iterator(["the rain in Spain stays mainly in the plain\n"] * 5, trainer)
+    made.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    made.enable_truncation(4)
+    made.save(str(folder / "tokenizer.json"))
+    return folder / "tokenizer.json"
+
+
+def test_a_tokenizer_file_gives_its_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut into pieces and batches or not: the ids are those of the whole, and the text comes back."""
+    file = bpe(tmp_path)
+    from tokenizers import Tokenizer
+
+    made = Tokenizer.from_file(str(file))
+    made.no_truncation()
+    text = "the rain\n\n  in Spain: Grüße, 世界\nstays\n" * 30 + "mainly"
+    (tmp_path / "t.txt").write_text(text, "utf-8")
+    want = made.encode(text, add_special_tokens=False).ids
+    monkeypatch.setattr(data, "PIECE", 97)
+    monkeypatch.setattr("meshwright.train.tokenizer.BATCH", 150)
+    header = data.prepare(tmp_path / "t.txt", tmp_path / "t", str(file))
+    found = np.fromfile(tmp_path / "t.bin", "<u2").tolist()
+    assert found == want and made.decode(found) == text
+    assert header["vocab"] == made.get_vocab_size() == max(made.get_vocab().values()) + 1 and "end" not in header
+
+
+@pytest.mark.parametrize("end", [None, "<s>", "none"])
+def test_documents_end_with_a_token(tmp_path: Path, end: str | None) -> None:
+    file = bpe(tmp_path)
+    (tmp_path / "d.jsonl").write_text('{"text": "the rain in Spain"}\n{"text": ""}\n', "utf-8")
+    header = data.prepare(tmp_path / "d.jsonl", tmp_path / "t", str(file), end=end)
+    found = np.fromfile(tmp_path / "t.bin", "<u2").tolist()
+    after = {None: [1], "<s>": [0], "none": []}[end]
+    assert found[-2:] == after * 2 if after else 0 not in found and 1 not in found
+    assert header.get("end") == (end or "<|endoftext|>" if end != "none" else None)
+    with pytest.raises(BadInput, match="--end 'nothing' is no token of"):
+        data.prepare(tmp_path / "d.jsonl", tmp_path / "t", str(file), end="nothing")
+
+
+def test_memory_does_not_grow_with_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "PIECE", 1000)
+    (tmp_path / "long.txt").write_text("x" * 10_000 + "\n" + "line\n" * 5000, "utf-8")
+    pieces = list(data.texts(tmp_path / "long.txt"))
+    assert max(map(len, pieces)) <= 2000 and "".join(pieces) == (tmp_path / "long.txt").read_text("utf-8")
+    (tmp_path / "d.jsonl").write_text('{"text": "' + "x" * 2**22 + '"}\n', "utf-8")
+    with pytest.raises(BadInput, match="line 1 is larger than 4 MiB"):
+        list(data.texts(tmp_path / "d.jsonl"))
 
 
 def test_the_corpus_is_the_documentation_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import data
+from .tokenizer import encoder
 
 
 def documents() -> Iterator[str]:
@@ -35,6 +36,6 @@ def make(path: Path) -> dict[str, Any]:
     """Write the corpus as a token file of bytes, unless it is there already; its header."""
     if path.with_suffix(".json").exists():
         return data.read_header(path)
-    encode, vocab = data.encoder("bytes")
     version = f"docstrings of the standard library of Python {sys.version.split()[0]}"
-    return data.write(path, (encode(text) for text in documents()), vocab, "bytes", version)
+    encode = encoder("bytes")
+    return data.write(path, encode.stream(documents()), encode.vocab, "bytes", version)

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadInput
-from ..formats import parse_json, read_text
+from ..formats import LARGEST, parse_json, read_text
+from .tokenizer import encoder
 
 FORMAT = "meshwright-tokens-1"
 DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 Tokens = NDArray[np.int64]
+PIECE = 2**20
+"""Characters of a text that are tokenized at once."""
+LINE_END = re.compile(r"\n(?=\S)")
 
 
 class Source(Protocol):
@@ -93,8 +98,13 @@ def read_header(path: Path) -> dict[str, Any]:
     return header
 
 
-def write(path: Path, chunks: Iterable[NDArray[Any]], vocab: int, tokenizer: str, source: str) -> dict[str, Any]:
-    """Write a token file chunk by chunk; its header. It appears under its name only when it is whole, the header last."""
+def write(
+    path: Path, chunks: Iterable[NDArray[Any]], vocab: int, tokenizer: str, source: str, end: str | None = None
+) -> dict[str, Any]:
+    """Write a token file chunk by chunk; its header. It appears under its name only when it is whole, the header last.
+
+    end: the token after each document.
+    """
     dtype = "uint16" if vocab <= 2**16 else "uint32"
     total = 0
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,6 +120,7 @@ def write(path: Path, chunks: Iterable[NDArray[Any]], vocab: int, tokenizer: str
         "vocab": vocab,
         "tokenizer": tokenizer,
         "source": source,
+        **({"end": end} if end is not None else {}),
     }
     parts[".json"].write_text(json.dumps(header, indent=1) + "\n", "utf-8")
     for suffix, part in parts.items():
@@ -117,45 +128,48 @@ def write(path: Path, chunks: Iterable[NDArray[Any]], vocab: int, tokenizer: str
     return header
 
 
-def encoder(tokenizer: str) -> tuple[Any, int]:
-    """(text -> ids, vocabulary). "bytes": the 256 bytes of UTF-8; else the path of a Hugging Face tokenizer.json."""
-    if tokenizer == "bytes":
-        return lambda text: np.frombuffer(text.encode("utf-8"), np.uint8), 256
-    try:
-        from tokenizers import Tokenizer  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        raise BadInput(
-            "a tokenizer.json needs the package tokenizers: pip install tokenizers, or take --tokenizer bytes"
-        ) from None
-    text = read_text(tokenizer, largest=2**26)
-    try:
-        made = Tokenizer.from_str(text)
-    except Exception as error:  # the package raises bare Exception
-        raise BadInput(f"{tokenizer} is not a tokenizer.json: {str(error)[:200]}") from None
-    return lambda text: np.asarray(made.encode(text).ids, np.uint32), made.get_vocab_size()
-
-
 def texts(path: Path, key: str = "text") -> Iterator[str]:
-    """The documents of a file: the whole of a text, or the field `key` of each line of a .jsonl."""
+    """The documents of a .jsonl, its field `key` line by line, or the pieces of a text, each of about a megabyte and cut where a line begins."""
     try:
         with path.open(encoding="utf-8") as file:
-            if path.suffix != ".jsonl":
-                while piece := file.read(2**20):
-                    yield piece
-                return
-            for number, line in enumerate(file, 1):
-                row = parse_json(line, f"{path} line {number}")
-                if not isinstance(row.get(key), str):
-                    raise BadInput(f"{path} line {number} has no text in its field {key!r}")
-                yield row[key]
+            yield from documents(file, path, key) if path.suffix == ".jsonl" else pieces(file)
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not a UTF-8 text") from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
 
 
-def prepare(path: Path, to: Path, tokenizer: str = "bytes", key: str = "text") -> dict[str, Any]:
-    """Make a token file of a text or .jsonl file; its header. With bytes, documents of a .jsonl end with the byte 0."""
-    encode, vocab = encoder(tokenizer)
-    end = "\0" if tokenizer == "bytes" and path.suffix == ".jsonl" else ""
-    return write(to, (encode(text + end) for text in texts(path, key)), vocab, tokenizer, path.name)
+def pieces(file: TextIO) -> Iterator[str]:
+    """A text in pieces: a tokenizer sees whole lines, and the blanks before a line with it (unless a line is longer than a piece)."""
+    rest = ""
+    while more := file.read(PIECE):
+        rest += more
+        cuts = [match.end() for match in LINE_END.finditer(rest, max(0, len(rest) - PIECE))]
+        at = cuts[-1] if cuts else (len(rest) if len(rest) >= 2 * PIECE else 0)
+        if at:
+            yield rest[:at]
+            rest = rest[at:]
+    if rest:
+        yield rest
+
+
+def documents(file: TextIO, path: Path, key: str) -> Iterator[str]:
+    """The texts of a .jsonl."""
+    number = 0
+    while line := file.readline(LARGEST + 1):  # no line is held that is longer than a description may be
+        number += 1
+        row = parse_json(line, f"{path} line {number}")
+        if not isinstance(row.get(key), str):
+            raise BadInput(f"{path} line {number} has no text in its field {key!r}")
+        yield row[key]
+
+
+def prepare(
+    path: Path, to: Path, tokenizer: str = "bytes", key: str = "text", end: str | None = None
+) -> dict[str, Any]:
+    """Make a token file of a text or .jsonl file; its header. Documents of a .jsonl end with the tokenizer's end-of-text (`end`).
+
+    Memory does not grow with the file: a few megabytes of text are held at once.
+    """
+    encode = encoder(tokenizer, end, path.suffix == ".jsonl")
+    return write(to, encode.stream(texts(path, key)), encode.vocab, tokenizer, path.name, encode.end)
