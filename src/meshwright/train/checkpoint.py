@@ -109,7 +109,7 @@ def save(trainer: Trainer, folder: Path, step: int, keep: int) -> Path:
 
 def about(trainer: Trainer, step: int) -> dict[str, Any]:
     """What a checkpoint says of its run: the steps it has done, and what `fits` compares."""
-    return {"step": step, **identity(trainer)}
+    return {"step": step, "scaler": trainer.scaler.state(), **identity(trainer)}
 
 
 def identity(trainer: Trainer) -> dict[str, Any]:
@@ -182,8 +182,9 @@ def load(trainer: Trainer, path: Path) -> int:
         raise BadInput(
             f"checkpoint {path} does not hold this model: {str(next(iter(error.failures.values()))[0])[:200]}"
         ) from None
+    trainer.scaler.load(index.get("scaler"))
     for p in trainer.parameters().values():
-        trainer.state(p)["step"].fill_(float(index["step"]))
+        trainer.state(p)["step"].fill_(float(index["step"] - trainer.scaler.skipped))
     return int(index["step"])
 
 

@@ -20,6 +20,7 @@ from .model import Decoder
 from .parallel import mesh, spread
 from .pipeline import engine, stage_count, stage_numbers
 from .record import Recorder
+from .scaling import Scaler
 from .settings import Settings
 
 
@@ -29,9 +30,11 @@ class Result:
 
     loss: float
     """Mean over the tokens of the global batch, before the update."""
-    gradient_norm: float
-    """Of all parameters, before clipping."""
+    gradient_norm: float | None
+    """Of all parameters, before clipping; None where it is not a number (fp16 then skips the update)."""
     lr: float
+    loss_scale: float
+    """1 but for fp16."""
 
 
 class Trainer:
@@ -41,13 +44,14 @@ class Trainer:
         self.job, self.settings, self.device = job, settings, device
         self.layout: Layout = placed(job.layout, job.cluster.sizes)
         self.recorder = Recorder(device)
+        self.scaler = Scaler(job.precision.compute == "fp16", settings.loss_scale, settings.scale_growth)
         self.mesh = mesh(self.layout, device.type, settings.shards or 0)
         self.count = stage_count(self.layout)
         self.microbatches = job.batch // int(self.layout.dp * self.layout.microbatch)
         numbers = stage_numbers(self.layout, self.mesh.index("pp"))
         self.stages = {number: self.build(number) for number in numbers}
         self.tied = gradients.Tied(self.stages, self.layout, self.last_rank()) if job.model.tied_embeddings else None
-        self.engine = engine(self.stages, self.layout, self.mesh, self.microbatches, device, self.recorder)
+        self.engine = engine(self.stages, self.layout, self.mesh, self.microbatches, device, self.recorder, self.scaler)
         self.optimizer = self.adamw()
 
     def build(self, number: int) -> Decoder:
@@ -108,14 +112,17 @@ class Trainer:
             sums[1] = gradients.squares(self.stages, self.layout)
             sums = sums.to(self.device)
             dist.all_reduce(sums)
-            return float(sums[0]), math.sqrt(float(sums[1]))
+            return float(sums[0]) / self.scaler.scale, math.sqrt(float(sums[1])) / self.scaler.scale
 
     def update(self, step: int, norm: float) -> float:
-        """Clip and step; the learning rate used."""
-        clip, lr = self.settings.clip, self.lr(step)
-        if clip is not None and norm > clip:
+        """Clip and step, unless a gradient has left the range of fp16; the learning rate used."""
+        clip, lr, scale = self.settings.clip, self.lr(step), self.scaler.scale
+        if not self.scaler.update(norm):
+            return lr
+        factor = (clip / norm if clip is not None and norm > clip else 1.0) / scale
+        if factor != 1:
             with self.recorder.part("clip"):
-                gradients.scale(self.stages, clip / norm)
+                gradients.scale(self.stages, factor)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         with self.recorder.part("optimizer"):
@@ -124,8 +131,9 @@ class Trainer:
 
     def step(self, step: int, tokens: Tensor, targets: Tensor) -> Result:
         """One optimizer step."""
+        scale = self.scaler.scale
         loss, norm = self.backward(tokens, targets)
-        return Result(loss, norm, self.update(step, norm))
+        return Result(loss, norm if math.isfinite(norm) else None, self.update(step, norm), scale)
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Name -> parameter, over the stages of this rank. A tied head that stands alone keeps its own name here."""

@@ -32,6 +32,8 @@ from .grid import OUTER_FIRST, grid
 from .model import Core, Decoder
 
 Plan = dict[str, Any]
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Numbers that products are computed in while weights and gradients stay fp32."""
 
 
 @dataclass(frozen=True)
@@ -146,10 +148,10 @@ def context_parallel(stage: Decoder, group: ProcessGroup, index: int) -> None:
 
 def data_parallel(stage: Decoder, job: Job, layout: Layout, replicas: DeviceMesh) -> None:
     """Synchronise gradients over the replicas, layer by layer, and shard what the ZeRO stage says; mixed precision lives here too."""
-    mixed = job.precision.compute == "bf16"
+    mixed = HALF.get(job.precision.compute)
     if replicas.size() == 1 and not mixed:
         return
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if mixed else MixedPrecisionPolicy()
+    policy = MixedPrecisionPolicy(mixed, torch.float32) if mixed else MixedPrecisionPolicy()
     for part in (*stage.blocks, stage):
         if layout.zero == 0:
             replicate(part, mesh=replicas, mp_policy=policy)

@@ -23,9 +23,9 @@ from ..spec.layout import Layout
 from .model import Decoder, loss
 from .parallel import Mesh
 from .record import Recorder
+from .scaling import Criterion, Scaler
 
 Engine = Callable[[Tensor, Tensor], list[Tensor]]
-Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
 def stage_numbers(layout: Layout, rank: int) -> list[int]:
@@ -39,22 +39,31 @@ def stage_count(layout: Layout) -> int:
     return 1 if layout.pp == 1 else int(layout.pp * schedule_named(layout.schedule).chunks(layout.interleave))
 
 
-def criterion(layout: Layout, mesh: Mesh) -> Criterion:
-    """The loss of one microbatch, from logits whose vocabulary is cut over tp."""
+def criterion(layout: Layout, mesh: Mesh, scaler: Scaler) -> Criterion:
+    """The loss of one microbatch (times the scale of fp16), from logits whose vocabulary is cut over tp."""
     if layout.tp == 1:
-        return loss
+        return scaler.scaled(loss)
     tp = mesh.axis("tp")
-    return lambda logits, target: loss(DTensor.from_local(logits, tp, [Shard(-1)], run_check=False), target)
+    return scaler.scaled(
+        lambda logits, target: loss(DTensor.from_local(logits, tp, [Shard(-1)], run_check=False), target)
+    )
 
 
 def engine(
-    stages: dict[int, Decoder], layout: Layout, mesh: Mesh, microbatches: int, device: torch.device, recorder: Recorder
+    stages: dict[int, Decoder],
+    layout: Layout,
+    mesh: Mesh,
+    microbatches: int,
+    device: torch.device,
+    recorder: Recorder,
+    scaler: Scaler,
 ) -> Engine:
-    """What runs the microbatches of a step through this rank's stages."""
+    """What runs the microbatches of a step through this rank's stages. Losses and gradients are times the scale."""
+    of = criterion(layout, mesh, scaler)
     parallel_loss = loss_parallel if layout.tp > 1 else nullcontext
     if layout.pp == 1:
-        return accumulation(stages[0], layout, criterion(layout, mesh), microbatches, parallel_loss, recorder)
-    return pipeline(stages, layout, mesh, microbatches, device, parallel_loss, recorder)
+        return accumulation(stages[0], layout, of, microbatches, parallel_loss, recorder)
+    return pipeline(stages, layout, mesh, of, microbatches, device, parallel_loss, recorder)
 
 
 def accumulation(
@@ -89,6 +98,7 @@ def pipeline(
     stages: dict[int, Decoder],
     layout: Layout,
     mesh: Mesh,
+    of: Criterion,
     microbatches: int,
     device: torch.device,
     context: Callable[[], Any],
@@ -101,8 +111,8 @@ def pipeline(
         recorder.watch(stage)
     schedule_class: Any = get_schedule_class(str(schedule_named(layout.schedule).torch_name))
     single = issubclass(schedule_class, PipelineScheduleSingle)
-    of = recorder.longer(criterion(layout, mesh))
-    schedule = schedule_class(wrapped[0] if single else wrapped, microbatches, loss_fn=of, scale_grads=True)
+    whole = wrapped[0] if single else wrapped
+    schedule = schedule_class(whole, microbatches, loss_fn=recorder.longer(of), scale_grads=True)
     first, last = 0 in stages, count - 1 in stages
 
     def run(tokens: Tensor, targets: Tensor) -> list[Tensor]:

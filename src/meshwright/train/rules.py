@@ -86,10 +86,13 @@ def of_layout(job: Job, layout: Layout) -> list[str]:
 def of_job(job: Job) -> list[str]:
     """Numbers and optimizers that are trained."""
     why = []
-    if job.precision.compute not in ("fp32", "bf16"):
-        why.append(f"precision {job.precision.compute} is not trained: take fp32 or bf16")
-    elif job.precision.compute == "bf16" and job.precision.gradient_bytes != 4:
-        why.append("precision bf16-pure is not trained: take bf16, which keeps gradients and weights in fp32")
+    compute = job.precision.compute
+    if compute not in ("fp32", "bf16", "fp16"):
+        why.append(f"precision {compute} is not trained: take fp32, bf16 or fp16")
+    elif compute != "fp32" and job.precision.gradient_bytes != 4:
+        why.append(
+            f"precision {compute}-pure is not trained: take {compute}, which keeps gradients and weights in fp32"
+        )
     if job.optimizer.name not in ("adamw", "adamw-no-master"):
         why.append(f"optimizer {job.optimizer.name} is not trained: take adamw")
     return why

@@ -115,11 +115,11 @@ def write_job(plan: Plan) -> None:
 def source(job: Job, settings: Settings) -> Source:
     """Where samples come from."""
     if settings.data == "synthetic":
-        return Synthetic(job.model.padded_vocab, job.T, settings.seed)
+        return Synthetic(job.model.vocab, job.T, settings.seed)
     path = Path(settings.data)
     if settings.data == "corpus":
         corpus.make(path := Path(settings.output) / "corpus")
-    return File(path, job.model.padded_vocab, job.T, settings.seed)
+    return File(path, job.model.vocab, job.T, settings.seed)
 
 
 def batches(plan: Plan, trainer: Trainer, first: int) -> Iterator[tuple[int, Tensor, Tensor]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -40,6 +41,10 @@ class Settings:
     """Path of a token file of `meshwright data`, "corpus" (real text of this machine's Python), or "synthetic"."""
     weights: str | None = None
     """Folder of Hugging Face weights (model.safetensors and config.json) to start from; None: random first weights."""
+    loss_scale: float = 2.0**16
+    """fp16: scale of the loss in the first step; it halves at an overflow. A power of two."""
+    scale_growth: int = 2000
+    """fp16: steps without an overflow after which the scale doubles."""
     output: str = "run"
     """Folder for metrics.jsonl and checkpoints, relative to the working directory."""
     save_every: int | None = None
@@ -75,6 +80,8 @@ def settings(data: object) -> Settings:
     for name in ("final_lr", "beta1", "beta2"):
         if getattr(found, name) > 1:
             raise BadInput(f"train.{name} must be at most 1, not {getattr(found, name):g}")
+    if math.frexp(found.loss_scale)[0] != 0.5:
+        raise BadInput(f"train.loss_scale must be a power of two, not {found.loss_scale:g}")
     if found.device not in ("cpu", "cuda"):
         raise BadInput(f"train.device must be cpu or cuda, not {found.device!r}")
     return Settings(**vars(found))

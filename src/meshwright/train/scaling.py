@@ -1,0 +1,63 @@
+"""Dynamic loss scaling for fp16: small gradients are lifted into its range, steps whose gradients leave it are skipped.
+
+The algorithm of torch.amp.GradScaler (Micikevicius et al. 2018, arXiv 1710.03740), which sees one rank's gradients only: here the decision is
+made from the norm over all ranks, so it is the same everywhere under any layout, and the scale is a power of two, so scaling is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ..errors import BadInput
+
+Criterion = Callable[[Tensor, Tensor], Tensor]
+FIRST = 2.0**16
+"""Scale of the first step (GradScaler's default)."""
+LEAST, MOST = 2.0**-16, 2.0**40
+"""Bounds of the scale; below the least a run is beyond help, above the most a loss of one would leave fp32 when squared."""
+GROWTH_STEPS = 2000
+"""Steps without an overflow after which the scale doubles (GradScaler's default)."""
+
+
+class Scaler:
+    """The scale of the loss, the same on every rank."""
+
+    def __init__(self, on: bool, first: float = FIRST, growth_steps: int = GROWTH_STEPS) -> None:
+        """on: fp16 is trained; else the scale is 1 and stays so."""
+        self.on, self.growth_steps = on, growth_steps
+        self.scale, self.good, self.skipped = first if on else 1.0, 0, 0
+
+    def scaled(self, of: Criterion) -> Criterion:
+        """The loss that backward passes start from."""
+        return (lambda output, target: of(output, target) * self.scale) if self.on else of
+
+    def update(self, norm: float) -> bool:
+        """Whether the gradients may be used; the scale of the next step. norm: of the scaled gradients of all ranks."""
+        if not self.on:
+            return True
+        if not math.isfinite(norm):
+            self.scale, self.good, self.skipped = max(self.scale / 2, LEAST), 0, self.skipped + 1
+            return False
+        self.good += 1
+        if self.good == self.growth_steps:
+            self.scale, self.good = min(self.scale * 2, MOST), 0
+        return True
+
+    def state(self) -> dict[str, float]:
+        """What a checkpoint keeps."""
+        return {"scale": self.scale, "good": self.good, "skipped": self.skipped}
+
+    def load(self, state: Mapping[str, Any] | None) -> None:
+        """Go on from a checkpoint; from one without a scale (of a run in fp32), with the first one. BadInput if it is damaged."""
+        state = state or {"scale": 1.0, "good": 0, "skipped": 0}
+        try:
+            scale, good, skipped = float(state["scale"]), int(state["good"]), int(state["skipped"])
+        except (KeyError, TypeError, ValueError):
+            raise BadInput("the checkpoint is damaged: it has no right scaler") from None
+        self.skipped = skipped
+        if self.on and scale != 1:
+            self.scale, self.good = scale, good

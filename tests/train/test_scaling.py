@@ -1,0 +1,101 @@
+"""fp16: the loss falls under any layout, an overflow skips the step on all ranks, a resumed run goes on bit by bit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+from jobs import LLAMA, SETTINGS, job, share, tokens  # noqa: E402
+
+from meshwright.errors import BadInput  # noqa: E402
+from meshwright.spec.job import PRECISIONS  # noqa: E402
+from meshwright.spec.layout import Layout  # noqa: E402
+from meshwright.train import checkpoint, replicas  # noqa: E402
+from meshwright.train.initial import local  # noqa: E402
+from meshwright.train.launch import fork_ranks  # noqa: E402
+from meshwright.train.loop import Trainer  # noqa: E402
+from meshwright.train.scaling import LEAST, Scaler  # noqa: E402
+
+SMALL = replace(LLAMA, layers=2)
+STEPS = 6
+
+
+def run(
+    layout: Layout, folder: Path, precision: str = "fp16", spoilt: int | None = None, scale: float = 2.0**16
+) -> Any:
+    """[loss, scale, was the update skipped] of six steps on one batch, saved after the fourth, or of those after the newest checkpoint.
+
+    spoilt: the step in which one gradient of the last rank, and of no other, overflows.
+    """
+    settings = replace(SETTINGS, lr=3e-3, steps=6, loss_scale=scale, scale_growth=2)
+
+    def work(device: torch.device) -> None:
+        trainer = Trainer(replace(job(SMALL, layout), precision=PRECISIONS[precision]), settings, device)
+        found, rows = checkpoint.complete(folder), []
+        for step in range(checkpoint.load(trainer, found[-1]) if found else 0, settings.steps):
+            before = replicas.prints(trainer.stages)
+            if step == spoilt and dist.get_rank() == dist.get_world_size() - 1:
+                spoil(trainer)
+            result = trainer.step(step, *share(trainer, tokens(0)))
+            rows.append([result.loss, result.loss_scale, before == replicas.prints(trainer.stages)])
+            assert (result.gradient_norm is None) == rows[-1][2]
+            replicas.check(trainer.stages, step)
+            if step == 3:
+                checkpoint.save(trainer, folder, 4, keep=9)
+        every: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(every, rows)
+        assert all(other == rows for other in every), "every rank decides the same"
+        (folder / "rows.json").write_text(json.dumps(rows))
+
+    folder.mkdir(exist_ok=True)
+    fork_ranks(work, int(layout.chips), timeout_s=120)
+    return json.loads((folder / "rows.json").read_text())
+
+
+def spoil(trainer: Trainer) -> None:
+    """The next gradients of this rank hold an infinity."""
+    engine = trainer.engine
+
+    def once(x: Any, y: Any) -> Any:
+        trainer.engine, losses = engine, engine(x, y)
+        local(next(iter(trainer.parameters().values())).grad).view(-1)[0] = torch.inf
+        return losses
+
+    trainer.engine = once
+
+
+LAYOUTS = [Layout(pp=2, microbatch=2), Layout(dp=2, zero=3, microbatch=4), Layout(tp=2, microbatch=4)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=["pp2", "zero3", "tp2"])
+def test_an_overflow_on_one_rank_skips_the_step_on_all(layout: Layout, tmp_path: Path) -> None:
+    """The scale doubles every two good steps and halves at the overflow; the loss falls, near that of fp32."""
+    rows = run(layout, tmp_path / "a", spoilt=2)
+    losses, scales, skipped = zip(*rows, strict=True)
+    assert skipped == (False, False, True, False, False, False)
+    assert [scale / 2**16 for scale in scales] == [1, 1, 2, 1, 1, 2]
+    assert losses[3] == losses[2] and losses[5] < losses[0] - 0.3
+    exact = [row[0] for row in run(layout, tmp_path / "b", "fp32")]
+    assert [losses[0], losses[1], losses[2]] == pytest.approx(exact[:3], abs=2e-3) and losses[0] != exact[0]
+    assert run(layout, tmp_path / "a") == rows[4:], "resumed, bit by bit"
+
+
+def test_a_scale_far_too_large_comes_down(tmp_path: Path) -> None:
+    """Gradients overflow by themselves until it is small enough."""
+    rows = run(Layout(microbatch=8), tmp_path, scale=2.0**26)
+    assert rows[0][2] and not rows[-1][2] and rows[-1][0] <= rows[0][0]
+
+
+def test_the_scale_has_bounds_and_damage_is_refused() -> None:
+    scaler = Scaler(True, LEAST)
+    assert not scaler.update(float("nan")) and scaler.scale == LEAST
+    off = Scaler(False)
+    assert off.update(float("inf")) and off.scale == 1
+    with pytest.raises(BadInput, match="it has no right scaler"):
+        scaler.load({"scale": "much"})
