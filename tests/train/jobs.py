@@ -11,7 +11,7 @@ from meshwright.spec.chip import Chip
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.job import PRECISIONS, Job
 from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model
+from meshwright.spec.model import Model, MoE
 from meshwright.spec.network import Dim, Network
 from meshwright.train.initial import initialise
 from meshwright.train.model import Decoder, loss
@@ -27,6 +27,24 @@ GPT = Model(
     gated=False, norm="layernorm", positions="learned", qkv_bias=True, bias=True, tied_embeddings=True,
 )  # fmt: skip
 WINDOW = Model("windows", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=1, window=8, full_every=2, norm="nonparametric")
+MIXTRAL = Model("mixtral", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2, moe=MoE(8, 2, 96))
+DEEPSEEK = Model(
+    "shared experts, dense layers first", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2,
+    moe=MoE(4, 2, 48, shared_ffn=64, dense_layers=2, router_bias=True, shared_gate=True),
+)  # fmt: skip
+PLAIN_EXPERTS = Model(
+    "experts with biases, no gates",
+    4,
+    64,
+    4,
+    160,
+    VOCAB,
+    SEQ,
+    gated=False,
+    bias=True,
+    norm="layernorm",
+    moe=MoE(4, 1, 96, expert_bias=True),
+)
 SETTINGS = Settings(steps=20, lr=1e-3, warmup=3, clip=1.0)
 
 
@@ -53,8 +71,9 @@ def reference(model: Model, settings: Settings = SETTINGS, batch: int = BATCH) -
     """One process, the whole batch at once, PyTorch's own clipping and AdamW: losses, norms, gradients of the first and last step, weights."""
     decoder = Decoder(model, range(model.layers), SEQ)
     initialise(decoder, model, settings.seed)
-    matrices = [p for p in decoder.parameters() if p.ndim > 1]
-    vectors = [p for p in decoder.parameters() if p.ndim == 1]
+    named = dict(decoder.named_parameters())
+    matrices = [p for name, p in named.items() if p.ndim > 1 and "bias" not in name]
+    vectors = [p for name, p in named.items() if p.ndim == 1 or "bias" in name]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8)
     found: dict[str, Any] = {"losses": [], "norms": []}

@@ -17,7 +17,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
-from jobs import GPT, LLAMA, SETTINGS, job, reference, share, tokens  # noqa: E402
+from jobs import DEEPSEEK, GPT, LLAMA, SETTINGS, job, reference, share, tokens  # noqa: E402
 
 from meshwright.spec.layout import Layout  # noqa: E402
 from meshwright.spec.model import Model  # noqa: E402
@@ -52,8 +52,9 @@ def part(model: Model, layout: Layout, folder: Path, steps: range) -> list[float
     [
         (GPT, (Layout(tp=2, pp=2, microbatch=4), Layout(pp=4, microbatch=2), Layout(microbatch=8))),
         (LLAMA, (Layout(dp=2, zero=3, microbatch=4), Layout(tp=2, dp=2, zero=1, microbatch=4), Layout(pp=2, microbatch=2, schedule="zbv"))),
+        (DEEPSEEK, (Layout(dp=4, ep=2, zero=1, microbatch=2), Layout(dp=2, ep=1, zero=3, microbatch=4), Layout(pp=2, dp=2, ep=2, microbatch=2))),
     ],
-    ids=["gpt: tp2 pp2, pp4, one process", "llama: zero3, tp2 zero1, zbv"],
+    ids=["gpt: tp2 pp2, pp4, one process", "llama: zero3, tp2 zero1, zbv", "experts: dp4 ep2, zero3, pp2 ep2"],
 )  # fmt: skip
 def test_other_layouts_go_on(model: Model, layouts: tuple[Layout, ...], tmp_path: Path) -> None:
     losses: list[float] = []

@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
-from jobs import GPT, LLAMA, LLAMA6, SETTINGS, WINDOW, job, reference, share, tokens  # noqa: E402
+from jobs import DEEPSEEK, GPT, LLAMA, LLAMA6, MIXTRAL, PLAIN_EXPERTS, SETTINGS, WINDOW, job, reference, share, tokens  # noqa: E402
 
 from meshwright.spec.layout import Layout  # noqa: E402
 from meshwright.spec.model import Model  # noqa: E402
@@ -61,6 +61,39 @@ EIGHT = {
     "pp4 dp2 dualpipev": (Model("8", 8, 64, 4, 128, 256, 32), Layout(pp=4, dp=2, microbatch=1, schedule="dualpipev")),
 }
 """Combinations at 8 ranks."""
+EXPERTS = {
+    "experts, full recompute": (DEEPSEEK, Layout(microbatch=4, recompute="full")),
+    "dp2 ep2": (MIXTRAL, Layout(dp=2, ep=2, microbatch=2)),
+    "dp2 ep2 zero3": (DEEPSEEK, Layout(dp=2, ep=2, zero=3, microbatch=4)),
+    "tp2 ep2": (DEEPSEEK, Layout(tp=2, ep=2, microbatch=8)),
+    "pp2 dp2 ep2 interleaved-zb": (PLAIN_EXPERTS, Layout(pp=2, dp=2, ep=2, microbatch=2, interleave=2, schedule="interleaved-zb")),
+}  # fmt: skip
+"""Mixtures of experts: the ways in which experts can be spread, once each."""
+MORE_EXPERTS = {
+    "dp2 zero1": (PLAIN_EXPERTS, Layout(dp=2, zero=1, microbatch=4)),
+    "tp2": (MIXTRAL, Layout(tp=2, microbatch=4)),
+    "cp2 ep2": (MIXTRAL, Layout(cp=2, ep=2, microbatch=4)),
+    "dp2 ep2 zero1": (MIXTRAL, Layout(dp=2, ep=2, zero=1, microbatch=2)),
+    "dp2 ep2 zero2": (DEEPSEEK, Layout(dp=2, ep=2, zero=2, microbatch=2)),
+    "dp4 ep2": (DEEPSEEK, Layout(dp=4, ep=2, microbatch=2)),
+    "dp4 ep2 zero1": (DEEPSEEK, Layout(dp=4, ep=2, zero=1, microbatch=2)),
+    "dp4 ep2 zero2": (PLAIN_EXPERTS, Layout(dp=4, ep=2, zero=2, microbatch=1)),
+    "dp4 ep2 zero3": (MIXTRAL, Layout(dp=4, ep=2, zero=3, microbatch=2)),
+    "dp4 ep4 zero1 full": (MIXTRAL, Layout(dp=4, ep=4, zero=1, microbatch=2, recompute="full")),
+    "dp4 zero3, parts of experts": (DEEPSEEK, Layout(dp=4, ep=2, zero=3, microbatch=2)),
+    "tp2 dp2 ep4 zero1": (DEEPSEEK, Layout(tp=2, dp=2, ep=4, zero=1, microbatch=2)),
+    "tp2 dp2 ep2 zero2": (DEEPSEEK, Layout(tp=2, dp=2, ep=2, zero=2, microbatch=2)),
+    "cp2 dp2 ep4": (MIXTRAL, Layout(cp=2, dp=2, ep=4, microbatch=4)),
+    "tp2 pp2 ep2 1f1b": (MIXTRAL, Layout(tp=2, pp=2, ep=2, microbatch=2)),
+    "pp2 dp2 ep2 1f1b": (MIXTRAL, Layout(pp=2, dp=2, ep=2, microbatch=2)),
+    "pp2 dp2 ep2 interleaved zero1 full": (DEEPSEEK, Layout(pp=2, dp=2, ep=2, zero=1, microbatch=2, recompute="full", **INTERLEAVED)),
+    "pp2 dp2 ep2 zbv": (MIXTRAL, Layout(pp=2, dp=2, ep=2, microbatch=1, schedule="zbv")),
+    "pp2 dp2 ep2 dualpipev zero1": (DEEPSEEK, Layout(pp=2, dp=2, ep=2, zero=1, microbatch=1, schedule="dualpipev")),
+    "tp2 pp2 dp2 ep4 interleaved zero1": (DEEPSEEK, Layout(tp=2, pp=2, dp=2, ep=4, zero=1, microbatch=2, **INTERLEAVED)),
+    "tp2 pp2 dp2 ep2 zbv zero2": (MIXTRAL, Layout(tp=2, pp=2, dp=2, ep=2, zero=2, microbatch=2, schedule="zbv")),
+    "cp2 pp2 dp2 ep2 1f1b zero3": (DEEPSEEK, Layout(cp=2, pp=2, dp=2, ep=2, zero=3, microbatch=2)),
+}  # fmt: skip
+"""Mixtures of experts in combinations at 2, 4 and 8 ranks."""
 expected = cache(reference)
 LATE = f"gradients {SETTINGS.steps - 1}"
 
@@ -119,7 +152,7 @@ def agrees(model: Model, layout: Layout, folder: Path, shards: int | None = None
             names.add(key)
             assert far(got, want["gradients 0"][key], 1e-4) < 1e-5, name
             assert far(found[LATE][name], want[LATE][key], 1e-3) < 5e-4, name  # after 19 updates that amplify rounding
-            assert far(found["weights"][name], want["weights"][key], 0.02) < 1e-3, name
+            assert far(found["weights"][name], want["weights"][key], 0.02) < 2e-3, name  # one update is 0.05
     assert names == set(want["weights"])
 
 
@@ -134,6 +167,33 @@ def test_axis(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PAIRS)
 def test_four_ranks(name: str, tmp_path: Path) -> None:
     agrees(*PAIRS[name], tmp_path, shards=2 if "hybrid" in name else None)
+
+
+@pytest.mark.parametrize("name", EXPERTS)
+def test_experts(name: str, tmp_path: Path) -> None:
+    agrees(*EXPERTS[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MORE_EXPERTS)
+def test_more_experts(name: str, tmp_path: Path) -> None:
+    agrees(*MORE_EXPERTS[name], tmp_path)
+
+
+def test_replicas_of_experts_that_differ_are_found() -> None:
+    """With ep 2 of dp 4, ranks 0 and 2 hold the first half of the experts, 1 and 3 the second."""
+
+    def work(device: torch.device) -> None:
+        trainer = Trainer(job(MIXTRAL, Layout(dp=4, ep=2)), SETTINGS, device)
+        assert replicas.check(trainer.stages, 0) > 0
+        if dist.get_rank() == 2:
+            weight = trainer.parameters()["layers.1.ffn.experts.down.weight"].to_local()
+            assert weight.shape[0] == 4
+            weight.view(torch.int32)[3, 0, 0] ^= 1
+        replicas.check(trainer.stages, 7)
+
+    with pytest.raises(RankFailed, match="ranks 0 and 2 hold different values of layers.1.ffn.experts.down.weight"):
+        fork_ranks(work, 4, timeout_s=60)
 
 
 def test_replicas_that_differ_are_found() -> None:

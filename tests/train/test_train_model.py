@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
-from jobs import GPT, LLAMA, LLAMA6, SEQ, WINDOW  # noqa: E402
+from jobs import DEEPSEEK, GPT, LLAMA, LLAMA6, MIXTRAL, PLAIN_EXPERTS, SEQ, WINDOW  # noqa: E402
 
 from meshwright.catalog import model as catalogue  # noqa: E402
 from meshwright.count.model import parameters  # noqa: E402
 from meshwright.spec.model import Model  # noqa: E402
 from meshwright.train.initial import initial, initialise  # noqa: E402
 from meshwright.train.model import Core, Decoder  # noqa: E402
+from meshwright.train.moe import MoE  # noqa: E402
 
-FULL_SIZE = ("llama3-8b", "llama3-70b", "qwen3-8b", "gpt2", "gpt3-175b")
+FULL_SIZE = ("llama3-8b", "llama3-70b", "qwen3-8b", "gpt2", "gpt3-175b", "mixtral-8x7b", "qwen3-30b-a3b")
+SMALL = (GPT, LLAMA, LLAMA6, WINDOW, MIXTRAL, DEEPSEEK, PLAIN_EXPERTS)
 
 
-@pytest.mark.parametrize("model", [GPT, LLAMA, LLAMA6, WINDOW, *map(catalogue, FULL_SIZE)], ids=lambda m: m.name)
+@pytest.mark.parametrize("model", [*SMALL, *map(catalogue, FULL_SIZE)], ids=lambda m: m.name)
 def test_parameters_are_those_counted(model: Model) -> None:
     with torch.device("meta"):
         decoder = Decoder(model, range(model.layers), model.seq)
@@ -61,3 +65,31 @@ def test_logits_depend_on_the_past_alone() -> None:
     changed[0, 20] = 99
     differs = (decoder(tokens) - decoder(changed)).abs().amax(-1)[0] > 0
     assert not differs[:20].any() and differs[20:].any()
+
+
+@pytest.mark.parametrize("model", [MIXTRAL, DEEPSEEK, PLAIN_EXPERTS], ids=lambda m: m.name)
+def test_every_token_goes_through_its_experts(model: Model) -> None:
+    """Token by token, expert by expert, from the definition: weights are the softmax over all experts, of the k largest, divided by their sum."""
+    torch.manual_seed(0)
+    moe, of = MoE(model), model.moe
+    assert of is not None
+    for p in moe.parameters():
+        torch.nn.init.normal_(p, 0.0, 0.3)
+    x_BTD = torch.randn(2, 5, model.hidden)
+    got = moe(x_BTD).flatten(0, 1)
+    for x, y in zip(x_BTD.flatten(0, 1), got, strict=True):
+        chances = moe.router(x).softmax(-1)
+        chosen = chances.argsort(descending=True)[: of.top_k].tolist()
+        want = sum(chances[e] / chances[chosen].sum() * expert(moe, e, x) for e in chosen)
+        if moe.shared is not None:
+            want = want + moe.shared(x) * torch.sigmoid(moe.shared_gate(x))
+        torch.testing.assert_close(y, want, rtol=1e-4, atol=1e-4)
+
+
+def expert(moe: MoE, e: int, x: torch.Tensor) -> torch.Tensor:
+    def linear(maps: Any, v: torch.Tensor) -> torch.Tensor:
+        return maps.weight[e] @ v + (maps.bias[e] if maps.bias is not None else 0)
+
+    fn, own = torch.nn.functional, moe.experts
+    up = linear(own.up, x)
+    return linear(own.down, fn.gelu(up) if own.gate is None else fn.silu(linear(own.gate, x)) * up)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
-from jobs import GPT, LLAMA, SETTINGS, job  # noqa: E402
+from jobs import DEEPSEEK, GPT, LLAMA, MIXTRAL, SETTINGS, job  # noqa: E402
 
 from meshwright.catalog import model as catalogue  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.spec.job import PRECISIONS  # noqa: E402
 from meshwright.spec.layout import Layout, placed  # noqa: E402
 from meshwright.train import rules  # noqa: E402
-from meshwright.train.grid import grid, stage_layers  # noqa: E402
+from meshwright.train.grid import EXPERTS, grid, stage_layers  # noqa: E402
 
 IMPOSSIBLE = {
     "heads 4 cannot be split": Layout(tp=3),
@@ -40,8 +40,23 @@ def test_layouts(says: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("layout", "settings", "says"),
+    [
+        (Layout(dp=2, etp=2), {}, "etp 2: experts cut in parts are not trained"),
+        (Layout(dp=3, ep=3), {}, "experts 8 cannot be split 3 ways: ep may be 1, 2, 4, 8"),
+        (Layout(dp=2, ep=4), {}, "whose ranks it borrows"),
+        (Layout(tp=2, ep=2, sequence_parallel=False), {}, "needs sequence_parallel"),
+        (Layout(dp=4, ep=2, zero=2), {"shards": 2}, "train.shards with a mixture of experts"),
+    ],
+)  # fmt: skip
+def test_experts(layout: Layout, settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        rules.demand(job(MIXTRAL, layout, 12), replace(SETTINGS, **settings))
+
+
+@pytest.mark.parametrize(
     ("name", "says"),
-    [("deepseek-v3", "latent attention"), ("mixtral-8x7b", "mixtures of experts"), ("gemma2-9b", "norms_per_layer"), ("gpt-oss-20b", "sinks")],
+    [("deepseek-v3", "latent attention"), ("gemma2-9b", "norms_per_layer"), ("gpt-oss-20b", "sinks")],
 )  # fmt: skip
 def test_models(name: str, says: str) -> None:
     with pytest.raises(BadInput, match=says):
@@ -71,6 +86,17 @@ def test_precision_and_ranks() -> None:
 def test_possible_layouts_pass() -> None:
     for layout in (Layout(), Layout(tp=2, pp=2), Layout(pp=2, schedule="dualpipev"), Layout(dp=2, zero=3)):
         rules.demand(job(GPT, layout), SETTINGS)
+    for layout in (Layout(), Layout(tp=2, dp=2, ep=4), Layout(cp=2, ep=2)):
+        rules.demand(job(DEEPSEEK, layout), SETTINGS)
+
+
+def test_experts_borrow_the_ranks_of_the_plan() -> None:
+    """ep takes the nearest ranks: with tp 2 and ep 4, two tp groups share out the experts; beyond a node, ranks of both nodes."""
+    near = placed(Layout(tp=2, dp=4, ep=4), (4, 2))
+    assert grid(near, EXPERTS)[0, :, :, 0].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert grid(near)[0, :, 0].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    far = Layout(dp=4, pp=2, ep=4, placement={"tp": (1, 1), "cp": (1, 1), "dp": (2, 2), "pp": (2, 1)})
+    assert grid(far, EXPERTS)[:, 0, :, 0].tolist() == [[0, 1, 4, 5], [2, 3, 6, 7]] == grid(far)[:, :, 0, 0].tolist()
 
 
 def test_ranks_stand_where_the_plan_places_them() -> None:

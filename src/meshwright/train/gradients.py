@@ -13,9 +13,16 @@ from .initial import local
 from .model import Decoder
 
 
-def settle(stages: dict[int, Decoder]) -> None:
-    """Give gradients the placement of their parameters: tp ranks hold parts of the sum for norms on sequence shards."""
+def settle(stages: dict[int, Decoder], layout: Layout) -> None:
+    """Give gradients the placement of their parameters: tp ranks hold parts of the sum for norms on sequence shards.
+
+    Those of experts are means over edp ranks of what came from all tokens; the loss is a mean over dp x cp replicas.
+    """
+    of_experts = float(layout.expert_replicas / layout.replicas)
     for stage in stages.values():
+        if of_experts != 1:
+            for p in (p for experts in stage.experts for p in experts.parameters()):
+                local(grad(p)).mul_(of_experts)
         for p in stage.parameters():
             if isinstance(p, DTensor) and isinstance(p.grad, DTensor) and p.grad.placements != p.placements:
                 p.grad = p.grad.redistribute(placements=p.placements)

@@ -1,4 +1,5 @@
-"""Which rank stands where: the ranks of a run as an array over (pp, dp, cp, tp), in the placement of the plan."""
+"""Which rank stands where: the ranks of a run as an array over (pp, dp, cp, tp), in the placement of the plan; experts cut the same ranks
+into (pp, edp, ep, etp)."""
 
 from __future__ import annotations
 
@@ -10,17 +11,21 @@ from ..spec.layout import AXES, Layout
 OUTER_FIRST = tuple(reversed(AXES))
 """pp, dp, cp, tp: the axis that talks least varies slowest."""
 
+EXPERTS = ("pp", "edp", "ep", "etp")
+"""The axes of experts: replicas, ranks that share them out, parts of one. They borrow the ranks of dp x cp x tp, in every network dimension."""
 
-def grid(layout: Layout) -> NDArray[np.int64]:
-    """ranks[pp, dp, cp, tp]. Ranks are numbered through the fastest network dimension first, and in it through tp first.
+
+def grid(layout: Layout, axes: tuple[str, ...] = OUTER_FIRST) -> NDArray[np.int64]:
+    """ranks[pp, dp, cp, tp], or over the axes of experts. Ranks are numbered through the fastest network dimension first, and in it through tp first.
 
     layout: placed (`spec.layout.placed`). With tp = 2 and dp = 2 in each of two nodes of 4, ranks 0 and 1 are a tp group.
     """
-    dims = len(next(iter(layout.placement.values())))
-    fine = [int(layout.placement[axis][dim]) for dim in reversed(range(dims)) for axis in OUTER_FIRST]
-    ranks = np.arange(int(np.prod(fine))).reshape(fine)
-    by_axis = [dim * len(AXES) + k for k in range(len(AXES)) for dim in range(dims)]
-    return ranks.transpose(by_axis).reshape([int(getattr(layout, axis)) for axis in OUTER_FIRST])
+    shares = {axis: [int(share) for share in layout.group(axis)] for axis in axes}
+    dims, count = len(shares["pp"]), len(axes)
+    ranks = np.arange(int(np.prod(list(shares.values()))))
+    fine = [shares[axis][dim] for dim in reversed(range(dims)) for axis in axes]
+    by_axis = [dim * count + k for k in range(count) for dim in range(dims)]
+    return ranks.reshape(fine).transpose(by_axis).reshape([int(np.prod(shares[axis])) for axis in axes])
 
 
 def stage_layers(layers: int, stages: int) -> list[range]:

@@ -33,7 +33,7 @@ def initial(name: str, shape: torch.Size, m: Model, seed: int) -> Tensor:
         return torch.zeros(shape)
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-    residual = name.endswith(("attention.wo.weight", "ffn.down.weight"))
+    residual = name.endswith(("attention.wo.weight", "down.weight"))
     return torch.empty(shape).normal_(
         0.0, DEVIATION / (2 * m.layers) ** 0.5 if residual else DEVIATION, generator=generator
     )

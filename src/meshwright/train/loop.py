@@ -45,7 +45,7 @@ class Trainer:
         self.layout: Layout = placed(job.layout, job.cluster.sizes)
         self.recorder = Recorder(device)
         self.scaler = Scaler(job.precision.compute == "fp16", settings.loss_scale, settings.scale_growth)
-        self.mesh = mesh(self.layout, device.type, settings.shards or 0)
+        self.mesh = mesh(self.layout, device.type, settings.shards or 0, job.model.moe is not None)
         self.count = stage_count(self.layout)
         self.microbatches = job.batch // int(self.layout.dp * self.layout.microbatch)
         numbers = stage_numbers(self.layout, self.mesh.index("pp"))
@@ -72,14 +72,14 @@ class Trainer:
 
     def adamw(self) -> torch.optim.AdamW:
         """AdamW over all stages of this rank; matrices decay."""
-        s, every = self.settings, [p for stage in self.stages.values() for p in stage.parameters()]
+        s, every = self.settings, [item for stage in self.stages.values() for item in stage.named_parameters()]
+        matrix = {p: p.ndim > 1 and not name.endswith("bias") for name, p in every}
         groups = [
-            {"params": [p for p in every if p.ndim > 1], "weight_decay": s.weight_decay or 0.0},
-            {"params": [p for p in every if p.ndim == 1], "weight_decay": 0.0},
+            {"params": [p for p, decays in matrix.items() if decays], "weight_decay": s.weight_decay or 0.0},
+            {"params": [p for p, decays in matrix.items() if not decays], "weight_decay": 0.0},
         ]
-        foreach = (
-            None if self.layout.tp == 1 else False
-        )  # with tp, parameters of different meshes do not mix in one call
+        # parameters of different meshes (tp, experts) do not mix in one call
+        foreach = None if self.layout.tp == 1 and self.mesh.experts is None else False
         return torch.optim.AdamW(groups, lr=s.lr, betas=(s.beta1, s.beta2), eps=s.epsilon, foreach=foreach)
 
     def lr(self, step: int) -> float:
@@ -96,7 +96,7 @@ class Trainer:
         with self.recorder.part("pipeline"):
             losses = self.engine(tokens.to(self.device), targets.to(self.device))
         with self.recorder.part("settle"):
-            gradients.settle(self.stages)
+            gradients.settle(self.stages, self.layout)
             if self.tied:
                 self.tied.sum()
         return losses

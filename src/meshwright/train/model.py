@@ -1,7 +1,7 @@
 """The decoder that is trained: GPT and Llama families, or any stretch of layers of one as a pipeline stage.
 
 Tensors carry their shape as a suffix: B sequences, T tokens of this rank, S tokens attended to, D hidden, H heads, K kv heads,
-h head width, F feed-forward, V vocabulary. Under tensor parallelism H, K, F and V are this rank's share, and T of the residual
+h head width, V vocabulary. Under tensor parallelism H, K and V are this rank's share, and T of the residual
 stream too if sequences are sharded. Parameters have the same (global) name on every stage: layers.3.attention.wq.weight.
 """
 
@@ -16,12 +16,14 @@ from torch import Tensor, nn
 from torch.nn import functional as fn
 from torch.utils.checkpoint import checkpoint
 
+from ..count.megatron import Kind
 from ..count.model import kinds
 from ..spec.model import Model
+from .ffn import FeedForward
+from .moe import Experts, MoE
 
 Rotation = tuple[Tensor, Tensor]
 """Cosine and sine of each position's angles, [T, 1, r/2], r the rotated features of a head."""
-ACTIVATIONS = {"silu": fn.silu, "gelu": fn.gelu, "gelu-tanh": partial(fn.gelu, approximate="tanh"), "relu": fn.relu}
 again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
 """Call a function and compute it again in the backward pass instead of keeping what it makes."""
 
@@ -110,30 +112,14 @@ class Attention(nn.Module):
         return o_BTD
 
 
-class FeedForward(nn.Module):
-    """Three matrices with a gate, or two."""
-
-    def __init__(self, m: Model) -> None:
-        super().__init__()
-        self.act: Any = ACTIVATIONS[m.act]
-        self.gate = nn.Linear(m.hidden, m.ffn, bias=m.bias) if m.gated else None
-        self.up = nn.Linear(m.hidden, m.ffn, bias=m.bias)
-        self.down = nn.Linear(m.ffn, m.hidden, bias=m.bias)
-
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        up_BTF = self.up(x_BTD)
-        y_BTD: Tensor = self.down(self.act(up_BTF) if self.gate is None else self.act(self.gate(x_BTD)) * up_BTF)
-        return y_BTD
-
-
 class Block(nn.Module):
     """One layer: attention, then feed-forward, each on the normalised residual stream and added to it."""
 
-    def __init__(self, m: Model, window: int | None, recompute: str) -> None:
+    def __init__(self, m: Model, kind: Kind, recompute: str) -> None:
         super().__init__()
         self.whole = recompute == "full"
-        self.attention_norm, self.attention = norm(m), Attention(m, window, recompute == "selective")
-        self.ffn_norm, self.ffn = norm(m), FeedForward(m)
+        self.attention_norm, self.attention = norm(m), Attention(m, kind.window, recompute == "selective")
+        self.ffn_norm, self.ffn = norm(m), MoE(m) if kind.moe else FeedForward(m, m.ffn)
 
     def forward(self, x_BTD: Tensor, by: Rotation | None) -> Tensor:
         result: Tensor = again(self.run, x_BTD, by) if self.whole else self.run(x_BTD, by)
@@ -155,8 +141,8 @@ class Decoder(nn.Module):
         first, last = layers.start == 0, layers.stop == m.layers
         self.embedding = nn.Embedding(m.padded_vocab, m.hidden) if first else None
         self.positions = nn.Embedding(m.seq, m.hidden) if first and m.positions == "learned" else None
-        windows = [kind.window for kind in kinds(m)]
-        self.layers = nn.ModuleDict({str(i): Block(m, windows[i], recompute) for i in layers})
+        every = kinds(m)
+        self.layers = nn.ModuleDict({str(i): Block(m, every[i], recompute) for i in layers})
         self.norm = norm(m) if last else None
         self.head = nn.Linear(m.hidden, m.padded_vocab, bias=False) if last else None
         self.tie()
@@ -165,6 +151,11 @@ class Decoder(nn.Module):
     def blocks(self) -> list[Block]:
         """The layers in order."""
         return list(self.layers.values())  # type: ignore[arg-type]
+
+    @property
+    def experts(self) -> list[Experts]:
+        """The routed experts of the layers that have them."""
+        return [block.ffn.experts for block in self.blocks if isinstance(block.ffn, MoE)]
 
     def tie(self) -> None:
         """The head uses the embedding's matrix, where the model says so and both are here."""

@@ -1,12 +1,14 @@
-"""Spread a stage over ranks: tensor and sequence parallelism by DTensor, context parallelism by gathered keys, ZeRO by FSDP2.
+"""Spread a stage over ranks: tensor and sequence parallelism by DTensor, context parallelism by gathered keys, experts by all-to-all, ZeRO
+by FSDP2.
 
 ZeRO over the replicas (dp x cp): 0 `replicate` (gradients all-reduced), 1 and 2 `fully_shard` with weights gathered once a step,
-3 `fully_shard` with weights gathered for each pass. When gradients are reduced is the business of `pipeline`.
+3 `fully_shard` with weights gathered for each pass. Experts have replicas of their own (edp). When gradients are reduced is the business of `pipeline`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed._functional_collectives import all_gather_single_autograd
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -28,8 +30,9 @@ from torch.distributed.tensor.parallel import (
 from ..spec.job import Job
 from ..spec.layout import Layout
 from ..spec.model import Model
-from .grid import OUTER_FIRST, grid
+from .grid import EXPERTS, OUTER_FIRST, grid
 from .model import Core, Decoder
+from .moe import MoE
 
 Plan = dict[str, Any]
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -44,6 +47,8 @@ class Mesh:
     """(pp, dp, cp, tp); with HSDP (pp, copies, dp, cp, tp)."""
     replicas: DeviceMesh
     """The ranks among which a weight is synchronised: dp x cp; with HSDP two axes, (copies, shards)."""
+    experts: DeviceMesh | None = None
+    """(pp, edp, ep, etp), where the model has experts."""
 
     def axis(self, name: str) -> DeviceMesh:
         """The ranks that differ from this one in one axis."""
@@ -65,17 +70,18 @@ class Mesh:
         return self.whole.get_group(name)
 
 
-def mesh(layout: Layout, device: str, shards: int = 0) -> Mesh:
-    """The mesh of a placed layout. shards: dp ranks that share out the state (HSDP); 0 = all of them."""
+def mesh(layout: Layout, device: str, shards: int = 0, moe: bool = False) -> Mesh:
+    """The mesh of a placed layout. shards: dp ranks that share out the state (HSDP); 0 = all of them. moe: the model has experts."""
     ranks, names = torch.from_numpy(grid(layout)), OUTER_FIRST
     if hybrid := bool(shards) and shards < layout.dp:
         pp, dp, cp, tp = ranks.shape
         ranks, names = ranks.reshape(pp, dp // shards, shards, cp, tp), ("pp", "copies", "dp", "cp", "tp")
     whole = DeviceMesh(device, ranks, mesh_dim_names=names)
     inner = whole["dp"] if layout.cp == 1 else whole["dp", "cp"]._flatten("replicas")
+    experts = DeviceMesh(device, torch.from_numpy(grid(layout, EXPERTS)), mesh_dim_names=EXPERTS) if moe else None
     if not hybrid:
-        return Mesh(whole, inner)
-    return Mesh(whole, whole["copies", "dp" if layout.cp == 1 else "replicas"])
+        return Mesh(whole, inner, experts)
+    return Mesh(whole, whole["copies", "dp" if layout.cp == 1 else "replicas"], experts)
 
 
 def spread(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
@@ -85,7 +91,9 @@ def spread(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
         stage.tie()
     if layout.cp > 1:
         context_parallel(stage, m.group("cp"), m.index("cp"))
-    data_parallel(stage, job, layout, m.replicas)
+    if layout.ep > 1 and m.experts is not None:
+        expert_parallel(stage, m.experts["ep"])
+    data_parallel(stage, job, layout, m)
 
 
 def tensor_parallel(stage: Decoder, tp: DeviceMesh, sequence_parallel: bool) -> None:
@@ -106,22 +114,47 @@ def tensor_parallel(stage: Decoder, tp: DeviceMesh, sequence_parallel: bool) -> 
         plan["norm"] = SequenceParallel(use_local_output=True)
     parallelize_module(stage, tp, {name: how for name, how in plan.items() if getattr(stage, name) is not None})
     for block in stage.blocks:
-        parallelize_module(block, tp, block_plan(stage.m, cut))
+        ffn = expert_plan(block.ffn, stage.m, cut) if isinstance(block.ffn, MoE) else dense_plan("ffn", stage.m, cut)
+        parallelize_module(block, tp, attention_plan(stage.m, cut) | ffn)
 
 
-def block_plan(m: Model, cut: Any) -> Plan:
-    """How the modules of a layer are cut. `cut`: how the residual stream is."""
-    names = ["attention.wq", "attention.wk", "attention.wv", "ffn.up", *(["ffn.gate"] if m.gated else [])]
-    plan: Plan = dict.fromkeys(names, ColwiseParallel())
-    plan |= dict.fromkeys(["attention.wo", "ffn.down"], RowwiseParallel(output_layouts=cut))
+def attention_plan(m: Model, cut: Any) -> Plan:
+    """How attention and the norms of a layer are cut. `cut`: how the residual stream is."""
+    plan: Plan = dict.fromkeys(["attention.wq", "attention.wk", "attention.wv"], ColwiseParallel())
+    plan["attention.wo"] = RowwiseParallel(output_layouts=cut)
     plan["attention"] = PrepareModuleInput(input_layouts=(cut, None), desired_input_layouts=(Replicate(), None))
-    plan["ffn"] = PrepareModuleInput(input_layouts=(cut,), desired_input_layouts=(Replicate(),))
     if m.qk_norm:
         heads = SequenceParallel(sequence_dim=2, use_local_output=True)
         plan |= {"attention.q_norm": heads, "attention.k_norm": heads}
     if isinstance(cut, Shard):
         plan |= {name: SequenceParallel(use_local_output=True) for name in ("attention_norm", "ffn_norm")}
     return plan
+
+
+def dense_plan(name: str, m: Model, cut: Any) -> Plan:
+    """How a feed-forward is cut."""
+    plan: Plan = dict.fromkeys([f"{name}.up", *([f"{name}.gate"] if m.gated else [])], ColwiseParallel())
+    plan[f"{name}.down"] = RowwiseParallel(output_layouts=cut)
+    plan[name] = PrepareModuleInput(input_layouts=(cut,), desired_input_layouts=(Replicate(),))
+    return plan
+
+
+def expert_plan(moe: MoE, m: Model, cut: Any) -> Plan:
+    """How a mixture of experts is cut over tp: each rank routes its own shard of the sequence; shared experts are cut as a feed-forward is."""
+    own = SequenceParallel(sequence_dim=0, use_local_output=True)
+    plan: Plan = {"ffn.router": own}
+    if moe.shared_gate is not None:
+        plan["ffn.shared_gate"] = own
+    return plan if moe.shared is None else plan | dense_plan("ffn.shared", m, cut)
+
+
+def expert_parallel(stage: Decoder, ep: DeviceMesh) -> None:
+    """Each ep rank keeps E/ep experts of every layer."""
+    for experts in stage.experts:
+        experts.group = ep.get_group()
+        for maps in experts.children():
+            for name, p in maps.named_parameters():
+                maps.register_parameter(name, nn.Parameter(distribute_tensor(p, ep, [Shard(0)])))
 
 
 class ContextCore(nn.Module):
@@ -146,14 +179,28 @@ def context_parallel(stage: Decoder, group: ProcessGroup, index: int) -> None:
         block.attention.core = ContextCore(block.attention.core, group)
 
 
-def data_parallel(stage: Decoder, job: Job, layout: Layout, replicas: DeviceMesh) -> None:
+def data_parallel(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
     """Synchronise gradients over the replicas, layer by layer, and shard what the ZeRO stage says; mixed precision lives here too."""
     mixed = HALF.get(job.precision.compute)
-    if replicas.size() == 1 and not mixed:
+    edp = m.experts["edp"] if m.experts is not None else None
+    if m.replicas.size() == 1 and (edp is None or edp.size() == 1) and not mixed:
         return
     policy = MixedPrecisionPolicy(mixed, torch.float32) if mixed else MixedPrecisionPolicy()
-    for part in (*stage.blocks, stage):
+
+    def over(part: nn.Module, ranks: DeviceMesh, **how: Any) -> None:
         if layout.zero == 0:
-            replicate(part, mesh=replicas, mp_policy=policy)
+            replicate(part, mesh=ranks, mp_policy=policy)
         else:
-            fully_shard(part, mesh=replicas, mp_policy=policy, reshard_after_forward=layout.zero == 3)
+            fully_shard(part, mesh=ranks, mp_policy=policy, reshard_after_forward=layout.zero == 3, **how)
+
+    if edp is not None:
+        for experts in stage.experts:
+            over(experts, edp, shard_placement_fn=partial(whole_experts, size=edp.size()))
+    for part in (*stage.blocks, stage):
+        over(part, m.replicas)
+
+
+def whole_experts(p: nn.Parameter, size: int) -> Shard:
+    """ZeRO gives each of `size` ranks whole experts where they divide, else a part of each."""
+    count = p.to_local().shape[0] if isinstance(p, DTensor) else p.shape[0]
+    return Shard(0 if count % size == 0 or p.shape[1] % size else 1)

@@ -11,7 +11,7 @@ from ..rules import may_be
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from ..spec.job import Job
-from ..spec.layout import Layout
+from ..spec.layout import Layout, placed
 from ..spec.model import Model
 from ..step import microbatches
 from ..units import show
@@ -25,9 +25,9 @@ def demand(job: Job, settings: Settings, world: int | None = None) -> None:
     """
     layout = job.layout
     why = rules.broken(job, layout, rules.ALWAYS + (rules.EVEN_BATCH,))
-    why = why or model(job.model) + of_layout(job, layout) + of_job(job) + of_settings(layout, settings) + ranks(
-        layout, settings, world
-    )
+    why = why or model(job.model) + of_layout(job, layout) + of_job(job) + expert_ranks(job, layout) + of_settings(
+        job, layout, settings
+    ) + ranks(layout, settings, world)
     if why:
         raise BadInput("; ".join(why))
 
@@ -36,7 +36,9 @@ def model(m: Model) -> list[str]:
     """What the trainer's decoder does not have."""
     missing = {
         "model.mla: latent attention is not trained yet": m.mla,
-        "model.moe: mixtures of experts are not trained yet": m.moe,
+        "model.bias with shared experts is not trained: the output bias would be one too many": m.moe
+        and m.moe.shared_ffn
+        and m.bias,
         "model.mtp_layers: multi-token prediction is not trained": m.mtp_layers,
         "model.attention_sinks are not trained": m.attention_sinks,
         "model.embedding_norm is not trained": m.embedding_norm,
@@ -73,7 +75,9 @@ def of_layout(job: Job, layout: Layout) -> list[str]:
         "pass: take recompute selective or none": layout.pp > 1 and schedule.split_backward and layout.recompute == "full",
         f"layout.zero 3 with schedule {layout.schedule} is not carried out rightly by PyTorch 2.13 (weights are gone before their half of the "
         "backward pass): take zero 2": layout.pp > 1 and schedule.split_backward and layout.zero == 3,
-        "layout.ep and etp need a mixture of experts": layout.ep * layout.etp > 1,
+        "layout.ep and etp need a mixture of experts": not m.moe and layout.ep * layout.etp > 1,
+        f"layout.etp {layout.etp}: experts cut in parts are not trained yet, take etp 1": m.moe and layout.etp > 1,
+        f"model.moe.shared_ffn {m.moe.shared_ffn if m.moe else 0} cannot be split over tp {tp}": m.moe and m.moe.shared_ffn % tp,
         f"layout.tp {tp} must divide the {m.K} kv heads: tp may be {may_be(m.K)}": m.K % tp,
         f"layout.tp {tp} must divide the vocabulary of {m.padded_vocab} rows: set model.vocab_multiple to {tp}": m.padded_vocab % tp,
         f"a sequence of {job.T} tokens cannot be cut over cp {layout.cp}"
@@ -98,11 +102,25 @@ def of_job(job: Job) -> list[str]:
     return why
 
 
-def of_settings(layout: Layout, settings: Settings) -> list[str]:
+def expert_ranks(job: Job, layout: Layout) -> list[str]:
+    """ep must take whole ranks of every network dimension."""
+    if job.model.moe is None or layout.ep == 1:
+        return []
+    shares = [share for axis in ("ep", "edp") for share in placed(layout, job.cluster.sizes).group(axis)]
+    if all(share == int(share) for share in shares):
+        return []
+    return [
+        f"layout.ep {layout.ep} does not divide the ranks of tp x cp x dp in every network dimension, whose sizes are {job.cluster.sizes}"
+    ]
+
+
+def of_settings(job: Job, layout: Layout, settings: Settings) -> list[str]:
     """Settings that contradict the layout."""
     shards = settings.shards
     if shards is None:
         return []
+    if job.model.moe:
+        return ["train.shards with a mixture of experts is not trained: leave it out"]
     if layout.dp % shards:
         return [f"train.shards {shards} must divide dp {layout.dp}: {may_be(int(layout.dp))}"]
     return ["train.shards needs zero 1, 2 or 3: zero 0 shards nothing"] if layout.zero == 0 else []

@@ -24,9 +24,10 @@ FULL_VECTOR: dict[str, tuple[str, Callable[[Any, Any], Tensor]]] = {
     "all_reduce": ("all_reduce", lambda args, out: args[0]),
     "all_reduce_": ("all_reduce", lambda args, out: args[0]),
     "allreduce_": ("all_reduce", lambda args, out: args[0][0]),
+    "all_to_all_single": ("all_to_all", lambda args, out: args[0]),
     "send": ("send", lambda args, out: args[0][0]),
 }
-"""Operator -> what `count` calls it, and its full vector: the result of a gather, the input of a scatter, else what a rank holds."""
+"""Operator -> what `count` calls it, and its full vector: the result of a gather, the input of a scatter or an exchange, else what a rank holds."""
 
 
 class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -40,6 +41,8 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
             group = mesh.replicas.get_group(dim).group_name
             if self.axes.get(group, "dp") == "dp":  # with dp = 1 the replicas are the cp ranks, and count there
                 self.axes[group] = "copies" if name == "copies" else "replicas"
+        if mesh.experts is not None:
+            self.axes |= {mesh.experts.get_group(name).group_name: name for name in ("edp", "ep", "etp")}
         self.sent: Sent = Counter()
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,0 +1,125 @@
+"""A mixture of experts in place of the feed-forward: each token goes to k of E experts, over ep ranks if they share the experts out.
+
+N tokens of this rank, M copies of tokens, D hidden, F expert width. No token is dropped. The weights of a token's k experts are the
+softmax, in fp32, of its k largest logits (Jiang et al. 2024, Mixtral; Qwen3). Shared experts see every token (DeepSeek-AI 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+from torch.distributed._functional_collectives import all_to_all_single, all_to_all_single_autograd
+from torch.distributed.tensor import DTensor
+from torch.nn import functional as fn
+
+from ..spec.model import Model
+from .ffn import ACTIVATIONS, FeedForward
+
+Compute = Callable[[Tensor, list[int]], Tensor]
+"""Rows sorted by expert, and how many each expert has -> as many rows."""
+
+
+class Linears(nn.Module):
+    """One linear map for each expert: weight [E, out, inner], bias [E, out]; under expert parallelism this rank's share of them."""
+
+    def __init__(self, experts: int, inner: int, out: int, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(experts, out, inner))
+        self.bias = nn.Parameter(torch.empty(experts, out)) if bias else None
+
+    def forward(self, x_MD: Tensor, rows: list[int]) -> Tensor:
+        weights = here(self.weight).unbind()
+        biases = [None] * len(rows) if self.bias is None else here(self.bias).unbind()
+        return torch.cat([fn.linear(x, w, b) for x, w, b in zip(torch.split(x_MD, rows), weights, biases, strict=True)])
+
+
+class Experts(nn.Module):
+    """The routed experts of a layer."""
+
+    def __init__(self, m: Model) -> None:
+        super().__init__()
+        assert m.moe is not None
+        E, F, bias = m.moe.experts, m.moe.expert_ffn, m.moe.expert_bias
+        self.count = E
+        self.act: Any = ACTIVATIONS[m.act]
+        self.group: ProcessGroup | None = None
+        """The ep ranks, each with E/ep experts in order; None: all are here."""
+        self.gate = Linears(E, m.hidden, F, bias) if m.gated else None
+        self.up = Linears(E, m.hidden, F, bias)
+        self.down = Linears(E, F, m.hidden, bias)
+
+    def forward(self, x_ND: Tensor, choice_Nk: Tensor) -> Tensor:
+        """What each expert says to each token it was chosen for, [N, k, D]."""
+        choice_M, k = choice_Nk.flatten(), choice_Nk.shape[1]
+        order_M = choice_M.argsort(stable=True)
+        sent_E = choice_M.bincount(minlength=self.count)
+        x_MD = x_ND[order_M // k]
+        y_MD = (
+            self.compute(x_MD, sent_E.tolist())
+            if self.group is None
+            else exchanged(x_MD, sent_E, self.group, self.compute)
+        )
+        return y_MD[inverse(order_M)].view(*choice_Nk.shape, -1)
+
+    def compute(self, x_MD: Tensor, rows: list[int]) -> Tensor:
+        """The feed-forward of each expert on its rows."""
+        up_MF = self.up(x_MD, rows)
+        y_MD: Tensor = self.down(self.act(up_MF) if self.gate is None else self.act(self.gate(x_MD, rows)) * up_MF, rows)
+        return y_MD
+
+
+class MoE(nn.Module):
+    """Router, experts, and shared experts."""
+
+    def __init__(self, m: Model) -> None:
+        super().__init__()
+        moe = m.moe
+        assert moe is not None
+        self.k = moe.top_k
+        self.router = nn.Linear(m.hidden, moe.experts, bias=moe.router_bias)
+        self.experts = Experts(m)
+        self.shared = FeedForward(m, moe.shared_ffn) if moe.shared_ffn else None
+        self.shared_gate = nn.Linear(m.hidden, 1, bias=False) if moe.shared_gate else None
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        x_ND = x_BTD.flatten(0, 1)
+        logit_Nk, choice_Nk = self.router(x_ND).float().topk(self.k)
+        weight_Nk = logit_Nk.softmax(-1).to(x_ND.dtype)
+        y_BTD: Tensor = (weight_Nk[..., None] * self.experts(x_ND, choice_Nk)).sum(1).view_as(x_BTD)
+        if self.shared is None:
+            return y_BTD
+        shared_BTD: Tensor = self.shared(x_BTD)
+        if self.shared_gate is not None:
+            shared_BTD = shared_BTD * self.shared_gate(x_ND).sigmoid().view(*x_BTD.shape[:2], 1)
+        return y_BTD + shared_BTD
+
+
+def exchanged(x_MD: Tensor, sent_E: Tensor, group: ProcessGroup, compute: Compute) -> Tensor:
+    """Send rows, sorted by expert, to the ranks of their experts, compute there, bring them back in the same order.
+
+    sent_E: rows for each expert. Two all-to-all exchanges of rows, and one, before them, of how many.
+    """
+    ranks = group.size()
+    got_E = all_to_all_single(sent_E, None, None, group)
+    sent, got = (torch.stack([sent_E, got_E]).view(2, ranks, -1).sum(-1)).tolist()
+    got_re = got_E.view(ranks, -1)  # from rank r, for expert e of this rank
+    x_MD = all_to_all_single_autograd(x_MD, got, sent, group)
+    expert_M = torch.arange(got_re.shape[1], device=got_re.device).repeat(ranks).repeat_interleave(got_re.flatten())
+    order_M = expert_M.argsort(stable=True)
+    y_MD = compute(x_MD[order_M], got_re.sum(0).tolist())
+    back_MD: Tensor = all_to_all_single_autograd(y_MD[inverse(order_M)], sent, got, group)
+    return back_MD
+
+
+def inverse(order: Tensor) -> Tensor:
+    """The permutation that undoes another."""
+    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+
+
+def here(x: Tensor) -> Tensor:
+    """This rank's part of a weight; its gradient is that of the part."""
+    return x.to_local() if isinstance(x, DTensor) else x
