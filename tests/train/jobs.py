@@ -30,7 +30,7 @@ WINDOW = Model("windows", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=1, window=8, full_
 MIXTRAL = Model("mixtral", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2, moe=MoE(8, 2, 96))
 DEEPSEEK = Model(
     "shared experts, dense layers first", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2,
-    moe=MoE(4, 2, 48, shared_ffn=64, dense_layers=2, router_bias=True, shared_gate=True),
+    moe=MoE(4, 2, 48, shared_ffn=64, dense_layers=1, router_bias=True, shared_gate=True),
 )  # fmt: skip
 PLAIN_EXPERTS = Model(
     "experts with biases, no gates",
