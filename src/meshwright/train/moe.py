@@ -68,7 +68,9 @@ class Experts(nn.Module):
     def compute(self, x_MD: Tensor, rows: list[int]) -> Tensor:
         """The feed-forward of each expert on its rows."""
         up_MF = self.up(x_MD, rows)
-        y_MD: Tensor = self.down(self.act(up_MF) if self.gate is None else self.act(self.gate(x_MD, rows)) * up_MF, rows)
+        y_MD: Tensor = self.down(
+            self.act(up_MF) if self.gate is None else self.act(self.gate(x_MD, rows)) * up_MF, rows
+        )
         return y_MD
 
 
