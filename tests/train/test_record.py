@@ -81,3 +81,26 @@ def test_without_recording_nothing_is_written(capsys: pytest.CaptureFixture[str]
     assert cli.run(["compare", "run"]) == 0
     assert "this run recorded no steps" in capsys.readouterr().out
     assert cli.run(["compare", "run", "-o", "gantt.png"]) == 2
+
+
+def test_profiled_steps_leave_traces_that_tell_waits_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """Waits for tp messages are ranges of the trace, and a line of the comparison."""
+    train("--tp", "2", "--dp", "1", "--zero", "0", record=1, profile=1, steps=3)
+    run = read("run")
+    assert [step.step for step in run.ranks[0].steps] == [2] and run.profiles[0].steps == (3,)
+    for rank, profile in run.profiles.items():
+        assert profile.wait_s.keys() == {"tp"} and 0 < profile.wait_s["tp"] < 10
+        events = json.loads(Path(f"run/profile/rank-{rank:04d}.json").read_text())["traceEvents"]
+        names = {event["name"] for event in events if event.get("cat") == "user_annotation"}
+        assert {
+            "step 3",
+            "pipeline",
+            "F stage 0 microbatch 0",
+            "B stage 0 microbatch 3",
+            "optimizer",
+            "wait tp",
+        } <= names
+        assert profile.peak_bytes and profile.peak_bytes > run.ranks[rank].steps[0].bytes["gradients"]
+    found = compare(run)
+    assert found.step and any(cause.name == "tp_comm" and cause.measured_s for cause in found.step.causes)
+    assert not any("tells them apart" in why for why in found.why())

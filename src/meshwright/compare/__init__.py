@@ -96,20 +96,16 @@ class Comparison:
 
     @property
     def memory(self) -> dict[str, tuple[float, float | None]]:
-        """kind -> (predicted bytes of the fullest device, measured bytes of the fullest rank). Activations and buffers need a profile."""
+        """kind -> (predicted bytes of the fullest device, measured bytes of the fullest rank). within_step: the most that gradients, activations and buffers take together; measured with a profile."""
         predicted = self.predicted.memory_bytes
         most = max(self.run.ranks, key=lambda r: sum(r.steps[-1].bytes.get(kind, 0.0) for kind in KEPT), default=None)
         measured: dict[str, float | None] = {kind: most.steps[-1].bytes.get(kind) if most else None for kind in KEPT}
-        peak = self.run.peaks.get(most.rank) if most else None
-        inside = None if peak is None else max(peak - (measured["gradients"] or 0.0), 0.0)
+        framework = float(self.predicted.job.assumptions.memory.framework_bytes)  # which no tensor of the run holds
+        inside = predicted["gradients"] + predicted["activations"] + predicted["buffers"] - framework
+        profile = self.run.profiles.get(most.rank) if most else None
         found = {kind: (predicted[kind], measured[kind]) for kind in KEPT}
-        found["activations"] = (predicted["activations"] + predicted["buffers"] - self.framework, inside)
+        found["within_step"] = (inside, profile.peak_bytes if profile else None)
         return found
-
-    @property
-    def framework(self) -> float:
-        """Predicted bytes of the framework itself, which no tensor of the run holds."""
-        return float(self.predicted.job.assumptions.memory.framework_bytes)
 
     def why(self) -> Iterator[str]:
         """What explains the difference, a sentence each."""
@@ -136,7 +132,7 @@ class Comparison:
             return None
         b = self.virtual.bubble
         return {
-            "measured": b.measured, "measured_raw": b.measured_raw, "expected": b.expected, "beside_busiest": b.beside_busiest,
+            "measured": b.measured, "measured_raw": b.measured_raw, "expected": b.expected, "closed_form": b.closed_form, "beside_busiest": b.beside_busiest,
             "predicted": self.replayed.timeline.makespan_s * len(self.replayed.timeline.order) / sum(self.replayed.timeline.busy_s) - 1,
             "as_planned": b.as_planned,
         }  # fmt: skip
@@ -171,7 +167,7 @@ def explanations(c: Comparison) -> Iterator[str]:
     if c.step:
         yield from rate(c, c.step)
         waits = sum(s.end_s - s.start_s - s.busy_s for r in c.run.ranks for each in r.steps for s in each.actions)
-        if not c.run.waits and waits > 0 and c.predicted.layout.chips > 1:
+        if not c.run.profiles and waits > 0 and c.predicted.layout.chips > 1:
             yield "waits for messages are in the remainder: a run with profile = 2 in [train] tells them apart by axis"
     else:
         yield "this run recorded no steps (record in [train] says how many): only times of whole steps can be compared"

@@ -74,6 +74,17 @@ class RankRecord:
 
 
 @dataclass(frozen=True)
+class Profile:
+    """What the profiled steps of a rank say."""
+
+    steps: tuple[int, ...]
+    wait_s: Mapping[str, float]
+    """axis -> seconds in which the rank waits for messages on that axis, mean over steps; pp: sends and receives between stages."""
+    peak_bytes: float | None
+    """Most bytes allocated at once within the first of these steps, above those held when it began; None if not measured."""
+
+
+@dataclass(frozen=True)
 class Run:
     """A folder of `meshwright train`."""
 
@@ -83,7 +94,5 @@ class Run:
     """The rows of metrics.jsonl, a row a step."""
     ranks: tuple[RankRecord, ...]
     """Empty if nothing was recorded."""
-    waits: Mapping[int, Mapping[str, float]]
-    """rank -> axis -> seconds a profiled step waits for messages on that axis; empty without profiles."""
-    peaks: Mapping[int, float]
-    """rank -> most bytes allocated at once within a profiled step, above those held when it began."""
+    profiles: Mapping[int, Profile]
+    """By rank; empty without profiles."""

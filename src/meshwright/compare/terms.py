@@ -65,13 +65,14 @@ class Step:
 def step(run: Run, predicted: Prediction) -> Step:
     """The comparison of a run that recorded steps."""
     rank = max(run.ranks, key=lambda r: sum(busy(s.actions) for s in r.steps))
-    waits: Mapping[str, float] = run.waits.get(rank.rank, {})
+    profile = run.profiles.get(rank.rank)
+    waits: Mapping[str, float] = profile.wait_s if profile else {}
     idle = fmean(bubbles(run, rank))
     found = {
         name: fmean(of(s, rank.device)[name] for s in rank.steps)
         for name in ("forward", "backward", "pp_comm", "optimizer", "other")
     }
-    comm = {name: sum(s for axis, s in waits.items() if AXES.get(axis) == name) for name in COMM} if waits else {}
+    comm = {name: sum(s for axis, s in waits.items() if AXES.get(axis) == name) for name in COMM} if profile else {}
     measured: dict[str, float | None] = {**found, "bubble": idle, **{name: comm.get(name) for name in COMM}}
     wall = fmean(s.wall_s for s in rank.steps)
     left = {place: fmean(waiting(rank, s)[place] for s in rank.steps) for place in PLACES}
@@ -136,5 +137,5 @@ def bubbles(run: Run, rank: RankRecord) -> list[float]:
     places = sorted({record.replica for record in run.ranks})
     for k in range(len(rank.steps)):
         pipe = pipelines(run.ranks, k)[places.index(rank.replica)]
-        found.append(pipe.replay(lambda *key, own=pipe.seconds: own[key]).idle_s[rank.place.get("pp", 0)])
+        found.append(pipe.replay(pipe.seconds).idle_s[rank.place.get("pp", 0)])
     return found

@@ -11,7 +11,7 @@ microbatches, steps and replicas (`typical`), which neighbours on the machine di
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
@@ -25,6 +25,8 @@ from .records import Part, RankRecord, Run
 Key = tuple[str, int, int]
 """(kind, stage, microbatch) of an action."""
 Seconds = dict[Key, float]
+Kinds = dict[tuple[str, int], float]
+"""(kind, stage) -> seconds."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,9 @@ class Pipeline:
     seconds: Seconds
     """Busy seconds of each action. Ranks of a tensor- or context-parallel group work in lockstep: the slowest counts."""
 
-    def replay(self, seconds: Callable[[str, int, int], float]) -> Timeline:
+    def replay(self, seconds: Seconds) -> Timeline:
         """The longest path through the actions."""
-        return timeline(self.order, lambda rank, chunk: self.stages[rank][chunk], seconds)
+        return timeline(self.order, lambda rank, chunk: self.stages[rank][chunk], lambda *key: seconds[key])
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,9 @@ class Bubble:
     measured_raw: float
     """Of the replay with every action's own seconds; median over steps and replicas."""
     expected: float
-    """The closed form of the schedule, with the measured mean seconds of F, I and W."""
+    """Of the plan: the schedule's own order of actions, each with the median seconds of its kind on its stage."""
+    closed_form: float
+    """Of equal stages: the schedule's formula with the mean seconds of F, I and W."""
     beside_busiest: float
     """As `measured`, but beside the busiest rank: what is left when unequal stages are not counted as idle time."""
     as_planned: bool
@@ -78,11 +82,11 @@ class Virtual:
 def virtual(run: Run) -> Virtual:
     """The recorded steps in virtual time. BadInput if the records do not describe a pipeline."""
     found = [pipe for k in range(len(run.ranks[0].steps)) for pipe in pipelines(run.ranks, k)]
-    middle = medians(found)
-    raw = [pipe.replay(lambda *key, own=pipe.seconds: own[key]) for pipe in found]
-    typical = found[0].replay(lambda kind, stage, _: middle[kind, stage])
+    kinds = by_stage(found)
+    raw = [pipe.replay(pipe.seconds) for pipe in found]
+    typical = found[0].replay({key: kinds[key[:2]] for key in found[0].seconds})
     chosen = sorted(raw, key=lambda t: t.makespan_s)[len(raw) // 2]
-    return Virtual(chosen, typical, rest(run.ranks), bubble(run.job.layout, found[0], raw, typical, middle))
+    return Virtual(chosen, typical, rest(run.ranks), bubble(run.job.layout, found[0], kinds, raw, typical))
 
 
 def pipelines(ranks: Sequence[RankRecord], k: int) -> list[Pipeline]:
@@ -112,7 +116,25 @@ def pipeline(by_rank: Sequence[Sequence[RankRecord]], k: int) -> Pipeline:
     return Pipeline(order, stages, seconds)
 
 
-def medians(found: Sequence[Pipeline]) -> dict[tuple[str, int], float]:
+def bubble(layout: Layout, pipe: Pipeline, kinds: Kinds, raw: Sequence[Timeline], typical: Timeline) -> Bubble:
+    """The bubble as it was, and as the schedule promises it."""
+    schedule, p, v = schedule_named(layout.schedule), int(layout.pp), int(layout.interleave)
+    m = sum(action[:2] == ("F", 0) for action in pipe.order[0])
+    order = schedule.order(p, m, v) if p > 1 else pipe.order
+    plan = timeline(order, schedule.placement(p, v), lambda kind, stage, _: kinds.get((kind, stage), 0.0))
+    f, i, w = passes(kinds, p)
+    useful = m * (f + i + w)
+    return Bubble(
+        measured=idle(typical),
+        measured_raw=median(idle(t) for t in raw),
+        expected=idle(plan),
+        closed_form=float(schedule.bubble(p, m, v, f, i, w)) / useful if p > 1 and useful else 0.0,
+        beside_busiest=typical.makespan_s / (max(typical.busy_s) or 1.0) - 1,
+        as_planned=pipe.order == order,
+    )
+
+
+def by_stage(found: Sequence[Pipeline]) -> Kinds:
     """(kind, stage) -> median busy seconds over microbatches, steps and replicas."""
     every: dict[tuple[str, int], list[float]] = defaultdict(list)
     for pipe in found:
@@ -121,25 +143,7 @@ def medians(found: Sequence[Pipeline]) -> dict[tuple[str, int], float]:
     return {key: median(values) for key, values in every.items()}
 
 
-def bubble(
-    layout: Layout, pipe: Pipeline, raw: Sequence[Timeline], typical: Timeline, middle: dict[tuple[str, int], float]
-) -> Bubble:
-    """The bubble as it was, and as the schedule promises it."""
-    schedule, p, v = schedule_named(layout.schedule), int(layout.pp), int(layout.interleave)
-    m = sum(action[:2] == ("F", 0) for action in pipe.order[0])
-    planned = p == 1 or pipe.order == schedule.order(p, m, v)
-    f, i, w = passes(middle, p)
-    useful = m * (f + i + w)
-    return Bubble(
-        measured=idle(typical),
-        measured_raw=median(idle(t) for t in raw),
-        expected=float(schedule.bubble(p, m, v, f, i, w)) / useful if p > 1 and useful else 0.0,
-        beside_busiest=typical.makespan_s / (max(typical.busy_s) or 1.0) - 1,
-        as_planned=planned,
-    )
-
-
-def passes(middle: dict[tuple[str, int], float], p: int) -> tuple[float, float, float]:
+def passes(middle: Kinds, p: int) -> tuple[float, float, float]:
     """Seconds of F, I and W of one microbatch on one rank, mean over ranks. A whole backward pass counts as I where none is split."""
     total = {kind: sum(s for (k, _), s in middle.items() if k == kind) / p for kind in "FBIW"}
     return (total["F"], total["I"], total["W"]) if total["W"] else (total["F"], total["B"], 0.0)

@@ -3,6 +3,7 @@
     job.toml                 what was run
     metrics.jsonl            a row a step; a last line that a killed rank left unfinished does not count
     record/rank-RRRR.jsonl   what a rank did in a few steps: a line about the rank, then a line a step
+    profile/rank-RRRR.json   a Chrome trace of a few other steps (read in `formats.profile_trace`)
 
 The first line of a record: schema, rank, ranks, place {axis: index}, host, cores, device, threads. A line a step: step, began_unix_s,
 wall_s, thread_cpu_s, process_cpu_s, bytes {kind: bytes}, parts [[kind, stage, microbatch, start_s, end_s, busy_s], ...].
@@ -18,11 +19,11 @@ from typing import Any
 
 from ..compare.records import Part, RankRecord, Run, StepRecord
 from ..errors import BadInput
-from . import read_text
+from . import profile_trace, read_text
 from .toml import load_job
 
-RECORD = "record"
-"""Folder of the records."""
+RECORD, PROFILE = "record", "profile"
+"""Folders of the records and of the profiler's traces."""
 SCHEMA = "meshwright-record/1"
 MOST_RANKS = 4096
 """Ranks whose records are read."""
@@ -46,9 +47,9 @@ def read(folder: str | Path) -> Run:
         known = False
     if not known:
         raise BadInput(f"{str(folder)[:200]!r} is no folder of a run: it has no job.toml (meshwright train writes one)")
-    return Run(
-        str(path), load_job(path / "job.toml", files=False), metrics(path / "metrics.jsonl"), records(path), {}, {}
-    )
+    job, rows, ranks = load_job(path / "job.toml", files=False), metrics(path / "metrics.jsonl"), records(path)
+    traces = {rank.rank: path / PROFILE / rank_file(rank.rank, "json") for rank in ranks}
+    return Run(str(path), job, rows, ranks, {rank: profile_trace.read(f) for rank, f in traces.items() if f.is_file()})
 
 
 def metrics(path: Path) -> tuple[dict[str, Any], ...]:

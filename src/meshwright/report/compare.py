@@ -99,10 +99,10 @@ def signed(value: float) -> str:
 def memory(c: Comparison) -> Table:
     """Bytes by kind on the fullest device and rank."""
     table = plain("memory of the fullest rank", "predicted", "measured", "", "what it is")
-    words = {"activations": "and buffers, most at once within a step"}
+    words = {"within_step": "gradients, activations and buffers at their most"}
     for kind, (predicted, measured) in c.memory.items():
         table.add_row(
-            kind,
+            kind.replace("_", " "),
             show(predicted, "GiB"),
             "" if measured is None else show(measured, "GiB"),
             "",
@@ -119,11 +119,11 @@ def bubble(c: Comparison) -> Iterator[Text]:
     assert c.virtual
     b = c.virtual.bubble
     yield Text(
-        f"bubble (idle over useful time): measured {percent(b.measured)}, by the closed form with measured passes {percent(b.expected)}",
+        f"bubble (idle over useful time): measured {percent(b.measured)}, by the plan with passes as long as measured {percent(b.expected)}",
         "bold",
     )
     yield Text(
-        f"  with every action's own seconds {percent(b.measured_raw)}; beside the busiest rank alone {percent(b.beside_busiest)}",
+        f"  {percent(b.measured_raw)} with every action's own seconds, {percent(b.beside_busiest)} beside the busiest rank alone; closed form of equal stages {percent(b.closed_form)}",
         "dim",
     )
     if not b.as_planned:

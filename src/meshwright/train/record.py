@@ -23,9 +23,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.pipelining import PipelineStage
+from torch.profiler import record_function
 
-from ..formats.run_folder import RECORD, SCHEMA, rank_file
+from ..formats.run_folder import PROFILE, RECORD, SCHEMA, rank_file
 from .initial import local
+from .profile import Profile
 
 T = TypeVar("T")
 KIB = 1024
@@ -76,6 +78,8 @@ class Recorder:
 
     def __init__(self, device: torch.device) -> None:
         self.on, self.parts, self.cuda = False, list[Part](), device.type == "cuda"
+        self.named = False
+        """Parts are ranges of a profile (and not timed)."""
 
     def mark(self) -> Mark:
         """Now."""
@@ -87,6 +91,8 @@ class Recorder:
 
     def part(self, kind: str, stage: int = -1, microbatch: int = -1) -> AbstractContextManager[Any]:
         """A context that is one part."""
+        if self.named:
+            return record_function(f"{kind} stage {stage} microbatch {microbatch}" if microbatch >= 0 else kind)
         return Part(kind, stage, microbatch, self) if self.on else NOTHING
 
     def longer(self, function: Callable[..., T]) -> Callable[..., T]:
@@ -126,9 +132,11 @@ class Recording:
         """trainer: a `loop.Trainer`;  first: the step the run begins with. A record of an earlier run in the folder is given up."""
         self.trainer, self.recorder, s = trainer, trainer.recorder, trainer.settings
         self.file, self.many = folder / RECORD / rank_file(dist.get_rank(), "jsonl"), s.record or 0
-        self.first, self.begin = first, min(first + WARM_UP, max(first, s.steps - self.many))
+        self.first, more = first, s.profile or 0
+        self.begin = min(first + WARM_UP, max(first, s.steps - self.many - more))
+        self.profile = Profile(folder, trainer, self.begin + self.many, more)
         if dist.get_rank() == 0 and first < s.steps:
-            for old in (folder / RECORD).glob("rank-*.jsonl"):
+            for old in (*(folder / RECORD).glob("rank-*.jsonl"), *(folder / PROFILE).glob("rank-*.json")):
                 old.unlink()
 
     def data(self, batches: Iterator[T]) -> Iterator[T]:
@@ -153,7 +161,8 @@ class Recording:
         if not self.recorded(step):
             self.recorder.on = False
             self.recorder.parts.clear()
-            yield
+            with self.profile.step(step):
+                yield
             return
         process, zero = time.process_time(), self.recorder.mark()
         yield

@@ -59,6 +59,8 @@ class Settings:
     """Steps between comparisons of the weights that replicas share, bit by bit; None: never."""
     record: int | None = 3
     """Steps, after the first three of a run, whose parts are timed for `meshwright compare`; "none" for none."""
+    profile: int | None = None
+    """Steps, after the recorded ones, under PyTorch's profiler: a trace a rank in profile/, with waits for messages by axis. At most 10."""
     shards: int | None = None
     """Hybrid sharding: dp ranks among which ZeRO shards; the groups keep copies. None: all. The prediction assumes all."""
     device: str = "cpu"
@@ -82,6 +84,10 @@ def settings(data: object) -> Settings:
             raise BadInput(f"train.{name} must be at most 1, not {getattr(found, name):g}")
     if math.frexp(found.loss_scale)[0] != 0.5:
         raise BadInput(f"train.loss_scale must be a power of two, not {found.loss_scale:g}")
+    if (found.profile or 0) > 10:
+        raise BadInput(
+            f"train.profile must be at most 10 steps, not {found.profile}: a trace grows by megabytes a step"
+        )
     if found.device not in ("cpu", "cuda"):
         raise BadInput(f"train.device must be cpu or cuda, not {found.device!r}")
     return Settings(**vars(found))

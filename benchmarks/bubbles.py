@@ -1,0 +1,135 @@
+"""Bubbles of PyTorch's pipeline schedules as this machine runs them, beside what theory says.
+
+    PYTHONPATH=src python benchmarks/bubbles.py [-o benchmarks/bubbles.md]
+
+Trains a small decoder under every schedule on 2 and on 4 ranks, records a few steps and replays the CPU seconds of their actions in virtual
+time (`meshwright.compare.virtual`), so that it does not matter how many cores there are. Stages do nearly the same work: the vocabulary is
+tiny. PyTorch splits no backward pass of the first stage, so with split passes stages differ; theory is then the schedule's timeline with the
+passes of each stage as long as they were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from meshwright.compare import compare
+from meshwright.compare.virtual import Bubble
+from meshwright.formats.run_folder import read
+from meshwright.schedule import get
+from meshwright.spec.chip import Chip
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.job import PRECISIONS, Job
+from meshwright.spec.layout import Layout
+from meshwright.spec.model import Model
+from meshwright.spec.network import Dim, Network
+from meshwright.train.run import train
+from meshwright.train.settings import Settings
+
+MODEL = Model("equal stages", 16, 128, 4, 512, 16, 128, gated=False)
+MICROBATCHES, WITHIN = 8, 0.15
+SCHEDULES = (
+    ("gpipe", 1),
+    ("1f1b", 1),
+    ("interleaved", 2),
+    ("interleaved", 4),
+    ("interleaved-zb", 2),
+    ("zbv", 1),
+    ("dualpipev", 1),
+)
+HEAD = (
+    "ranks", "schedule", "chunks", "bubble, every action's own seconds", "medians", "theory", "which is", "measured / theory",
+    "medians, beside the busiest rank", "closed form of equal stages",
+)  # fmt: skip
+
+
+def job(layout: Layout) -> Job:
+    """The model on as many cores as the layout has ranks."""
+    chip, network = Chip("core", {"fp32": 1e11}, 2e9, 4e9, 1.5e10), Network("host", (Dim("host", 2e9, 1e-4),))
+    return Job(
+        MODEL,
+        Cluster(chip, network, int(layout.chips)),
+        MICROBATCHES * int(layout.microbatch),
+        layout,
+        precision=PRECISIONS["fp32"],
+    )
+
+
+def measured(layout: Layout, steps: int) -> Bubble:
+    """The bubble of one run."""
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as quiet, contextlib.redirect_stderr(quiet):
+        settings = Settings(steps=steps + 3, record=steps, data="synthetic", output=f"{folder}/run")
+        train(job(layout), settings)
+        found = compare(read(settings.output)).virtual
+    assert found and found.bubble.as_planned
+    return found.bubble
+
+
+def layouts(ranks: Sequence[int]) -> Iterator[Layout]:
+    """Every schedule on every number of ranks."""
+    for p in ranks:
+        for name, v in SCHEDULES:
+            yield Layout(pp=p, microbatch=2, schedule=name, interleave=v)
+
+
+def sides(layout: Layout, b: Bubble) -> tuple[float, float, str]:
+    """Measured and theoretical bubble, and what theory is.
+
+    Whole backward passes: medians of each kind and stage, beside Narayanan et al.'s (p-1)/(v m). Split ones: every action's own seconds, beside
+    the schedule's timeline with those medians.
+    """
+    schedule = get(layout.schedule)
+    if schedule.split_backward:
+        return b.measured_raw, b.expected, "timeline of F, I, W"
+    return b.measured, (layout.pp - 1) / (schedule.chunks(layout.interleave) * MICROBATCHES), "(p-1)/(v m)"
+
+
+def row(layout: Layout, b: Bubble) -> tuple[str, ...]:
+    """One line of the table."""
+    chunks = int(get(layout.schedule).chunks(layout.interleave))
+    ran, promised, name = sides(layout, b)
+    shares = f"{b.measured_raw:.4f}", f"{b.measured:.4f}", f"{promised:.4f}", name, f"{ran / promised:.3f}"
+    return str(int(layout.pp)), layout.schedule, str(chunks), *shares, f"{b.beside_busiest:.4f}", f"{b.closed_form:.4f}"
+
+
+def main() -> int:
+    """The table on stdout or in a file; 1 if a bubble is further from theory than WITHIN."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("-o", "--output")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    given = parser.parse_args()
+    rows, off = [], []
+    for layout in layouts(given.ranks):
+        found = measured(layout, given.steps)
+        ran, promised, _ = sides(layout, found)
+        rows.append(row(layout, found))
+        off.append(abs(ran / promised - 1))
+        print(*rows[-1], sep="\t", file=sys.stderr, flush=True)
+    table = "\n".join("| " + " | ".join(cells) + " |" for cells in (HEAD, ("---",) * len(HEAD), *rows))
+    print(table) if given.output is None else Path(given.output).write_text(text(table, given.steps, off), "utf-8")
+    return int(max(off) > WITHIN)
+
+
+def text(table: str, steps: int, off: Sequence[float]) -> str:
+    """The file."""
+    return f"""Measured with `python benchmarks/bubbles.py` on {os.cpu_count()} cores of {platform.machine()}, Python {platform.python_version()}, \
+PyTorch {torch.__version__}: {MODEL.layers} layers of width {MODEL.hidden}, {MICROBATCHES} microbatches, {steps} recorded steps. \
+A bubble is idle over useful time, in virtual time.
+
+{table}
+
+Every program ran its actions in the order of `meshwright.schedule`. Largest difference from theory: {max(off):.1%}.
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

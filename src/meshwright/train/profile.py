@@ -1,0 +1,146 @@
+"""PyTorch's profiler over a few steps of a run: `profile/rank-RRRR.json`, a Chrome trace a rank for ui.perfetto.dev and `meshwright compare`.
+
+Steps, actions of the pipeline and waits for messages are ranges of their own on the rank's thread: "step 7", "F stage 0 microbatch 1",
+"wait tp". A wait is the time in which the thread does nothing but wait for collectives of that axis (or, "wait pp", for sends and receives
+between stages). A profiled step takes longer than others, so no recorded step is profiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Work
+from torch.distributed._tools.fake_collectives import CollectiveOp
+from torch.distributed.pipelining import schedules
+from torch.distributed.tensor import DTensor
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from ..formats.run_folder import PROFILE, rank_file
+from .parallel import Mesh
+from .traffic import Traffic
+
+WAIT = torch.ops._c10d_functional.wait_tensor.default
+
+
+class Waits(Traffic):
+    """A context that makes a range of every wait for a message, named after the axis of the group."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        super().__init__(mesh)
+        self.axis, self.made, self.stack = "world", dict[int, str](), ExitStack()
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation. Waits of functional collectives are operations; those of others are methods, see `__enter__`."""
+        if any(issubclass(t, DTensor) for t in types):
+            return NotImplemented
+        if op is WAIT:
+            with record_function(f"wait {self.made.pop(args[0].data_ptr(), self.axis)}"):
+                return op(*args, **(kwargs or {}))
+        out = op(*args, **(kwargs or {}))
+        if op.namespace == "c10d" and op._opname in COLLECTIVES:
+            self.axis = self.of(op, args)
+        elif op.namespace == "_c10d_functional" and op._opname in FUNCTIONAL:
+            for tensor in out if isinstance(out, (list, tuple)) else [out]:
+                self.made[tensor.data_ptr()] = self.of(op, args)
+        return out
+
+    def of(self, op: Any, args: Any) -> str:
+        """The axis of a collective."""
+        group = CollectiveOp.get_process_group(op, args)
+        return self.axes.get(group.group_name, "world" if group.size() == dist.get_world_size() else "pair")
+
+    def __enter__(self) -> Waits:
+        """From now on waits are ranges."""
+        super().__enter__()  # type: ignore[no-untyped-call]
+        self.stack.enter_context(replaced(Work, "wait", self.named(lambda: self.axis)))
+        self.stack.enter_context(replaced(schedules, "_wait_batch_p2p", self.named(lambda: "pp", inside=True)))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """As it was."""
+        self.stack.close()
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+
+    def named(self, axis: Callable[[], str], inside: bool = False) -> Callable[..., Any]:
+        """What makes a range of a function. inside: waits within it are its own, and no ranges."""
+
+        def around(function: Callable[..., Any]) -> Callable[..., Any]:
+            def run(*args: Any, **options: Any) -> Any:
+                with ExitStack() as stack:
+                    stack.enter_context(record_function(f"wait {axis()}"))
+                    if inside:
+                        stack.enter_context(replaced(Work, "wait", lambda ranged: PLAIN_WAIT))
+                    return function(*args, **options)
+
+            return run
+
+        return around
+
+
+PLAIN_WAIT = Work.wait
+COLLECTIVES = {
+    "allreduce_", "allgather_", "_allgather_base_", "reduce_scatter_", "_reduce_scatter_base_", "alltoall_", "alltoall_base_", "broadcast_",
+}  # fmt: skip
+FUNCTIONAL = {
+    "all_reduce",
+    "all_reduce_",
+    "all_gather_into_tensor",
+    "reduce_scatter_tensor",
+    "all_to_all_single",
+    "broadcast",
+}
+
+
+@contextmanager
+def replaced(owner: Any, name: str, by: Callable[[Any], Any]) -> Iterator[None]:
+    """A function of a class or module is `by(itself)` for a while."""
+    before = getattr(owner, name)
+    setattr(owner, name, by(before))
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+class Profile:
+    """Which steps of a run are profiled, and the file they go to."""
+
+    def __init__(self, folder: Path, trainer: Any, begin: int, steps: int) -> None:
+        """begin: the first of the `steps` steps that are profiled."""
+        self.trainer, self.begin, self.end = trainer, begin, begin + steps
+        self.file, self.running = folder / PROFILE / rank_file(dist.get_rank(), "json"), None
+
+    @contextmanager
+    def step(self, step: int) -> Iterator[None]:
+        """Around one optimizer step."""
+        if not self.begin <= step < self.end:
+            yield
+            return
+        if self.running is None:
+            self.running = self.started()
+        self.trainer.recorder.named = True
+        with record_function(f"step {step + 1}"), Waits(self.trainer.mesh):
+            yield
+        self.trainer.recorder.named = False
+        if step == self.end - 1:
+            self.write(self.running)
+
+    def started(self) -> Any:
+        """The profiler, running."""
+        cuda = [ProfilerActivity.CUDA] if self.trainer.device.type == "cuda" else []
+        running = profile(activities=[ProfilerActivity.CPU, *cuda], profile_memory=True)
+        running.start()
+        return running
+
+    def write(self, running: Any) -> None:
+        """The trace, under its name only when it is complete."""
+        running.stop()
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        part = self.file.with_suffix(".part.json")
+        running.export_chrome_trace(str(part))
+        part.rename(self.file)
