@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate
+from torch.nn.utils import get_total_norm
 
 from ..spec.layout import Layout
 from .grid import grid
@@ -66,28 +69,25 @@ def squares(stages: dict[int, Decoder], layout: Layout) -> Tensor:
 
     An element that c ranks of the stage hold counts 1/c on each; the second copy of a tied matrix does not count.
     """
-    total = torch.zeros((), dtype=torch.float64)
+    by_share: dict[float, list[Tensor]] = {}
     holders = float(layout.tp * layout.cp * layout.dp)
     for stage in stages.values():
         for name, p in stage.named_parameters():
-            if name == "head.weight" and stage.m.tied_embeddings:
-                continue
-            shards = 1
-            if isinstance(p, DTensor):
-                cut = (
-                    size
-                    for size, x in zip(p.device_mesh.shape, p.placements, strict=True)
-                    if not isinstance(x, Replicate)
-                )
-                for size in cut:
-                    shards *= size
-            total += local(grad(p)).double().square().sum().cpu() * shards / holders
-    return total
+            if name != "head.weight" or not stage.m.tied_embeddings:
+                by_share.setdefault(shards(p) / holders, []).append(local(grad(p)))
+    parts = [share * get_total_norm(found).double().square() for share, found in by_share.items()]
+    return torch.stack(parts).sum().cpu() if parts else torch.zeros((), dtype=torch.float64)
+
+
+def shards(p: Tensor) -> int:
+    """Into how many different parts the ranks of its mesh cut a parameter."""
+    if not isinstance(p, DTensor):
+        return 1
+    sizes = zip(p.device_mesh.shape, p.placements, strict=True)
+    return math.prod(size for size, how in sizes if not isinstance(how, Replicate))
 
 
 @torch.no_grad()
 def scale(stages: dict[int, Decoder], factor: float) -> None:
     """Multiply all gradients, in place."""
-    for stage in stages.values():
-        for p in stage.parameters():
-            local(grad(p)).mul_(factor)
+    torch._foreach_mul_([local(grad(p)) for stage in stages.values() for p in stage.parameters()], factor)
