@@ -51,7 +51,7 @@ def test_causes_and_remainder_add_up_to_the_measured_step(tmp_path: Path) -> Non
     assert sum(cause.predicted_s for cause in step.causes) == pytest.approx(found.predicted.step_time_s)
     assert step.remainder["within actions"] == pytest.approx((SLOWER - 1) * 28)
     assert found.contention == pytest.approx(SLOWER)
-    assert found.crowd == (4, 2) and any("4 ranks share 2 cores" in why for why in found.why())
+    assert found.crowd == (4, 2) and any("4 threads of ranks share 2 cores" in why for why in found.why())
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,8 @@ from ..schedule.timeline import Timeline
 from .records import Run
 from .terms import Step, step
 from .virtual import Virtual, on_the_clock, virtual
+from .why import explanations
 
-QUIET = 1.1
-"""Seconds on the clock of a CPU second above which other work is said to have run on the cores."""
 KEPT = ("weights", "gradients", "optimizer")
 """Kinds of memory that live between steps."""
 
@@ -87,7 +86,7 @@ class Comparison:
 
     @property
     def crowd(self) -> tuple[int, int]:
-        """(ranks, cores) of the machine with the most ranks for each core; (0, 0) if nothing was recorded."""
+        """(threads of ranks, cores) of the machine with the most threads for each core; (0, 0) if nothing was recorded."""
         ranks = Counter(rank.host for rank in self.run.ranks for _ in range(rank.threads) if rank.device == "cpu")
         cores = {rank.host: rank.cores for rank in self.run.ranks}
         return max(
@@ -120,7 +119,7 @@ class Comparison:
             "step_time_s": {"predicted": p.step_time_s, "measured": self.median("step_time_s")},
             "cpu_s": {"predicted": None, "measured": self.median("cpu_s")},
             "virtual_step_s": self.virtual.step_s if self.virtual else None,
-            "contention": self.contention, "ranks_on_host": self.crowd[0], "cores_of_host": self.crowd[1],
+            "contention": self.contention, "threads_on_host": self.crowd[0], "cores_of_host": self.crowd[1],
             "bubble": self._bubble(), "causes": self._causes(),
             "memory_bytes": {kind: {"predicted": a, "measured": b} for kind, (a, b) in self.memory.items()},
             "process_peak_bytes": max((s.bytes.get("peak", 0.0) for r in self.run.ranks for s in r.steps), default=None),
@@ -152,38 +151,6 @@ class Comparison:
             "rows": rows,
             "remainder": left,
         }
-
-
-def explanations(c: Comparison) -> Iterator[str]:
-    """Behind `Comparison.why`."""
-    ranks, cores = c.crowd
-    if ranks > cores:
-        yield (
-            f"{ranks} ranks share {cores} cores, so a step takes at least {ranks / cores:.2g} times as long as with a core for each: "
-            "virtual time and CPU seconds can be compared, time on the clock cannot"
-        )
-    if c.contention and c.contention > QUIET:
-        yield f"parts of the step that wait for nobody took {c.contention:.2f} s on the clock for each CPU second: cores were not free"
-    if c.step:
-        yield from rate(c, c.step)
-        waits = sum(s.end_s - s.start_s - s.busy_s for r in c.run.ranks for each in r.steps for s in each.actions)
-        if not c.run.profiles and waits > 0 and c.predicted.layout.chips > 1:
-            yield "waits for messages are in the remainder: a run with profile = 2 in [train] tells them apart by axis"
-    else:
-        yield "this run recorded no steps (record in [train] says how many): only times of whole steps can be compared"
-
-
-def rate(c: Comparison, found: Step) -> Iterator[str]:
-    """Arithmetic: the rate this machine reached beside the one the prediction took."""
-    by = {cause.name: cause for cause in found.causes}
-    planned = sum(by[name].predicted_s for name in ("forward", "backward") if name in by)
-    spent = sum(by[name].measured_s or 0.0 for name in ("forward", "backward") if name in by)
-    if planned and spent and not 1 / QUIET < spent / planned < QUIET:
-        chip, slower = c.predicted.job.cluster.chip.name, spent > planned
-        yield (
-            f"arithmetic took {spent / planned:.3g} times the predicted seconds: for these layers the machine is "
-            f"{'slower' if slower else 'faster'} than {chip!r} of the job file (meshwright calibrate measures it)"
-        )
 
 
 def compare(run: Run) -> Comparison:

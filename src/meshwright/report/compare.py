@@ -20,7 +20,14 @@ from .predict import plain
 from .text import CAUSES, layout_words, percent, seconds
 from .timeline import gantt
 
-WHAT = CAUSES | {"forward": "arithmetic and memory traffic of forward passes", "backward": "of backward passes", "bubble": "pipeline fills and drains, in virtual time"}  # fmt: skip
+WHAT = CAUSES | {
+    "forward": "arithmetic and memory traffic of forward passes",
+    "backward": "of backward passes",
+    "bubble": "pipeline fills and drains, in virtual time",
+    "pp_comm": "CPU between actions: sends, PyTorch's schedule",
+    "other": "settling gradients, norm, clipping; not predicted",
+}
+REMAINDER = "not explained: waiting for cores, messages, other ranks"
 
 
 def report(c: Comparison, ascii_only: bool = False) -> RenderableType:
@@ -80,7 +87,7 @@ def causes(c: Comparison) -> Table:
         signed(left),
         signed(left),
         "",
-        "not explained: waiting for cores, messages, other ranks",
+        REMAINDER,
         style="yellow",
     )
     for place, value in c.step.remainder.items():

@@ -134,22 +134,28 @@ class Recording:
         self.file, self.many = folder / RECORD / rank_file(dist.get_rank(), "jsonl"), s.record or 0
         self.first, more = first, s.profile or 0
         self.begin = min(first + WARM_UP, max(first, s.steps - self.many - more))
+        self.done: tuple[int, Mark, Mark, float] | None = None
+        """The recorded step that is not written yet: its number, begin, end and CPU seconds of all threads."""
         self.profile = Profile(folder, trainer, self.begin + self.many, more)
         if dist.get_rank() == 0 and first < s.steps:
             for old in (*(folder / RECORD).glob("rank-*.jsonl"), *(folder / PROFILE).glob("rank-*.json")):
                 old.unlink()
 
     def data(self, batches: Iterator[T]) -> Iterator[T]:
-        """The batches, with the time each takes to come."""
+        """The batches, with the time each takes to come. A record is written when the next batch is asked for, when no clock runs."""
         step = self.first
-        while True:
-            self.recorder.on = self.recorded(step)
-            with self.recorder.part("data"):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            step = batch[0] + 1  # type: ignore[index]
-            yield batch
+        try:
+            while True:
+                self.recorder.on = self.recorded(step)
+                with self.recorder.part("data"):
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                step = batch[0] + 1  # type: ignore[index]
+                yield batch
+                self.flush()
+        finally:
+            self.flush()
 
     def recorded(self, step: int) -> bool:
         """Is this step among those recorded?"""
@@ -167,17 +173,25 @@ class Recording:
         process, zero = time.process_time(), self.recorder.mark()
         yield
         end = self.recorder.mark()
+        self.done = step, zero, end, time.process_time() - process
+        self.recorder.on = False
+
+    def flush(self) -> None:
+        """Write the record of the last step, if there is one."""
+        if self.done is None:
+            return
+        (step, zero, end, process_s), self.done = self.done, None
+        if self.recorder.cuda:
+            torch.cuda.synchronize()
         row = {
             "step": step + 1,
             "began_unix_s": time.time() - (time.perf_counter() - zero.wall_s),
             "wall_s": end.wall_s - zero.wall_s,
             "thread_cpu_s": end.cpu_s - zero.cpu_s,
-            "process_cpu_s": time.process_time() - process,
+            "process_cpu_s": process_s,
             "bytes": self.bytes(),
+            "parts": [part.row(zero) for part in self.recorder.parts],
         }
-        if self.recorder.cuda:
-            torch.cuda.synchronize()
-        row["parts"] = [part.row(zero) for part in self.recorder.parts]
         self.recorder.parts.clear()
         self.write(row, step == self.begin)
 
