@@ -26,7 +26,18 @@ LEVELS = (
     ("formats",),
     ("reproduce", "sweep"),
     ("report",),
-    ("train", "web", "command", "cli", "cli_compare", "cli_limits", "cli_roofline", "cli_train", "__main__"),
+    (
+        "train",
+        "web",
+        "command",
+        "cli",
+        "cli_compare",
+        "cli_export",
+        "cli_limits",
+        "cli_roofline",
+        "cli_train",
+        "__main__",
+    ),
 )
 """Rooms from the ground up: a room imports from its own level and the levels below."""
 LEVEL = {room: i for i, rooms in enumerate(LEVELS) for room in rooms}

@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from ..errors import MeshwrightError
+from ..errors import BadInput, MeshwrightError
 from . import heartbeat
 from .heartbeat import Signs, Watch
 
@@ -63,12 +63,20 @@ def under_launcher() -> bool:
 
 
 def run_rank(work: Work, device: str, threads: int, timeout_s: float) -> None:
-    """As the rank that torchrun made us. A restarted rank must not see the addresses of its predecessors: the store is new each time."""
+    """As the rank that torchrun made us. A restarted rank must not see the addresses of its predecessors: the store is new each time.
+
+    Where torchrun shares its own store with the ranks, each attempt has its part of it; attempts are counted by node, so one node only.
+    """
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    several = int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1
+    if shared and several and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")):
+        raise BadInput(
+            "torchrun restarts several nodes only with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment"
+        )
     where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     tcp = TCPStore(*where, world, not shared and rank == 0, timedelta(seconds=timeout_s), multi_tenant=True)
-    store = PrefixStore(f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", tcp)
+    store = PrefixStore(f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0') if shared else ''}", tcp)
     _in_group(work, store, rank, world, int(os.environ.get("LOCAL_RANK", rank)), device, threads, timeout_s)
 
 

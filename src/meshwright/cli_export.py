@@ -1,0 +1,93 @@
+"""The verb `export`: a job in the words of another tool."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from .command import Json, output, verb, word
+from .errors import BadInput, unknown
+
+if TYPE_CHECKING:
+    from .formats.torchrun import Launch
+
+FORMATS = ("sbatch", "torchrun")
+JobFile = Annotated[str, Parameter(help="A JOB.toml with a layout, such as plan -o writes.")]
+To = Annotated[str, word(f"{' or '.join(FORMATS)}.", "NAME")]
+PerNode = Annotated[int | None, word("Ranks of one node; default: what the first dimension of the network joins.", "N")]
+Restarts = Annotated[int, word("How often ranks are started again after one has failed.", "N")]
+Partition = Annotated[str | None, word("Of Slurm.", "NAME")]
+Account = Annotated[str | None, word("Of Slurm.", "NAME")]
+Time = Annotated[str | None, word("Limit of one start in Slurm, such as 24:00:00.", "TIME")]
+Container = Annotated[str | None, word("Image in which ranks run (Slurm with pyxis).", "IMAGE")]
+
+
+@verb()
+def export(
+    job: JobFile,
+    /,
+    *,
+    to: To,
+    per_node: PerNode = None,
+    restarts: Restarts = 3,
+    partition: Partition = None,
+    account: Account = None,
+    time: Time = None,
+    container: Container = None,
+    json: Json = False,
+    output: Annotated[str | None, output("the text")] = None,
+) -> int:
+    """Write what starts a job elsewhere: a Slurm script (sbatch), or the torchrun command of each node.
+
+    Example: meshwright export plan.toml --to sbatch --partition gpu --time 24:00:00 -o plan.sbatch
+    """
+    from .formats import sbatch, torchrun
+    from .report import console
+
+    if to not in FORMATS:
+        raise unknown("--to", to, FORMATS)
+    launch = described(job, per_node, restarts)
+    site = {"partition": partition, "account": account, "time": time, "container": container}
+    if to == "torchrun":
+        if given := [name for name, value in site.items() if value is not None]:
+            raise BadInput(f"--{given[0]} is for --to sbatch: torchrun has no such thing")
+        text = torchrun.write(launch) + "\n"
+    else:
+        text = sbatch.write(launch, sbatch.Slurm(**site))
+    if output:
+        try:
+            Path(output).write_text(text, "utf-8")
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{output[:200]} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+    if json:
+        console.show_json(console.envelope("export", {"to": to, "nodes": launch.nodes, "ranks_per_node": launch.ranks, "text": text}))  # fmt: skip
+    elif not output:
+        sys.stdout.write(text)
+    return 0
+
+
+def described(path: str, per_node: int | None, restarts: int) -> Launch:
+    """How the job in a file is started; BadInput for what `train` would refuse, and for what cannot be started so."""
+    from .formats import parse_toml, read_text, torchrun
+    from .formats.toml import load_job
+    from .train import rules
+    from .train.settings import load
+
+    if not path.endswith(".toml"):
+        raise BadInput(f"export needs a JOB.toml, not {path[:60]!r}: meshwright plan ... -o plan.toml writes one")
+    if "layout" not in parse_toml(read_text(path), path):
+        raise BadInput(f"{path} has no table [layout]: meshwright plan {path} -o plan.toml writes the best one")
+    if restarts < 0:
+        raise BadInput(f"--restarts must be at least 0, not {restarts}")
+    notes: list[str] = []
+    job, settings = load_job(path, notes=notes), load(path)
+    rules.demand(job, settings, int(job.layout.chips))
+    nodes, ranks = torchrun.nodes(job, per_node)
+    if settings.device == "cpu":
+        notes.append('ranks will run on CPUs; device = "cuda" in the table [train] asks for GPUs')
+    for note in notes:
+        print(note, file=sys.stderr)
+    return torchrun.Launch(job, path, nodes, ranks, settings.device, settings.threads, restarts)

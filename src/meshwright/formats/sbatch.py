@@ -1,0 +1,102 @@
+"""A Slurm script that starts a job's ranks with torchrun, one task a node (write only).
+
+Before the time limit Slurm tells the script, which passes SIGTERM on: the ranks finish their step, save and end, and the job goes back
+into the queue. A node that fails or a preemption puts it back too; each start goes on from the newest checkpoint.
+
+Source: man pages of sbatch, srun and scontrol, Slurm 24.05: --signal, --requeue, SLURM_JOB_NODELIST; signals sent to srun reach its tasks.
+Containers are those of the pyxis plugin (github.com/NVIDIA/pyxis, --container-image).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+
+from ..errors import BadInput
+from ..spec.layout import AXES
+from . import torchrun
+from .torchrun import Launch
+
+PLAIN = re.compile(r"[\w.,:@/+=#~%-]+", re.ASCII)
+TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}")
+LEAD_S = 60
+"""Between the end of what ranks may take to save and the time limit."""
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """What the site wants to know; None leaves it to Slurm."""
+
+    partition: str | None = None
+    account: str | None = None
+    time: str | None = None
+    """Limit of one start, such as 24:00:00."""
+    container: str | None = None
+    """Image for pyxis."""
+
+    def __post_init__(self) -> None:
+        """BadInput for what cannot stand in a line of the script."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and not PLAIN.fullmatch(value):
+                raise BadInput(
+                    f"--{field.name} {value[:60]!r} may only hold letters, digits and . , : @ / + = # ~ % - _"
+                )
+        if self.time is not None and not TIME.fullmatch(self.time):
+            raise BadInput(f"--time {self.time!r} must look like 30 (minutes), 24:00:00 or 2-12:00:00")
+
+
+def write(launch: Launch, slurm: Slurm) -> str:
+    """The script."""
+    return "\n".join(["#!/bin/bash", *about(launch), *directives(launch, slurm), "", *body(launch, slurm), ""])
+
+
+def about(launch: Launch) -> list[str]:
+    """What it starts, for the reader."""
+    layout = launch.job.layout
+    axes = ", ".join(f"{axis} {int(getattr(layout, axis))}" for axis in AXES)
+    path = "".join(c if c.isprintable() else "?" for c in launch.path)
+    return [f"# {launch.nodes * launch.ranks} ranks on {launch.nodes} nodes: {axes}. Written by meshwright export from {path};",
+            "# submit it where that path is right, on a file system that all nodes share. It goes on with what the run's folder holds."]  # fmt: skip
+
+
+def directives(launch: Launch, slurm: Slurm) -> list[str]:
+    """The lines that Slurm reads."""
+    gpus = (
+        {"gpus-per-node": launch.ranks} if launch.device == "cuda" else {"cpus-per-task": launch.ranks * launch.threads}
+    )
+    name = re.sub(r"[^\w.-]", "-", launch.job.model.name, flags=re.ASCII)
+    values = {
+        "job-name": name or "meshwright", "nodes": launch.nodes, "ntasks-per-node": 1, **gpus, "partition": slurm.partition,
+        "account": slurm.account, "time": slurm.time, "signal": f"B:USR1@{launch.grace_s + LEAD_S}", "open-mode": "append",
+    }  # fmt: skip
+    lines = [f"#SBATCH --{option}={value}" for option, value in values.items() if value is not None]
+    return [*lines, "#SBATCH --exclusive", "#SBATCH --requeue"]
+
+
+def body(launch: Launch, slurm: Slurm) -> list[str]:
+    """The commands."""
+    srun = ["srun", "--kill-on-bad-exit=1"]
+    if slurm.container:
+        srun += [f"--container-image={slurm.container}", '--container-mounts="$PWD:$PWD"', '--container-workdir="$PWD"']
+    environment = {**torchrun.ENVIRONMENT, "OMP_NUM_THREADS": launch.threads}
+    return [
+        *(f"export {name}={value}" for name, value in environment.items()),
+        'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        "ranks= again=",
+        "trap 'again=yes; kill -TERM $ranks' USR1  # the time limit is near: save and end",
+        "",
+        " ".join(srun) + " \\",
+        "    " + " \\\n        ".join(broken(torchrun.words(launch, "$head", "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"))) + " &",
+        "ranks=$!",
+        "wait $ranks; code=$?",
+        "while kill -0 $ranks 2>/dev/null; do wait $ranks; code=$?; done  # a trap cuts wait short",
+        'if [ "$again" ]; then scontrol requeue "$SLURM_JOB_ID"; fi',
+        "exit $code",
+    ]  # fmt: skip
+
+
+def broken(words: list[str]) -> list[str]:
+    """The words of a command in a few lines."""
+    cut = words.index("-m")
+    return [" ".join(words[: cut - 3]), " ".join(words[cut - 3 : cut]), " ".join(words[cut:])]

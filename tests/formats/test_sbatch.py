@@ -1,0 +1,182 @@
+"""`export`: scripts say what the job says, run past a shell's parser, and refuse what torchrun or Slurm cannot do."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshwright import cli
+from meshwright.errors import BadInput
+from meshwright.formats import sbatch, torchrun
+from meshwright.formats.sbatch import Slurm
+from meshwright.formats.toml import dumps_toml, load_job
+from meshwright.formats.torchrun import Launch
+from meshwright.spec.network import Dim
+
+TABLES: dict[str, Any] = {
+    "model": "llama3-8b",
+    "cluster": {"on": "64xh100-sxm"},
+    "layout": {"tp": 4, "pp": 2, "dp": 8, "zero": 1, "sequence_parallel": True},
+    "job": {"batch": "256seq", "seq": 4096},
+}
+GOLDEN = """\
+#!/bin/bash
+# 64 ranks on 8 nodes: tp 4, cp 1, dp 8, pp 2. Written by meshwright export from job.toml;
+# submit it where that path is right, on a file system that all nodes share. It goes on with what the run's folder holds.
+#SBATCH --job-name=llama3-8b
+#SBATCH --nodes=8
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --partition=gpu
+#SBATCH --time=24:00:00
+#SBATCH --signal=B:USR1@300
+#SBATCH --open-mode=append
+#SBATCH --exclusive
+#SBATCH --requeue
+
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+export OMP_NUM_THREADS=2
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+ranks= again=
+trap 'again=yes; kill -TERM $ranks' USR1  # the time limit is near: save and end
+
+srun --kill-on-bad-exit=1 \\
+    torchrun --nnodes=8 --nproc-per-node=8 --max-restarts=3 --shutdown-timeout=240 \\
+        --rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}" --rdzv-endpoint="$head:29500" \\
+        -m meshwright train job.toml --resume &
+ranks=$!
+wait $ranks; code=$?
+while kill -0 $ranks 2>/dev/null; do wait $ranks; code=$?; done  # a trap cuts wait short
+if [ "$again" ]; then scontrol requeue "$SLURM_JOB_ID"; fi
+exit $code
+"""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def job(name: str = "job.toml", **changes: Any) -> str:
+    """A JOB.toml, with other tables than usual; None leaves one out."""
+    tables = {key: value for key, value in {**TABLES, "train": {"device": "cuda", "threads": 2}, **changes}.items() if value is not None}  # fmt: skip
+    Path(name).write_text(dumps_toml(tables), "utf-8")
+    return name
+
+
+def exported(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert cli.run(["export", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_whole_script(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (job(), "--to", "sbatch", "--partition", "gpu", "--time", "24:00:00")
+    assert exported(capsys, *words) == GOLDEN
+    assert exported(capsys, *words, "-o", "job.sbatch") == "" and Path("job.sbatch").read_text("utf-8") == GOLDEN
+    data = json.loads(exported(capsys, *words, "--json"))
+    assert (data["verb"], data["nodes"], data["ranks_per_node"], data["text"]) == ("export", 8, 8, GOLDEN)
+
+
+def launch(nodes: int, ranks: int, path: str = "job.toml") -> Launch:
+    return Launch(load_job(TABLES), path, nodes, ranks, "cuda")
+
+
+def test_a_shell_reads_it_and_passes_signals_on() -> None:
+    """With a stand-in for Slurm: torchrun is asked to end when USR1 comes, and the job goes back into the queue; a plain end does not."""
+    bash = shutil.which("bash")
+    if not bash:
+        pytest.skip("needs bash")
+    Path("bin").mkdir()
+    fakes = {
+        "srun": 'shift; trap "echo TERM >> log; exit 1" TERM; printf "%s\\n" "$@" >> log; echo up > up; while [ -f up ]; do sleep 0.05; done; exit 7',
+        "scontrol": '[ "$1" = show ] && printf "n1\\nn2\\n" || echo "$@" >> log',
+    }
+    for name, text in fakes.items():
+        (Path("bin") / name).write_text(f"#!{bash}\n{text}\n")
+        (Path("bin") / name).chmod(0o755)
+    script = sbatch.write(launch(8, 8, "my job's.toml"), Slurm(container="img:1"))
+    environment = {
+        "PATH": f"{Path('bin').resolve()}:/usr/bin:/bin",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_JOB_ID": "42",
+    }
+    for warned in (True, False):
+        Path("log").write_text("")
+        with subprocess.Popen([bash, "-u", "-c", script], env=environment) as process:
+            while not Path("up").exists():
+                assert process.poll() is None
+            process.send_signal(10) if warned else Path("up").unlink()
+            assert process.wait(30) == (1 if warned else 7)
+        Path("up").unlink(missing_ok=True)
+        log = Path("log").read_text().splitlines()
+        assert "--rdzv-endpoint=n1:29500" in log and "--rdzv-id=42.0" in log and "my job's.toml" in log
+        assert "--container-image=img:1" in log
+        assert log[-2:] == (["TERM", "requeue 42"] if warned else ["my job's.toml", "--resume"])
+
+
+def test_the_line_for_torchrun(capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(exported(capsys, job("a b.toml"), "--to", "torchrun", "--restarts", "0", "--per-node", "4"))
+    assert words[:3] == ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", "OMP_NUM_THREADS=2", "torchrun"]
+    assert {"--nnodes=16", "--nproc-per-node=4", "--max-restarts=0", "--rdzv-endpoint=$HEAD:29500"} <= set(words)
+    assert words[-5:] == ["-m", "meshwright", "train", "a b.toml", "--resume"]
+
+
+def test_torchrun_knows_every_option() -> None:
+    """PyTorch's own parser reads the line."""
+    run = pytest.importorskip("torch.distributed.run")
+    words = shlex.split(torchrun.write(launch(8, 8)))
+    parsed = run.parse_args(words[words.index("torchrun") + 1 :])
+    assert (parsed.nnodes, parsed.nproc_per_node, parsed.max_restarts, parsed.shutdown_timeout) == ("8", "8", 3, 240)
+    assert (parsed.rdzv_backend, parsed.module, parsed.training_script) == ("c10d", True, "meshwright")
+    assert parsed.training_script_args == ["train", "job.toml", "--resume"]
+
+
+def test_nodes_follow_the_network() -> None:
+    whole = load_job(TABLES)
+    small = load_job({**TABLES, "layout": {"tp": 2, "dp": 2}})
+    assert torchrun.nodes(whole) == (8, 8) and torchrun.nodes(small) == (1, 4) and torchrun.nodes(whole, 16) == (4, 16)
+    with pytest.raises(BadInput, match="64 ranks do not fill nodes of 5.*may be 1, 2, 4, 8"):
+        torchrun.nodes(whole, 5)
+    ring = replace(whole.cluster.network, dims=(Dim("x", 1e9, 1e-6, 8, kind="ring"), *whole.cluster.network.dims[1:]))
+    with pytest.raises(BadInput, match="its first dimension is a ring"):
+        torchrun.nodes(replace(whole, cluster=replace(whole.cluster, network=ring)))
+
+
+def test_ranks_on_cpus_get_cores(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["export", job(train={"threads": 3}), "--to", "sbatch"]) == 0
+    text, told = capsys.readouterr()
+    assert "#SBATCH --cpus-per-task=24\n" in text and "gpus-per-node" not in text and "run on CPUs" in told
+    assert "--time" not in text and "--partition" not in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "says"),
+    [
+        ({"layout": None}, (), "has no table [layout]: meshwright plan"),
+        ({"layout": {**TABLES["layout"], "scheme": "summa", "pp": 1, "tp": 8}}, (), "scheme summa"),
+        ({}, ("--to", "sbach"), "did you mean sbatch"),
+        ({}, ("--to", "torchrun", "--time", "1"), "--time is for --to sbatch"),
+        ({}, ("--time", "soon"), "must look like"),
+        ({}, ("--partition", "a b"), "may only hold"),
+        ({}, ("--account", "x\n#SBATCH --nodes=1"), "may only hold"),
+        ({}, ("--container", "$(reboot)"), "may only hold"),
+        ({}, ("--restarts", "-1"), "at least 0"),
+        ({}, ("-o", "nowhere/x"), "cannot be written"),
+    ],
+)
+def test_refusals_are_sentences(changes: Any, words: Any, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["export", job(**changes), *(() if "--to" in words else ("--to", "sbatch")), *words]) == 2
+    told = capsys.readouterr().err
+    assert says in told and told.count("\n") == 1
+
+
+def test_no_model_in_place_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["export", "llama3-8b", "--to", "sbatch"]) == 2
+    assert "export needs a JOB.toml" in capsys.readouterr().err
