@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import resource
 import shutil
@@ -19,12 +20,13 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from jobs import DEEPSEEK, GPT, LLAMA, SETTINGS, job, reference, share, tokens  # noqa: E402
 
+from meshwright.errors import BadInput  # noqa: E402
 from meshwright.spec.layout import Layout  # noqa: E402
 from meshwright.spec.model import Model  # noqa: E402
 from meshwright.train import checkpoint  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
-from meshwright.train.storage import Writer  # noqa: E402
+from meshwright.train.storage import Writer, sealed  # noqa: E402
 
 SHORT = replace(SETTINGS, steps=9)
 
@@ -110,6 +112,85 @@ def overlong(path: Path) -> None:
     edit(path, lambda index: index["tensors"]["weights/head.weight"]["chunks"][0].update(at=10**12))
 
 
+HEAD = "weights/head.weight"
+
+
+def linked(path: Path) -> None:
+    (path / "0.bin").rename(path.parent / "elsewhere")
+    (path / "0.bin").symlink_to(path.parent / "elsewhere")
+
+
+def endless(path: Path) -> None:
+    (path / "0.bin").unlink()
+    os.mkfifo(path / "0.bin")
+
+
+def endless_index(path: Path) -> None:
+    (path / "index.json").unlink()
+    (path / "index.json").symlink_to("/dev/zero")
+
+
+def gone(path: Path) -> None:
+    (path / "0.bin").unlink()
+
+
+def pickled_data(path: Path) -> None:
+    (path / "0.bin").write_bytes(pickle.dumps([0] * 1000))
+
+
+def slip(path: Path) -> None:
+    """One digit of the index."""
+    text = (path / "index.json").read_text()
+    (path / "index.json").write_text(text.replace('"step": 1', '"step": 2'))
+
+
+def half_index(path: Path) -> None:
+    text = (path / "index.json").read_text()
+    (path / "index.json").write_text(text[: len(text) // 2])
+
+
+def nested(path: Path) -> None:
+    (path / "index.json").write_text("[" * 100_000)
+
+
+def chunk(**change: Any) -> Callable[[Path], None]:
+    """Change the one chunk of the head."""
+    return lambda path: edit(path, lambda index: index["tensors"][HEAD]["chunks"][0].update(change))
+
+
+def entry(**change: Any) -> Callable[[Path], None]:
+    """Change what is said of the head."""
+    return lambda path: edit(path, lambda index: index["tensors"][HEAD].update(change))
+
+
+def file(**change: Any) -> Callable[[Path], None]:
+    """Change what is said of the file."""
+    return lambda path: edit(path, lambda index: index["files"]["0.bin"].update(change))
+
+
+def twice(path: Path) -> None:
+    """Two chunks that together have as many elements as the tensor, but are the same half."""
+    half = {"offset": [0, 0], "shape": [128, 64], "file": "0.bin", "at": 0}
+    edit(path, lambda index: index["tensors"][HEAD].update(chunks=[half, half]))
+
+
+def outside_file(path: Path) -> None:
+    """A file of the index that is not one of the checkpoint."""
+
+    def change(index: Any) -> None:
+        index["files"]["../secret"] = index["files"].pop("0.bin")
+        for described in index["tensors"].values():
+            for each in described["chunks"]:
+                each["file"] = "../secret"
+
+    (path / "0.bin").rename(path.parent / "secret")
+    edit(path, change)
+
+
+def lost_tensor(path: Path) -> None:
+    edit(path, lambda index: index["tensors"].update(other=index["tensors"].pop(HEAD)))
+
+
 def other_model(path: Path) -> None:
     edit(path, lambda index: index["model"].update(layers=5))
 
@@ -117,7 +198,7 @@ def other_model(path: Path) -> None:
 def edit(path: Path, change: Callable[[Any], None]) -> None:
     index = json.loads((path / "index.json").read_text())
     change(index)
-    (path / "index.json").write_text(json.dumps(index))
+    (path / "index.json").write_text(json.dumps(sealed(index)))
 
 
 @pytest.mark.parametrize(
@@ -130,6 +211,10 @@ def edit(path: Path, change: Callable[[Any], None]) -> None:
         (outside, "damaged"),
         (overlong, "damaged"),
         (other_model, "another model"),
+        (lost_tensor, "does not hold this model"),
+        (linked, "0.bin is missing or not a plain file"),
+        (gone, "0.bin is missing"),
+        (pickled_data, "0.bin has .* bytes instead of"),
     ],
 )  # fmt: skip
 def test_damage_is_refused(saved: Path, tmp_path: Path, damage: Callable[[Path], None], says: str) -> None:
@@ -222,6 +307,35 @@ def test_what_killed_runs_left_is_cleaned_and_names_are_given_last(tmp_path: Pat
     assert [path.name for path in checkpoint.complete(tmp_path)] == ["step-00000004"]
     assert not list((tmp_path / "step-00000004").iterdir())
     assert sorted(p.name for p in tmp_path.glob("*.old")) == ["step-00000003.old", "step-00000004.old"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        endless, endless_index, gone, slip, half_index, nested, outside_file, twice, pickled_data,
+        *(chunk(at=at) for at in (-1, 0.0, float("nan"), 10**400, None, "0")),
+        *(chunk(offset=offset) for offset in ([1, 0], [-1, 0], [0], [0, 0, 0], "00", [0, False])),
+        *(chunk(shape=shape) for shape in ([256, 65], [256.0, 64], [256, float("inf")], [-256, -64], [1, 16384], [10**30, 0])),
+        *(entry(shape=shape) for shape in ([256.0, 64], [255, 64], [float("nan"), 64], [10**30, 0], [], None)),
+        *(entry(dtype=dtype) for dtype in ("float31", "float64", None, 7)),
+        *(entry(chunks=chunks) for chunks in ([], None, [None], {})),
+        *(file(bytes=size) for size in (0, 10**9, 1e6, -1, "1", None, True)),
+        *(file(sha256=digest) for digest in ("", None, 0)),
+        lambda path: edit(path, lambda index: index.update(step=1.0)),
+        lambda path: edit(path, lambda index: index.update(step=-1)),
+        lambda path: edit(path, lambda index: index.update(format="meshwright-checkpoint-2")),
+        lambda path: edit(path, lambda index: index.pop("files")),
+        lambda path: (path / "index.json").write_text("[]"),
+    ],
+)  # fmt: skip
+def test_an_index_that_lies_is_found_out(saved: Path, tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    """Whatever is wrong is a sentence, before a tensor is made or a file outside the checkpoint is opened."""
+    path = tmp_path / saved.name
+    shutil.copytree(saved, path)
+    checkpoint.verify(path, checkpoint.read_index(path))
+    damage(path)
+    with pytest.raises(BadInput):
+        checkpoint.verify(path, checkpoint.read_index(path))
 
 
 def test_unfinished_checkpoints_do_not_count(tmp_path: Path) -> None:

@@ -2,16 +2,18 @@
 
 A checkpoint is a folder. Each rank writes one file RANK.bin, its tensors' bytes one after the other; index.json says for every tensor its
 dtype, shape and chunks (offset and shape of the chunk, file, first byte), and for every file its size and SHA-256:
-{"format": "meshwright-checkpoint-1", "step": 100, "tensors": {name: {"dtype", "shape", "chunks": [...]}}, "files": {name: {"bytes", "sha256"}}}
+{"format": "meshwright-checkpoint-1", "step": 100, "tensors": {name: {"dtype", "shape", "chunks": [...]}}, "files": {name: {"bytes", "sha256"}}, "sha256": of all the rest}
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,8 @@ DTYPES = {
     str(d).removeprefix("torch."): d for d in (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64)
 }
 LARGEST_INDEX = 2**30
+LARGEST = 2**50
+"""Of bytes, elements and steps."""
 BLOCK = 2**22
 
 
@@ -102,7 +106,7 @@ class Writer(StorageWriter):
             tensors.setdefault(result.index.fqn, entry)["chunks"].append(chunk)
         index = {"format": FORMAT, **self.about, "tensors": tensors, "files": files}
         with (self.folder / INDEX).open("w", encoding="utf-8") as file:
-            json.dump(index, file)
+            json.dump(sealed(index), file)
             file.flush()
             os.fsync(file.fileno())
         sync(self.folder)
@@ -196,37 +200,79 @@ def _metadata(entry: dict[str, Any]) -> TensorStorageMetadata:
 def read_index(folder: Path) -> dict[str, Any]:
     """The index of a checkpoint, its shape and arithmetic checked; BadInput if it is not one of ours, or damaged."""
     try:
-        if (folder / INDEX).stat().st_size > LARGEST_INDEX:
+        if size_of(folder / INDEX) > LARGEST_INDEX:
             raise BadInput(f"{folder / INDEX} is too large to be the index of a checkpoint")
         index = json.loads((folder / INDEX).read_text("utf-8"))
     except OSError:
         raise BadInput(f"{folder} is not a checkpoint: it has no {INDEX} (pickled checkpoints are not read)") from None
     except (ValueError, RecursionError):  # a pickle, or half a file
         raise BadInput(f"{folder / INDEX} is damaged: it is not JSON (pickled checkpoints are not read)") from None
-    if not isinstance(index, dict) or index.get("format") != FORMAT or not _sound(index):
+    if not isinstance(index, dict) or index.get("format") != FORMAT or index != sealed(index) or not _sound(index):
         raise BadInput(f"{folder / INDEX} is not the index of a {FORMAT}, or it is damaged")
     return index
 
 
+def sealed(index: dict[str, Any]) -> dict[str, Any]:
+    """The index with its own SHA-256: of its JSON without it, keys in order."""
+    bare = {key: value for key, value in index.items() if key != "sha256"}
+    return {**bare, "sha256": hashlib.sha256(json.dumps(bare, sort_keys=True).encode()).hexdigest()}
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a plain file; OSError for a link, which may lead out of the checkpoint, or a device or pipe, which may never end."""
+    about = path.lstat()
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    return about.st_size
+
+
 def _sound(index: dict[str, Any]) -> bool:
-    """Everything is there, of the right kind, and inside its file and tensor."""
+    """Everything is there, of the right kind, and inside its file and tensor; the chunks of a tensor cover it once, those of a file fill it."""
     try:
-        for entry in index["tensors"].values():
-            width, shape = DTYPES[entry["dtype"]].itemsize, entry["shape"]
-            covered = 0
-            for chunk in entry["chunks"]:
-                size, numbers = index["files"][chunk["file"]]["bytes"], (*chunk["offset"], *chunk["shape"], chunk["at"])
-                inside = all(a + n <= whole for a, n, whole in zip(chunk["offset"], chunk["shape"], shape, strict=True))
-                end = chunk["at"] + math.prod(chunk["shape"]) * width
-                if any(type(n) is not int or n < 0 for n in numbers) or not inside or end > size:
-                    return False
-                covered += math.prod(chunk["shape"])
-            if covered != math.prod(shape):
-                return False
-        names = all(name == f"{int(name.removesuffix('.bin'))}.bin" for name in index["files"])
-        return names and type(index["step"]) is int
+        sizes = {name: about["bytes"] for name, about in index["files"].items()}
+        names = all(name == f"{int(name.removesuffix('.bin'))}.bin" for name in sizes)
+        left = dict(sizes)
+        tensors = all(_covered(entry, sizes, left) for entry in index["tensors"].values())
+        return names and tensors and _whole(index["step"], *sizes.values()) and not any(left.values())
     except (KeyError, TypeError, ValueError, AttributeError):
         return False
+
+
+def _whole(*numbers: Any) -> bool:
+    """Whole numbers of a possible size."""
+    return all(type(n) is int and 0 <= n < LARGEST for n in numbers)
+
+
+def _covered(entry: dict[str, Any], sizes: dict[str, int], left: dict[str, int]) -> bool:
+    """The chunks lie within their files (name -> bytes) and make up the tensor; their bytes are taken from `left`."""
+    width, shape, chunks = DTYPES[entry["dtype"]].itemsize, entry["shape"], entry["chunks"]
+    for chunk in chunks:
+        if not _whole(*chunk["offset"], *chunk["shape"], chunk["at"], *shape):
+            return False
+        inside = all(a + n <= whole for a, n, whole in zip(chunk["offset"], chunk["shape"], shape, strict=True))
+        size = math.prod(chunk["shape"]) * width
+        if not inside or chunk["at"] + size > sizes[chunk["file"]]:
+            return False
+        left[chunk["file"]] -= size
+    elements = math.prod(shape)
+    full = [chunk for chunk in chunks if math.prod(chunk["shape"])]
+    return elements < LARGEST and sum(math.prod(c["shape"]) for c in full) == elements and _apart(full, len(shape) - 1)
+
+
+def _apart(chunks: list[dict[str, Any]], dim: int) -> bool:
+    """No two chunks share an element. Chunks are cells of a grid: those whose ranges in a dimension meet must differ in the dimensions before it."""
+    if len(chunks) < 2:
+        return True
+    if dim < 0:
+        return False
+    groups: list[list[dict[str, Any]]] = []
+    end = -1
+    for chunk in sorted(chunks, key=lambda chunk: chunk["offset"][dim]):
+        if chunk["offset"][dim] >= end:
+            groups.append([])
+        groups[-1].append(chunk)
+        end = max(end, chunk["offset"][dim] + chunk["shape"][dim])
+    return all(_apart(group, dim - 1) for group in groups)
 
 
 def verify(folder: Path, index: dict[str, Any]) -> None:
@@ -234,12 +280,13 @@ def verify(folder: Path, index: dict[str, Any]) -> None:
     for name, about in index["files"].items():
         digest, size = hashlib.sha256(), 0
         try:
+            size_of(folder / name)
             with (folder / name).open("rb") as file:
                 while block := file.read(BLOCK):
                     digest.update(block)
                     size += len(block)
         except OSError:
-            raise BadInput(f"checkpoint {folder} is damaged: {name} is missing") from None
+            raise BadInput(f"checkpoint {folder} is damaged: {name} is missing or not a plain file") from None
         if size != about["bytes"]:
             raise BadInput(f"checkpoint {folder} is damaged: {name} has {size} bytes instead of {about['bytes']}")
         if digest.hexdigest() != about["sha256"]:
