@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from run_folders import OPTIMIZER_S, SLOWER, pipeline_run
 
 from meshwright import cli
-from meshwright.compare import compare
+from meshwright.compare import Run, compare
+from meshwright.compare.virtual import on_the_clock, virtual
+from meshwright.errors import BadInput
 from meshwright.formats.run_folder import read
 from meshwright.schedule import SCHEDULES, get
 from meshwright.spec.layout import Layout
@@ -73,3 +78,87 @@ def test_bad_run_folders_are_refused_with_a_sentence(
     (folder / file).unlink() if text is None else (folder / file).write_text(text)
     assert cli.run(["compare", str(folder)]) == 2
     assert says in capsys.readouterr().err
+
+
+def with_more_ranks(run: Run, busy: dict[tuple[str, int], float]) -> Run:
+    """The run with copies of its ranks at other places: (axis, index) -> how many times as long their actions take."""
+    ranks = list(run.ranks)
+    for (axis, index), factor in busy.items():
+        for rank in run.ranks:
+            steps = tuple(
+                replace(s, parts=tuple(p._replace(busy_s=p.busy_s * factor) for p in s.parts)) for s in rank.steps
+            )
+            ranks.append(replace(rank, rank=len(ranks), place={**rank.place, axis: index}, steps=steps))
+    return replace(run, ranks=tuple(ranks))
+
+
+def test_the_slowest_of_a_tensor_parallel_group_sets_its_pace(tmp_path: Path) -> None:
+    run = read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4))
+    alone, pair = virtual(run), virtual(with_more_ranks(run, {("tp", 1): 2.0}))
+    assert pair.raw.makespan_s == pytest.approx(2 * alone.raw.makespan_s)
+    assert len(pair.raw.order) == 4, "one pipeline"
+
+
+def test_replicas_are_pipelines_of_their_own(tmp_path: Path) -> None:
+    """The median one is shown; medians of actions are over all of them."""
+    run = read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4))
+    alone, three = virtual(run), virtual(with_more_ranks(run, {("dp", 1): 1.5, ("dp", 2): 4.0}))
+    for line in (three.raw, three.typical):
+        assert line.makespan_s == pytest.approx(1.5 * alone.raw.makespan_s)
+    assert three.bubble.measured == pytest.approx(alone.bubble.measured)
+
+
+def test_noise_moves_the_raw_bubble_and_not_the_typical_one(tmp_path: Path) -> None:
+    run = read(pipeline_run(tmp_path / "run", LAYOUTS["interleaved"], [(0.5, 0.6, 0.4)] * 8))
+    noise = random.Random(1)
+    ranks = [
+        replace(r, steps=tuple(replace(s, parts=tuple(p._replace(busy_s=p.busy_s * noise.choice([1, 1, 1, 1.3])) for p in s.parts)) for s in r.steps))
+        for r in run.ranks
+    ]  # fmt: skip
+    quiet, noisy = virtual(run).bubble, virtual(replace(run, ranks=tuple(ranks))).bubble
+    assert noisy.measured == pytest.approx(quiet.measured)
+    assert abs(noisy.measured_raw - quiet.measured_raw) > 1e-3
+
+
+def test_ranks_that_ran_different_actions_are_refused(tmp_path: Path) -> None:
+    run = read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4))
+    other = with_more_ranks(run, {("tp", 1): 1.0})
+    last = other.ranks[-1]
+    less = replace(last, steps=tuple(replace(s, parts=s.parts[1:]) for s in last.steps))
+    with pytest.raises(BadInput, match="does not hold the same actions as its neighbours"):
+        virtual(replace(other, ranks=(*other.ranks[:-1], less)))
+    first = replace(run.ranks[0], steps=tuple(replace(s, parts=s.parts[1:]) for s in run.ranks[0].steps))
+    with pytest.raises(BadInput, match="deadlock"):
+        virtual(replace(run, ranks=(first, *run.ranks[1:])))
+
+
+def test_an_order_that_is_not_the_plans_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = pipeline_run(tmp_path / "run", LAYOUTS["gpipe"], [(1.0, 1.0, 1.0)] * 4)
+    job = folder / "job.toml"
+    job.write_text(job.read_text().replace('"gpipe"', '"1f1b"'))
+    assert not virtual(read(folder)).bubble.as_planned
+    assert cli.run(["compare", str(folder)]) == 0
+    assert "in another order than the schedule" in capsys.readouterr().out
+
+
+def test_clocks_of_ranks_are_aligned(tmp_path: Path) -> None:
+    """A rank that began its step a second later did everything a second later."""
+    run = read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4))
+    late = replace(run.ranks[2], steps=tuple(replace(s, began_unix_s=s.began_unix_s + 1) for s in run.ranks[2].steps))
+    line, moved = on_the_clock(run.ranks, 0), on_the_clock((*run.ranks[:2], late, run.ranks[3]), 0)
+    assert line.start_s[0][0] == 0 and line.makespan_s == pytest.approx(SLOWER * virtual(run).raw.makespan_s, abs=1e-5)
+    assert [b - a for a, b in zip(line.start_s[2], moved.start_s[2], strict=True)] == pytest.approx([1] * 16, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "json"])
+def test_timelines_are_drawn_one_above_the_other(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = pipeline_run(tmp_path / "run", LAYOUTS["zbv"], [(0.5, 0.5, 0.5)] * 8)
+    assert cli.run(["compare", str(folder), "-o", str(tmp_path / f"x.{kind}")]) == 0
+    told = capsys.readouterr().out
+    for name in ("predicted", "measured on the clock", "measured in virtual time"):
+        assert f"\n{name}: " in told
+    data = (tmp_path / f"x.{kind}").read_bytes()
+    assert data.startswith({"png": b"\x89PNG", "svg": b"<?xml", "json": b"{"}[kind])
+    if kind == "json":
+        slices = [e for e in json.loads(data)["traceEvents"] if e["ph"] == "X" and e["tid"] == 0]
+        assert {e["pid"] for e in slices} == {*range(12)} and len(slices) == 3 * 4 * 8 * 2 * 3

@@ -64,9 +64,12 @@ def test_the_quickstart_in_small_then_compare(capsys: pytest.CaptureFixture[str]
     assert "remainder" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zbv"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("gpipe", "interleaved-zb", "dualpipev")]
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zbv", *SLOW])
 def test_a_program_runs_the_actions_of_its_schedule_in_order(schedule: str) -> None:
-    chunks = 1 if schedule == "1f1b" else 2
+    chunks = 1 if schedule in ("gpipe", "1f1b") else 2
     words = ["--pp", "2", "--dp", "1", "--zero", "0", "--schedule", schedule, "--interleave", str(chunks)]
     train(*words, layers=2 * chunks, steps=2, save_every="none", record=1)
     found = compare(read("run")).virtual
