@@ -162,3 +162,18 @@ def test_timelines_are_drawn_one_above_the_other(kind: str, tmp_path: Path, caps
     if kind == "json":
         slices = [e for e in json.loads(data)["traceEvents"] if e["ph"] == "X" and e["tid"] == 0]
         assert {e["pid"] for e in slices} == {*range(12)} and len(slices) == 3 * 4 * 8 * 2 * 3
+
+
+def test_unequal_stages_count_as_idle_time_but_beside_the_busiest_rank(tmp_path: Path) -> None:
+    found = virtual(read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0), (1.0, 1.5, 1.0)] * 2)))
+    assert found.typical.busy_s == [24, 28, 24, 28]
+    assert found.bubble.measured == pytest.approx(found.typical.makespan_s / 26 - 1) == found.bubble.expected
+    assert found.bubble.beside_busiest == pytest.approx(found.typical.makespan_s / 28 - 1)
+    assert found.bubble.closed_form == pytest.approx(3 / 8)
+
+
+def test_both_halves_of_split_backward_passes_count(tmp_path: Path) -> None:
+    step = compare(read(pipeline_run(tmp_path / "run", LAYOUTS["zbv"], [(0.5, 0.75, 0.25)] * 8))).step
+    assert step
+    by = {cause.name: cause.measured_s for cause in step.causes}
+    assert by["forward"] == pytest.approx(8) and by["backward"] == pytest.approx(16)
