@@ -81,10 +81,10 @@ def activations(job: Job, layout: Layout, parts: Body, recompute: str, by: Share
     return Activations(each, parts.head.saved * where(alone, 1.0, share.head) + working)
 
 
-def in_flight(job: Job, layout: Layout, schedule: Schedule, v: Num, end: str) -> Num:
+def in_flight(p: Num, m: Num, schedule: Schedule, v: Num, end: str) -> Num:
     """Microbatches whose activations the first, second or last device holds at its fullest moment."""
     count = {"first": schedule.in_flight, "second": schedule.in_flight_second, "last": schedule.in_flight_last}[end]
-    return count(layout.pp, microbatches(job, layout), v)
+    return count(p, m, v)
 
 
 def buffers(job: Job, layout: Layout, parts: Body, zero: int) -> Num:
@@ -109,7 +109,7 @@ def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dic
     for end in ENDS:
         s = states(job, layout, held(job, layout, parts, by, end), layout.zero)
         each, once = activations(job, layout, parts, layout.recompute, by, end)
-        kept = in_flight(job, layout, schedule, v, end) * each + once
+        kept = in_flight(layout.pp, microbatches(job, layout), schedule, v, end) * each + once
         found[end] = Use(s.weights, s.gradients, s.optimizer, kept, buffers(job, layout, parts, layout.zero))
     return found
 

@@ -145,7 +145,7 @@ def memory_term(p: Prediction) -> Term:
     """The memory of the fullest device as a tree."""
     j, l, numbers, use = p.job, p.layout, p.job.precision, p.memory_use
     device = max(p.memory_by_stage, key=lambda end: float(p.memory_by_stage[end].total))
-    flight = float(memory.in_flight(j, l, p._schedule, l.interleave, device))
+    flight = float(memory.in_flight(l.pp, p.microbatches, p._schedule, l.interleave, device))
     of, each = (
         memory.activations(j, l, p._body, l.recompute, shares(j, l, p._schedule, l.interleave), device),
         f"on the {device} device",

@@ -12,6 +12,8 @@ from .grid import Grid, Pieces
 from .placement import Shares
 from .space import DEGREES, Options, Table
 
+ROUNDING = 1 + 1e-12
+
 
 @dataclass
 class Best:
@@ -28,8 +30,8 @@ class Best:
 
     @property
     def limit(self) -> float:
-        """Seconds that a newcomer must not exceed."""
-        return float(self.rows[-1][0]) if len(self.rows) >= self.k else np.inf
+        """Seconds that a newcomer must not exceed; bounds may round up."""
+        return float(self.rows[-1][0]) * ROUNDING if len(self.rows) >= self.k else np.inf
 
     def count(self, p: Pieces, seconds: Grid, covered: bool) -> None:
         """Count the legal and the fitting points of a grid; covered: they are not in `searched` yet."""

@@ -82,8 +82,8 @@ def evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, co
     for start in range(0, length(table), BLOCK):
         rows, choice = take(table, np.arange(start, min(start + BLOCK, length(table)))), best.choice
         if not count:
-            near = bound(pieces(optimist(job), rows, rows, None, choice, space.scheme), memory.capacity(job))
-            rows, choice = keep(rows, near.seconds <= best.limit), choice.part(near.used(min(best.limit, LARGEST)))
+            seconds, choice = lower(job, space, best, rows, rows)
+            rows = keep(rows, seconds <= best.limit)
             if not choice.count:
                 continue
         placed, shares = (
@@ -104,10 +104,11 @@ def evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, co
 
 def _on_grid(job: Job, space: Space, best: Best, choice: Options, table: Table, shares: Shares, count: bool) -> None:
     """Evaluate a block of placed rows under the given options."""
-    capacity, p = memory.capacity(job), pieces(job, table, table, shares, choice, space.scheme)
+    capacity = memory.capacity(job)
+    p = pieces(job, table, table, shares, choice, space.scheme, np.inf if count else best.limit)
     if not count:
-        alive = np.flatnonzero(bound(p, capacity).seconds <= best.limit)
-        table, shares, p = take(table, alive), {a: tuple(s[alive] for s in shares[a]) for a in AXES}, p.rows(alive)
+        p = p.rows(np.flatnonzero(bound(p, capacity).seconds <= best.limit))
+    table, shares = take(table, p.index), {a: tuple(s[p.index] for s in shares[a]) for a in AXES}
     for cut in range(0, length(table), SLICE):
         at = slice(cut, cut + SLICE)
         part = p.rows(at)
@@ -117,7 +118,7 @@ def _on_grid(job: Job, space: Space, best: Best, choice: Options, table: Table, 
         best.add(
             seconds,
             use,
-            choice,
+            p.choice,
             {k: c[at] for k, c in table.items()},
             {a: tuple(s[at] for s in shares[a]) for a in AXES},
         )
@@ -136,16 +137,18 @@ def lower(
 
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are bound by the one, sharding by the other.
     """
-    capacity, found, job = memory.capacity(job), np.empty(length(near)), optimist(job)
+    capacity, found, job = memory.capacity(job), np.full(length(near), np.inf), optimist(job)
     choice = choice or best.choice
-    used = [np.zeros(n, dtype=bool) for n in choice.shape]
+    used = [np.zeros(n, dtype=bool) for n in choice.all.shape]
     for start in range(0, length(near), BLOCK):
         at = np.arange(start, min(start + BLOCK, length(near)))
         a = take(near, at)
-        b = bound(pieces(job, a, a if far is near else take(far, at), None, choice, space.scheme), capacity)
-        found[at] = b.seconds
-        used = [u | new for u, new in zip(used, b.used(min(best.limit, LARGEST)), strict=True)]
-    return found, choice.part(used)
+        p = pieces(job, a, a if far is near else take(far, at), None, choice, space.scheme, best.limit)
+        b = bound(p, capacity)
+        found[start + p.index] = b.seconds
+        for axis, mine, marks in zip(used, p.choice.numbers, b.used(min(best.limit, LARGEST)), strict=True):
+            axis[np.array(mine, dtype=np.intp)] |= marks
+    return found, choice.all.part(used)
 
 
 def best_first(best: Best, table: Table, seconds: Column, progress: Progress | None) -> Iterator[Table]:

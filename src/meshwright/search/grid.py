@@ -2,11 +2,11 @@
 
 Axes of a grid: (sequence parallel, recomputation, schedule, ZeRO stage, row). What depends on few of them is computed at its own small
 shape; only one addition of times and three operations on bytes run at full size. Rows are the last axis: they are contiguous.
+Under a limit, the pipeline comes first, and only for the rows and options whose compute alone stays within it; few are left for the rest.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -14,73 +14,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import memory, step
-from ..cost.layer import LayerCost
-from ..num import Num, ceil_div
+from ..num import ceil_div
 from ..rules import sharded
 from ..schedule import get as schedule_named
+from ..schedule.types import Schedule
 from ..spec.job import Job
 from ..spec.layout import Layout
-from .placement import Shares, partial
-from .space import DEGREES, Column, Options, Table
+from .nearest import bodies, layouts, pick
+from .placement import Shares
+from .space import Column, Options, Table
 
 Grid = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Nearest(Layout):
-    """A layout whose groups each lie as near together as if they had the network to themselves: a bound on every placement.
-
-    Axes that `placement` names already have their place, and leave less room to the others.
-    """
-
-    sizes: tuple[int, ...] = ()
-
-    def group(self, axis: str) -> tuple[Num, ...]:
-        if axis in self.placement:
-            return self.placement[axis]
-        degrees: dict[str, Num] = {
-            "replicas": self.replicas,
-            "edp": self.expert_replicas,
-            "ep": self.ep,
-            "etp": self.etp,
-        }
-        left = degrees[axis] if axis in degrees else getattr(self, axis)
-        others = OUTSIDE.get(axis, ("pp",)) if self.placement else ()
-        shares: list[Num] = []
-        for i, size in enumerate(self.sizes[:-1]):
-            room: Num = float(size)
-            for other in others:
-                room = room / self.placement[other][i]
-            here = np.minimum(left, room)
-            shares.append(here)
-            left = left / here
-        return (*shares, left)
-
-
-OUTSIDE = {"dp": ("tp", "cp", "pp"), "replicas": ("tp", "pp")}
-"""Axes whose ranks are never in a group of this one; expert groups mix tp, cp and dp."""
+Index = NDArray[np.intp]
 
 
 class Pieces(NamedTuple):
     """Terms of the step at their own shapes; absent axes have length 1. The fold axis has a place for unfolded and for folded schedules."""
 
+    index: Index
+    """The rows of the table that are left."""
+    choice: Options
+    """The options that are left."""
     pipe: Grid
-    """(sp, recompute, schedule, 1, row) seconds of the pipeline; inf where the schedule cannot run."""
+    """(sp, recompute, schedule, 1, row) seconds of the pipeline; inf where the schedule cannot run, or not within the limit."""
     after: Grid
     """(sp, recompute, fold, zero, row) seconds of synchronisation and optimizer."""
     kept: tuple[Grid, ...]
-    """Bytes of weights, gradients, optimizer and buffers on each of `devices`: (1, 1, fold, zero, row)."""
+    """Bytes of weights, gradients, optimizer and buffers on each device that may be the fullest: (1, 1, fold, zero, row)."""
     held: tuple[Grid, ...]
-    """Activation bytes on each of `devices`: (sp, recompute, schedule, 1, row)."""
-    folded: NDArray[np.intp]
+    """Activation bytes on each of them: (sp, recompute, schedule, 1, row)."""
+    folded: Index
     """Position of each schedule on the fold axis."""
-    devices: tuple[str, ...]
-    """Those of `step.ENDS` that may be the fullest."""
 
     def rows(self, at: Any) -> Pieces:
         """The terms of some of the rows (an index or a slice)."""
-        kept, held = (tuple(x[..., at] for x in pair) for pair in (self.kept, self.held))
-        return Pieces(self.pipe[..., at], self.after[..., at], kept, held, self.folded, self.devices)
+        kept, held = (tuple(x[..., at] for x in each) for each in (self.kept, self.held))
+        return Pieces(
+            self.index[at], self.choice, self.pipe[..., at], self.after[..., at], kept, held, self.folded
+        )
 
     @property
     def spread(self) -> Any:
@@ -88,172 +59,152 @@ class Pieces(NamedTuple):
         return self.folded if self.after.shape[2] > 1 else slice(None)
 
 
-def layouts(table: Table, shares: Shares | None, sizes: tuple[int, ...], scheme: str, sp: bool) -> Layout:
-    """A layout of columns: placed by `shares`, or every group nearest."""
-    degrees: dict[str, Any] = {k: table[k] for k in DEGREES}
-    if shares is None:
-        return Nearest(
-            **degrees, scheme=scheme, sequence_parallel=sp, sizes=sizes, placement=partial(table, len(sizes))
-        )
-    return Layout(**degrees, scheme=scheme, sequence_parallel=sp, placement=shares)
+class Block(NamedTuple):
+    """A table under one setting of sequence parallelism."""
+
+    near: Layout
+    """Its dp counts in time."""
+    far: Layout
+    """Its dp counts in sharding (another one only for bounds on an interval of dp)."""
+    parts: step.Body
+    m: Column
+    fine: NDArray[np.bool_]
+    """Where this setting can run."""
 
 
-def bodies(job: Job, layout: Layout) -> step.Body:
-    """Layer costs of all rows, each distinct one computed once."""
-    groups = [layout.group(a) for a in (("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp"))]
-    columns = [layout.microbatch, layout.panels, *(share for group in groups for share in group)]
-    index, inverse = distinct(columns)
-    if len(index) == len(inverse):  # all distinct: `index` would only reorder them
-        return step.body(job, layout)
-    parts = step.body(job, _pick(layout, index))
-    return spread_rows(parts, inverse)
+class Kind(NamedTuple):
+    """A schedule as the grid sees it."""
+
+    schedule: Schedule
+    v: float
+    first: bool
+    """The first of the space: the only one that counts on one stage, where all are the same."""
+
+    def runs(self, job: Job, p: Column, m: Column) -> Any:
+        """Where it can run."""
+        stages = p * self.schedule.chunks(self.v)
+        even = job.model.layers % stages == 0 if self.schedule.chunks(self.v) > 1 else stages <= job.model.layers
+        return even & self.schedule.legal(p, m, self.v) & ((p > 1) | self.first)
 
 
-def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """(index of the first row of each distinct combination, its number for every row). Columns are packed into one whole number each row."""
-    rows = max(len(c) for c in columns if isinstance(c, np.ndarray))
-    code, range_ = np.zeros(rows, dtype=np.int64), 1
-    for column in columns:
-        number, values = _numbered(np.broadcast_to(column, rows))
-        if range_ * values > 2**62:
-            _, code = np.unique(code, return_inverse=True)
-            range_ = int(code.max()) + 1
-        code, range_ = code * values + number, range_ * values
-    _, index, inverse = np.unique(code, return_index=True, return_inverse=True)
-    return index, inverse
+def kinds(choice: Options) -> list[Kind]:
+    """The schedules of the options."""
+    return [Kind(schedule_named(name), float(v), (name, v) == choice.all.schedules[0]) for name, v in choice.schedules]
 
 
-def _numbered(column: Column) -> tuple[NDArray[np.int64], int]:
-    """(a whole number for each value, how many there may be): the values themselves if they are whole."""
-    whole = column.astype(np.int64)
-    if (whole == column).all() and (most := int(whole.max())) < 2**20:
-        return whole, most + 1
-    values, number = np.unique(column, return_inverse=True)
-    return number, len(values)
+def pieces(
+    job: Job, table: Table, far: Table, shares: Shares | None, choice: Options, scheme: str, limit: float = np.inf
+) -> Pieces:
+    """The terms of the rows and options whose pipeline alone stays within the limit.
 
-
-def _pick(layout: Layout, index: NDArray[np.intp]) -> Layout:
-    """The layout of the rows at `index`."""
-    columns: dict[str, Any] = {k: getattr(layout, k)[index] for k in DEGREES}
-    if layout.placement:
-        placement: dict[str, Any] = dict(layout.placement)
-        columns["placement"] = {a: tuple(s[index] for s in shares) for a, shares in placement.items()}
-    return replace(layout, **columns)
-
-
-def spread_rows(parts: step.Body, index: NDArray[np.intp]) -> step.Body:
-    """The costs of the rows at `index`."""
-    return step.Body(*(_spread(part, index) for part in parts))
-
-
-def _spread(part: Any, inverse: NDArray[np.intp]) -> Any:
-    """Values of the distinct rows back on all rows."""
-    if isinstance(part, LayerCost):
-        return LayerCost(*(_spread(x, inverse) for x in part))
-    return part[inverse] if isinstance(part, np.ndarray) else part
-
-
-def pieces(job: Job, table: Table, far: Table, shares: Shares | None, choice: Options, scheme: str) -> Pieces:
-    """The terms of every row.
-
-    table: rows, whose dp counts in time;  far: the same rows with the dp that counts in sharding (another one only for bounds on an
-    interval of dp);  shares: their placements, or None for every group nearest.
+    table: rows, whose dp counts in time;  far: the same rows with the dp that counts in sharding;
+    shares: their placements, or None for every group nearest.
     """
-    rows, sizes = len(table["tp"]), job.cluster.sizes
-    kinds = [(schedule_named(name), v) for name, v in choice.schedules]
-    folds = sorted({kind.folded for kind, _ in kinds})
-    folded = np.array([folds.index(kind.folded) for kind, _ in kinds], dtype=np.intp)
-    n_sp, n_rec, n_sched, n_zero = choice.shape
-    devices = _devices(job, table)
-    p = Pieces(
-        np.empty((n_sp, n_rec, n_sched, 1, rows)), np.empty((n_sp, n_rec, len(folds), n_zero, rows)),
-        tuple(np.empty((1, 1, len(folds), n_zero, rows)) for _ in devices),
-        tuple(np.empty((n_sp, n_rec, n_sched, 1, rows)) for _ in devices), folded, devices,
-    )  # fmt: skip
-    runs = _runs(job, table, choice)
-    for i, sp in enumerate(choice.sequence_parallel):
-        near = layouts(table, shares, sizes, scheme, sp)
-        wide = near if far is table else layouts(far, shares, sizes, scheme, sp)
-        holders = [
-            step.shares(job, near, next(k for k, _ in kinds if k.folded == fold), 2.0 if fold else 1.0)
-            for fold in folds
-        ]
-        parts = bodies(job, near)
-        _fill_after(p, i, job, near, wide, parts, holders, choice)
-        fine = _shards(job, table, sp, choice, scheme)
-        _fill_pipe(p, i, job, near, parts, holders, choice, [can & fine for can in runs])
+    blocks = [_block(job, table, far, shares, choice, scheme, sp) for sp in choice.sequence_parallel]
+    index, pipe = np.arange(len(table["tp"])), np.full((*choice.shape[:3], 1, len(table["tp"])), np.inf)
+    for block, seconds in zip(blocks, pipe, strict=True):
+        _pipelines(job, block, choice, limit, seconds)
+    if limit < np.inf:
+        within = pipe <= limit
+        used = [within.any(axis=others) for others in ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4))]
+        index = np.flatnonzero(within.any(axis=(0, 1, 2, 3)))
+        choice = choice.part([*used, np.ones(len(choice.zero), dtype=bool)])
+        pipe = pipe[np.ix_(*used, [True], index)]
+        blocks = [pick(block, index) for block, use in zip(blocks, used[0], strict=True) if use]
+    folds = sorted({kind.schedule.folded for kind in kinds(choice)})
+    p = _empty(index, choice, pipe, folds, _ends(job, table["pp"][index]))
+    for i, block in enumerate(blocks):
+        holders = [_holders(job, block.near, fold) for fold in folds]
+        _after(p, i, job, block, holders)
+        _memory(p, i, job, block, holders)
     return p
 
 
-def _devices(job: Job, table: Table) -> tuple[str, ...]:
-    """The second device can only be the fullest if the first holds fewer or lighter layers."""
-    uneven = bool((job.model.layers % table["pp"] != 0).any())
+def _block(
+    job: Job, table: Table, far: Table, shares: Shares | None, choice: Options, scheme: str, sp: bool
+) -> Block:
+    near = layouts(table, shares, job.cluster.sizes, scheme, sp)
+    wide = near if far is table else layouts(far, shares, job.cluster.sizes, scheme, sp)
+    m = np.asarray(step.microbatches(job, near))
+    return Block(near, wide, bodies(job, near), m, _shards(job, table, sp, choice, scheme))
+
+
+def _ends(job: Job, pp: Column) -> tuple[str, ...]:
+    """Devices that may be the fullest; the second only if the first holds fewer or lighter layers."""
+    uneven = bool((job.model.layers % pp != 0).any())
     lighter = job.model.moe is not None and job.model.moe.dense_layers > 0
     return step.ENDS if uneven or lighter else (step.ENDS[0], step.ENDS[-1])
 
 
-def _fill_after(
-    p: Pieces,
-    i: int,
-    job: Job,
-    near: Layout,
-    wide: Layout,
-    parts: step.Body,
-    holders: list[step.Shares],
-    choice: Options,
-) -> None:
+def _empty(index: Index, choice: Options, pipe: Grid, folds: list[bool], ends: tuple[str, ...]) -> Pieces:
+    n_sp, n_rec, n_sched, n_zero = choice.shape
+    n, folded = len(index), np.array([folds.index(kind.schedule.folded) for kind in kinds(choice)], dtype=np.intp)
+    return Pieces(
+        index, choice, pipe, np.empty((n_sp, n_rec, len(folds), n_zero, n)), tuple(np.empty((1, 1, len(folds), n_zero, n)) for _ in ends),
+        tuple(np.empty((n_sp, n_rec, n_sched, 1, n)) for _ in ends), folded,
+    )  # fmt: skip
+
+
+def _holders(job: Job, layout: Layout, folded: bool) -> step.Shares:
+    """What the devices hold under folded or other schedules."""
+    return step.shares(job, layout, schedule_named("zbv" if folded else "1f1b"), 2.0 if folded else 1.0)
+
+
+def _pipelines(job: Job, block: Block, choice: Options, limit: float, seconds: Grid) -> None:
+    """Seconds of the pipeline, (recompute, schedule, 1, row), of rows that may stay within the limit."""
+    every, t, L, pp = kinds(choice), block.parts.typical, job.model.layers, block.near.pp
+    lead = job.model.moe.dense_layers if job.model.moe else 0
+    most = np.where(pp == 1, float(L - lead), ceil_div(L, pp))  # at least so many layers on the fullest device
+    for r, recompute in enumerate(choice.recompute):
+        busy = block.m * most * (t.forward + step.backward(t, recompute))
+        rows = np.flatnonzero(block.fine & (busy <= limit))
+        if not len(rows):
+            continue
+        some = pick(block, rows)
+        send = step.hop(job, some.near, some.parts)
+        for fold in sorted({kind.schedule.folded for kind in every}):
+            s = step.stages(some.near, some.parts, recompute, _holders(job, some.near, fold))
+            short = some.m * (s.forward + s.backward) <= limit
+            terms = (some.near.pp, some.m, s, send)
+            for k, kind in enumerate(every):
+                if kind.schedule.folded != fold:
+                    continue
+                at = np.flatnonzero(short & kind.runs(job, some.near.pp, some.m))
+                if len(at):
+                    seconds[r, k, 0, rows[at]] = step.ordered(job, *pick(terms, at), kind.schedule, kind.v).total
+
+
+def _after(p: Pieces, i: int, job: Job, block: Block, holders: list[step.Shares]) -> None:
     """What depends on the ZeRO stage: seconds after the pipeline, bytes that live for the whole run."""
+    near, far, parts, choice = block.near, block.far, block.parts, p.choice
     times, first = step.collectives(job, near, parts), choice.all.zero[0]
-    owned = [[step.held(job, near, parts, by, end) for end in p.devices] for by in holders]
+    ends = step.ENDS if len(p.kept) == len(step.ENDS) else (step.ENDS[0], step.ENDS[-1])
+    owned = [[step.held(job, near, parts, by, end) for end in ends] for by in holders]
     for z, zero in enumerate(choice.zero):
         means = (near.replicas > 1) | (zero == first)  # with one replica all stages are the same: only the first counts
         if i == 0:
-            buffers = memory.buffers(job, wide, parts, zero)
-            for f, ends in enumerate(owned):
-                for e, parameters in enumerate(ends):
-                    p.kept[e][0, 0, f, z] = memory.states(job, wide, parameters, zero).total + buffers
-        updates = [step.update(job, wide, devices, zero) for devices in owned]
+            buffers = memory.buffers(job, far, parts, zero)
+            for f, devices in enumerate(owned):
+                for e, parameters in enumerate(devices):
+                    p.kept[e][0, 0, f, z] = memory.states(job, far, parameters, zero).total + buffers
+        updates = [step.update(job, far, devices, zero) for devices in owned]
         for r, recompute in enumerate(choice.recompute):
             sync = step.synchronise(job, near, parts, times, recompute, zero, holders[0]["middle"].typical)
             for f, seconds in enumerate(updates):
                 p.after[i, r, f, z] = np.where(means, sync + seconds, np.inf)
 
 
-def _fill_pipe(
-    p: Pieces,
-    i: int,
-    job: Job,
-    near: Layout,
-    parts: step.Body,
-    holders: list[step.Shares],
-    choice: Options,
-    runs: list[Any],
-) -> None:
-    """What depends on the schedule: seconds of the pipeline, bytes of activations."""
-    send = step.hop(job, near, parts)
-    kinds = [(schedule_named(name), float(v)) for name, v in choice.schedules]
-    flights = [[memory.in_flight(job, near, kind, v, end) for end in p.devices] for kind, v in kinds]
-    for r, recompute in enumerate(choice.recompute):
-        staged = [step.stages(near, parts, recompute, by) for by in holders]
-        bytes_ = [[memory.activations(job, near, parts, recompute, by, end) for end in p.devices] for by in holders]
-        for k, (kind, v) in enumerate(kinds):
-            seconds = step.ordered(job, near, staged[p.folded[k]], send, kind, v).total
-            p.pipe[i, r, k, 0] = np.where(runs[k], seconds, np.inf)
-            for e, flight in enumerate(flights[k]):
-                each, once = bytes_[p.folded[k]][e]
-                p.held[e][i, r, k, 0] = flight * each + once
-
-
-def _runs(job: Job, table: Table, choice: Options) -> list[Any]:
-    """Where each schedule can run. On one stage all are the same: only the first of the space counts."""
-    pp, runs, first = table["pp"], [], choice.all.schedules[0]
-    m = ceil_div(job.batch, table["dp"] * table["microbatch"])
-    for name, v in choice.schedules:
-        kind = schedule_named(name)
-        stages = pp * kind.chunks(v)
-        even = (job.model.layers % stages == 0) if kind.chunks(v) > 1 else stages <= job.model.layers
-        runs.append(even & kind.legal(pp, m, v) & ((pp > 1) | ((name, v) == first)))
-    return runs
+def _memory(p: Pieces, i: int, job: Job, block: Block, holders: list[step.Shares]) -> None:
+    """Bytes of activations."""
+    ends = step.ENDS if len(p.kept) == len(step.ENDS) else (step.ENDS[0], step.ENDS[-1])
+    flights = [
+        [memory.in_flight(block.near.pp, block.m, kind.schedule, kind.v, end) for end in ends] for kind in kinds(p.choice)
+    ]
+    for r, recompute in enumerate(p.choice.recompute):
+        bytes_ = [[memory.activations(job, block.near, block.parts, recompute, by, end) for end in ends] for by in holders]
+        for k, flight in enumerate(flights):
+            for e, (each, once) in enumerate(bytes_[p.folded[k]]):
+                p.held[e][i, r, k, 0] = flight[e] * each + once
 
 
 def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> Any:
@@ -267,7 +218,8 @@ def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> A
 
 def legal_options(job: Job, table: Table, choice: Options, scheme: str) -> Column:
     """How many of the options each row can run with."""
-    runs = _runs(job, table, choice)
+    m = np.asarray(ceil_div(job.batch, table["dp"] * table["microbatch"]))
+    runs = [kind.runs(job, table["pp"], m) for kind in kinds(choice)]
     ways: Column = sum(
         np.count_nonzero([can & _shards(job, table, sp, choice, scheme) for can in runs], axis=0)
         for sp in choice.sequence_parallel
@@ -309,6 +261,7 @@ def bound(p: Pieces, capacity: float) -> Bound:
     least_bytes = reduce(np.maximum, [h + k for h, k in zip(p.held, least_state, strict=True)])
     pipe = np.where(least_bytes > capacity, np.inf, p.pipe)
     by_schedule = pipe + p.after.min(axis=3, keepdims=True)[:, :, p.spread]
-    by_zero = pipe.min(axis=2, keepdims=True) + p.after
+    by_zero = pipe.min(axis=2, keepdims=True, initial=np.inf) + p.after
     legal = np.where(np.isfinite(p.pipe), least_bytes, np.inf)
-    return Bound(by_schedule.min(axis=(0, 1, 2, 3)), legal.min(axis=(0, 1, 2, 3)), by_schedule, by_zero)
+    best = [x.min(axis=(0, 1, 2, 3), initial=np.inf) for x in (by_schedule, legal)]
+    return Bound(best[0], best[1], by_schedule, by_zero)

@@ -20,7 +20,8 @@ from ..step import shares as shares_of
 from ..step import stages
 from .best import Best
 from .evaluate import BLOCK, Progress, best_first, dp_step, largest_dp, lower, optimist, valid
-from .grid import bodies, bound, layouts, pieces, spread_rows
+from .grid import bound, pieces
+from .nearest import bodies, layouts, pick
 from .placement import spread
 from .space import Column, Options, Space, Table, cross, keep, length, pipelines, take
 
@@ -70,7 +71,7 @@ def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column)
         pipes = Layout(pp=here["pp"])
         holders = {fold: shares_of(easy, pipes, *kind) for fold, kind in folds.items()}
         staged = [
-            (fold, stages(pipes, spread_rows(c, rows), "none", by)) for c in costs for fold, by in holders.items()
+            (fold, stages(pipes, pick(c, rows), "none", by)) for c in costs for fold, by in holders.items()
         ]
         each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
         bubble = _least_bubble(

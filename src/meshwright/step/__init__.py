@@ -38,7 +38,8 @@ def step(job: Job, layout: Layout, parts: Body) -> Step:
         job, layout, parts, collectives(job, layout, parts), layout.recompute, layout.zero, by["middle"].typical
     )
     ends = [held(job, layout, parts, by, end) for end in ENDS]
-    pipe = ordered(job, layout, stages(layout, parts, layout.recompute, by), hop(job, layout, parts), schedule, v)
+    s, send = stages(layout, parts, layout.recompute, by), hop(job, layout, parts)
+    pipe = ordered(job, layout.pp, microbatches(job, layout), s, send, schedule, v)
     return Step(pipe, sync, update(job, layout, ends, layout.zero))
 
 

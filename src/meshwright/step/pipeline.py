@@ -11,7 +11,7 @@ from ..num import Num, ceil_div, maximum, minimum, where
 from ..schedule.types import Schedule
 from ..spec.job import Job
 from ..spec.layout import Layout
-from .parts import Body, backward, clock, microbatches, total
+from .parts import Body, backward, clock, total
 
 
 class Share(NamedTuple):
@@ -147,13 +147,13 @@ def hop(job: Job, layout: Layout, parts: Body) -> Num:
     return pipeline_hop(clock(job).fabric, parts.boundary, layout.group("pp"))
 
 
-def ordered(job: Job, layout: Layout, s: Stages, send: Num, schedule: Schedule, v: Num) -> Pipeline:
-    """Stages put in order by a schedule.
+def ordered(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> Pipeline:
+    """m microbatches through p stages in the order of a schedule.
 
     Each chunk costs a send forward and one backward. In the bubble every send counts; in the steady state the assumption
     set says whether sends hide behind compute.
     """
-    m, chunks = microbatches(job, layout), schedule.chunks(v)
+    chunks = schedule.chunks(v)
     sends = chunks * send
     policy = job.assumptions.overlap.pp
     waits = where(chunks > 1, 0.0, 1.0) if policy == "interleaved" else float(policy != "all")
@@ -161,6 +161,6 @@ def ordered(job: Job, layout: Layout, s: Stages, send: Num, schedule: Schedule, 
     longer = maximum(send - total(s.forward) / chunks, 0.0) + maximum(send - total(s.backward) / chunks, 0.0)
     paid = 2 * sends * waits + longer * chunks * (1.0 - waits)
     bubble = schedule.bubble(
-        layout.pp, m, v, s.others_forward + sends, s.others_backward - s.others_weight + sends, s.others_weight
+        p, m, v, s.others_forward + sends, s.others_backward - s.others_weight + sends, s.others_weight
     )
     return Pipeline((s.forward + s.backward) * m, m * paid, bubble)

@@ -1,0 +1,108 @@
+"""Tables of layouts as one layout of columns, placed or with every group nearest, and what a layer costs in each row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import step
+from ..num import Num
+from ..spec.job import Job
+from ..spec.layout import Layout
+from .placement import Shares, partial
+from .space import DEGREES, Column, Table
+
+
+@dataclass(frozen=True)
+class Nearest(Layout):
+    """A layout whose groups each lie as near together as if they had the network to themselves: a bound on every placement.
+
+    Axes that `placement` names already have their place, and leave less room to the others.
+    """
+
+    sizes: tuple[int, ...] = ()
+
+    def group(self, axis: str) -> tuple[Num, ...]:
+        if axis in self.placement:
+            return self.placement[axis]
+        degrees: dict[str, Num] = {
+            "replicas": self.replicas,
+            "edp": self.expert_replicas,
+            "ep": self.ep,
+            "etp": self.etp,
+        }
+        left = degrees[axis] if axis in degrees else getattr(self, axis)
+        others = OUTSIDE.get(axis, ("pp",)) if self.placement else ()
+        shares: list[Num] = []
+        for i, size in enumerate(self.sizes[:-1]):
+            room: Num = float(size)
+            for other in others:
+                room = room / self.placement[other][i]
+            here = np.minimum(left, room)
+            shares.append(here)
+            left = left / here
+        return (*shares, left)
+
+
+OUTSIDE = {"dp": ("tp", "cp", "pp"), "replicas": ("tp", "pp")}
+"""Axes whose ranks are never in a group of this one; expert groups mix tp, cp and dp."""
+
+
+def layouts(table: Table, shares: Shares | None, sizes: tuple[int, ...], scheme: str, sp: bool) -> Layout:
+    """A layout of columns: placed by `shares`, or every group nearest."""
+    degrees: dict[str, Any] = {k: table[k] for k in DEGREES}
+    if shares is None:
+        return Nearest(
+            **degrees, scheme=scheme, sequence_parallel=sp, sizes=sizes, placement=partial(table, len(sizes))
+        )
+    return Layout(**degrees, scheme=scheme, sequence_parallel=sp, placement=shares)
+
+
+def bodies(job: Job, layout: Layout) -> step.Body:
+    """Layer costs of all rows, each distinct one computed once."""
+    groups = [layout.group(a) for a in (("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp"))]
+    columns = [layout.microbatch, layout.panels, *(share for group in groups for share in group)]
+    index, inverse = distinct(columns)
+    if len(index) == len(inverse):  # all distinct: `index` would only reorder them
+        return step.body(job, layout)
+    return pick(step.body(job, pick(layout, index)), inverse)
+
+
+def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """(index of the first row of each distinct combination, its number for every row). Columns are packed into one whole number each row."""
+    rows = max(len(c) for c in columns if isinstance(c, np.ndarray))
+    code, range_ = np.zeros(rows, dtype=np.int64), 1
+    for column in columns:
+        number, values = _numbered(np.broadcast_to(column, rows))
+        if range_ * values > 2**62:
+            _, code = np.unique(code, return_inverse=True)
+            range_ = int(code.max()) + 1
+        code, range_ = code * values + number, range_ * values
+    _, index, inverse = np.unique(code, return_index=True, return_inverse=True)
+    return index, inverse
+
+
+def _numbered(column: Column) -> tuple[NDArray[np.int64], int]:
+    """(a whole number for each value, how many there may be): the values themselves if they are whole."""
+    whole = column.astype(np.int64)
+    if (whole == column).all() and (most := int(whole.max())) < 2**20:
+        return whole, most + 1
+    values, number = np.unique(column, return_inverse=True)
+    return number, len(values)
+
+
+def pick(of: Any, index: Any) -> Any:
+    """The rows at `index` of columns, of tuples of them or of a layout; what is one number for all rows stays."""
+    if isinstance(of, np.ndarray):
+        return of[index]
+    if isinstance(of, tuple):
+        values = tuple(pick(x, index) for x in of)
+        return type(of)(*values) if hasattr(of, "_fields") else values
+    if isinstance(of, Layout):
+        columns: dict[str, Any] = {k: pick(getattr(of, k), index) for k in DEGREES}
+        placement: dict[str, Any] = {a: pick(shares, index) for a, shares in of.placement.items()}
+        return replace(of, **columns, placement=placement)
+    return of
