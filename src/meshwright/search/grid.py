@@ -45,12 +45,14 @@ class Pieces(NamedTuple):
     """Activation bytes on each of them: (sp, recompute, schedule, 1, row)."""
     folded: Index
     """Position of each schedule on the fold axis."""
+    ends: tuple[str, ...]
+    """Those of `step.ENDS` that may be the fullest."""
 
     def rows(self, at: Any) -> Pieces:
         """The terms of some of the rows (an index or a slice)."""
         kept, held = (tuple(x[..., at] for x in each) for each in (self.kept, self.held))
-        return Pieces(
-            self.index[at], self.choice, self.pipe[..., at], self.after[..., at], kept, held, self.folded
+        return self._replace(
+            index=self.index[at], pipe=self.pipe[..., at], after=self.after[..., at], kept=kept, held=held
         )
 
     @property
@@ -66,10 +68,23 @@ class Block(NamedTuple):
     """Its dp counts in time."""
     far: Layout
     """Its dp counts in sharding (another one only for bounds on an interval of dp)."""
-    parts: step.Body
+    costs: step.Body
+    """Of distinct rows."""
+    which: Index
+    """Which of them a row has."""
     m: Column
     fine: NDArray[np.bool_]
     """Where this setting can run."""
+
+    def rows(self, at: Index) -> Block:
+        """Some of the rows."""
+        return self._replace(**{k: pick(getattr(self, k), at) for k in ("near", "far", "which", "m", "fine")})
+
+    @property
+    def parts(self) -> step.Body:
+        """What a microbatch costs in every row."""
+        parts: step.Body = pick(self.costs, self.which)
+        return parts
 
 
 class Kind(NamedTuple):
@@ -80,11 +95,19 @@ class Kind(NamedTuple):
     first: bool
     """The first of the space: the only one that counts on one stage, where all are the same."""
 
+    @property
+    def chunks(self) -> float:
+        """Chunks of the model on a device."""
+        return float(self.schedule.chunks(self.v))
+
+    def even(self, job: Job, p: Column) -> Any:
+        """Where there are layers for all stages: as many for each, if a device has several."""
+        stages = p * self.chunks
+        return job.model.layers % stages == 0 if self.chunks > 1 else stages <= job.model.layers
+
     def runs(self, job: Job, p: Column, m: Column) -> Any:
         """Where it can run."""
-        stages = p * self.schedule.chunks(self.v)
-        even = job.model.layers % stages == 0 if self.schedule.chunks(self.v) > 1 else stages <= job.model.layers
-        return even & self.schedule.legal(p, m, self.v) & ((p > 1) | self.first)
+        return self.even(job, p) & self.schedule.legal(p, m, self.v) & ((p > 1) | self.first)
 
 
 def kinds(choice: Options) -> list[Kind]:
@@ -100,7 +123,7 @@ def pieces(
     table: rows, whose dp counts in time;  far: the same rows with the dp that counts in sharding;
     shares: their placements, or None for every group nearest.
     """
-    blocks = [_block(job, table, far, shares, choice, scheme, sp) for sp in choice.sequence_parallel]
+    blocks = _blocks(job, table, far, shares, choice, scheme)
     index, pipe = np.arange(len(table["tp"])), np.full((*choice.shape[:3], 1, len(table["tp"])), np.inf)
     for block, seconds in zip(blocks, pipe, strict=True):
         _pipelines(job, block, choice, limit, seconds)
@@ -110,23 +133,25 @@ def pieces(
         index = np.flatnonzero(within.any(axis=(0, 1, 2, 3)))
         choice = choice.part([*used, np.ones(len(choice.zero), dtype=bool)])
         pipe = pipe[np.ix_(*used, [True], index)]
-        blocks = [pick(block, index) for block, use in zip(blocks, used[0], strict=True) if use]
+        blocks = [block.rows(index) for block, use in zip(blocks, used[0], strict=True) if use]
     folds = sorted({kind.schedule.folded for kind in kinds(choice)})
     p = _empty(index, choice, pipe, folds, _ends(job, table["pp"][index]))
     for i, block in enumerate(blocks):
-        holders = [_holders(job, block.near, fold) for fold in folds]
-        _after(p, i, job, block, holders)
-        _memory(p, i, job, block, holders)
+        parts, holders = block.parts, [_holders(job, block.near, fold) for fold in folds]
+        _after(p, i, job, block, parts, holders)
+        _memory(p, i, job, block, parts, holders)
     return p
 
 
-def _block(
-    job: Job, table: Table, far: Table, shares: Shares | None, choice: Options, scheme: str, sp: bool
-) -> Block:
-    near = layouts(table, shares, job.cluster.sizes, scheme, sp)
-    wide = near if far is table else layouts(far, shares, job.cluster.sizes, scheme, sp)
-    m = np.asarray(step.microbatches(job, near))
-    return Block(near, wide, bodies(job, near), m, _shards(job, table, sp, choice, scheme))
+def _blocks(job: Job, table: Table, far: Table, shares: Shares | None, choice: Options, scheme: str) -> list[Block]:
+    """The table under each setting of sequence parallelism."""
+    sizes, ways = job.cluster.sizes, choice.sequence_parallel
+    near = [layouts(table, shares, sizes, scheme, sp) for sp in ways]
+    wide = near if far is table else [layouts(far, shares, sizes, scheme, sp) for sp in ways]
+    costs, which = bodies(job, near)
+    m = np.asarray(step.microbatches(job, near[0]))
+    fine = [_shards(job, table, sp, choice, scheme) for sp in ways]
+    return [Block(n, w, c, which, m, f) for n, w, c, f in zip(near, wide, costs, fine, strict=True)]
 
 
 def _ends(job: Job, pp: Column) -> tuple[str, ...]:
@@ -141,7 +166,7 @@ def _empty(index: Index, choice: Options, pipe: Grid, folds: list[bool], ends: t
     n, folded = len(index), np.array([folds.index(kind.schedule.folded) for kind in kinds(choice)], dtype=np.intp)
     return Pieces(
         index, choice, pipe, np.empty((n_sp, n_rec, len(folds), n_zero, n)), tuple(np.empty((1, 1, len(folds), n_zero, n)) for _ in ends),
-        tuple(np.empty((n_sp, n_rec, n_sched, 1, n)) for _ in ends), folded,
+        tuple(np.empty((n_sp, n_rec, n_sched, 1, n)) for _ in ends), folded, ends,
     )  # fmt: skip
 
 
@@ -150,20 +175,25 @@ def _holders(job: Job, layout: Layout, folded: bool) -> step.Shares:
     return step.shares(job, layout, schedule_named("zbv" if folded else "1f1b"), 2.0 if folded else 1.0)
 
 
+def fullest(job: Job, pp: Column) -> Column:
+    """At least so many typical layers are on some device."""
+    lead = job.model.moe.dense_layers if job.model.moe else 0
+    return np.where(pp == 1, float(job.model.layers - lead), ceil_div(job.model.layers, pp))
+
+
 def _pipelines(job: Job, block: Block, choice: Options, limit: float, seconds: Grid) -> None:
     """Seconds of the pipeline, (recompute, schedule, 1, row), of rows that may stay within the limit."""
-    every, t, L, pp = kinds(choice), block.parts.typical, job.model.layers, block.near.pp
-    lead = job.model.moe.dense_layers if job.model.moe else 0
-    most = np.where(pp == 1, float(L - lead), ceil_div(L, pp))  # at least so many layers on the fullest device
+    every, t, layers = kinds(choice), block.costs.typical, block.m * fullest(job, block.near.pp)
     for r, recompute in enumerate(choice.recompute):
-        busy = block.m * most * (t.forward + step.backward(t, recompute))
+        busy = layers * np.asarray(t.forward + step.backward(t, recompute))[block.which]
         rows = np.flatnonzero(block.fine & (busy <= limit))
         if not len(rows):
             continue
-        some = pick(block, rows)
-        send = step.hop(job, some.near, some.parts)
+        some = block.rows(rows)
+        parts = some.parts
+        send = step.hop(job, some.near, parts)
         for fold in sorted({kind.schedule.folded for kind in every}):
-            s = step.stages(some.near, some.parts, recompute, _holders(job, some.near, fold))
+            s = step.stages(some.near, parts, recompute, _holders(job, some.near, fold))
             short = some.m * (s.forward + s.backward) <= limit
             terms = (some.near.pp, some.m, s, send)
             for k, kind in enumerate(every):
@@ -174,12 +204,11 @@ def _pipelines(job: Job, block: Block, choice: Options, limit: float, seconds: G
                     seconds[r, k, 0, rows[at]] = step.ordered(job, *pick(terms, at), kind.schedule, kind.v).total
 
 
-def _after(p: Pieces, i: int, job: Job, block: Block, holders: list[step.Shares]) -> None:
+def _after(p: Pieces, i: int, job: Job, block: Block, parts: step.Body, holders: list[step.Shares]) -> None:
     """What depends on the ZeRO stage: seconds after the pipeline, bytes that live for the whole run."""
-    near, far, parts, choice = block.near, block.far, block.parts, p.choice
+    near, far, choice = block.near, block.far, p.choice
     times, first = step.collectives(job, near, parts), choice.all.zero[0]
-    ends = step.ENDS if len(p.kept) == len(step.ENDS) else (step.ENDS[0], step.ENDS[-1])
-    owned = [[step.held(job, near, parts, by, end) for end in ends] for by in holders]
+    owned = [[step.held(job, near, parts, by, end) for end in p.ends] for by in holders]
     for z, zero in enumerate(choice.zero):
         means = (near.replicas > 1) | (zero == first)  # with one replica all stages are the same: only the first counts
         if i == 0:
@@ -194,14 +223,12 @@ def _after(p: Pieces, i: int, job: Job, block: Block, holders: list[step.Shares]
                 p.after[i, r, f, z] = np.where(means, sync + seconds, np.inf)
 
 
-def _memory(p: Pieces, i: int, job: Job, block: Block, holders: list[step.Shares]) -> None:
+def _memory(p: Pieces, i: int, job: Job, block: Block, parts: step.Body, holders: list[step.Shares]) -> None:
     """Bytes of activations."""
-    ends = step.ENDS if len(p.kept) == len(step.ENDS) else (step.ENDS[0], step.ENDS[-1])
-    flights = [
-        [memory.in_flight(block.near.pp, block.m, kind.schedule, kind.v, end) for end in ends] for kind in kinds(p.choice)
-    ]
+    near, m = block.near, block.m
+    flights = [[memory.in_flight(near.pp, m, x.schedule, x.v, end) for end in p.ends] for x in kinds(p.choice)]
     for r, recompute in enumerate(p.choice.recompute):
-        bytes_ = [[memory.activations(job, block.near, block.parts, recompute, by, end) for end in ends] for by in holders]
+        bytes_ = [[memory.activations(job, near, parts, recompute, by, end) for end in p.ends] for by in holders]
         for k, flight in enumerate(flights):
             for e, (each, once) in enumerate(bytes_[p.folded[k]]):
                 p.held[e][i, r, k, 0] = flight[e] * each + once

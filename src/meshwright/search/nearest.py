@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,14 +62,12 @@ def layouts(table: Table, shares: Shares | None, sizes: tuple[int, ...], scheme:
     return Layout(**degrees, scheme=scheme, sequence_parallel=sp, placement=shares)
 
 
-def bodies(job: Job, layout: Layout) -> step.Body:
-    """Layer costs of all rows, each distinct one computed once."""
-    groups = [layout.group(a) for a in (("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp"))]
-    columns = [layout.microbatch, layout.panels, *(share for group in groups for share in group)]
-    index, inverse = distinct(columns)
-    if len(index) == len(inverse):  # all distinct: `index` would only reorder them
-        return step.body(job, layout)
-    return pick(step.body(job, pick(layout, index)), inverse)
+def bodies(job: Job, ways: Sequence[Layout]) -> tuple[list[step.Body], NDArray[np.intp]]:
+    """Layer costs of the distinct rows of each layout, and which of them every row has. ways: the same table, sequence parallel or not."""
+    groups = [ways[0].group(a) for a in (("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp"))]
+    columns = [ways[0].microbatch, ways[0].panels, *(share for group in groups for share in group)]
+    index, number = distinct(columns)
+    return [step.body(job, pick(layout, index)) for layout in ways], number
 
 
 def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -10,20 +10,21 @@ from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import memory
 from ..num import ceil_div
 from ..schedule import get as schedule_named
 from ..spec.job import Job
 from ..spec.layout import Layout
+from ..step import Body, Stages, stages
 from ..step import shares as shares_of
-from ..step import stages
 from .best import Best
 from .evaluate import BLOCK, Progress, best_first, dp_step, largest_dp, lower, optimist, valid
-from .grid import bound, pieces
+from .grid import Kind, bound, fullest, kinds, pieces
 from .nearest import bodies, layouts, pick
 from .placement import spread
-from .space import Column, Options, Space, Table, cross, keep, length, pipelines, take
+from .space import Column, Space, Table, cross, keep, length, pipelines, take
 
 FIRST = 2048
 """Shards that set the first limit."""
@@ -42,58 +43,69 @@ class Partly(NamedTuple):
     table: Table
     each: Column
     """Bound of one microbatch on the slowest device, in seconds."""
-    bubble: Column
-    """Bound of the bubble of any schedule, in seconds."""
+    bubbles: dict[str, Column]
+    """Bound of the bubble of each schedule, in seconds, whatever the number of microbatches."""
 
 
 def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column) -> Partly:
     """Every shard with every pipeline degree whose fewest microbatches, and smallest bubble, stay within the limit.
 
-    Nearest groups, nothing recomputed, no memory limit. A first, cheap bound: a device in the middle holds ceil(L/pp) typical layers.
+    Nearest groups, nothing recomputed, no memory limit.
     """
-    easy, found, L = optimist(job), [], float(job.model.layers)
-    lead = float(job.model.moe.dense_layers) if job.model.moe else 0.0
-    folds = {k.folded: (k, float(k.chunks(1))) for k in (schedule_named(name) for name, _ in best.choice.schedules)}
-    middle = np.where(degrees == 1, L - lead, _ceil_div(L, degrees))
+    easy, every, found = optimist(job), kinds(best.choice), []
+    holders = {kind.schedule.folded: kind for kind in every}
     for start in range(0, length(table), CROSSED):
         part = take(table, np.arange(start, min(start + CROSSED, length(table))))
         alone = part | {"pp": np.ones(length(part)), "dp": np.ones(length(part))}
-        costs = [
-            bodies(easy, layouts(alone, None, job.cluster.sizes, space.scheme, sp))
-            for sp in best.choice.sequence_parallel
-        ]
-        layer = reduce(np.minimum, [c.typical.forward + c.typical.backward for c in costs])
-        grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees[None, :]}
-        dp = largest_dp(job, grid, space)
-        fewest = _ceil_div(float(job.batch), np.maximum(dp, 1) * grid["microbatch"])
-        rows, columns = np.nonzero((dp >= 1) & (fewest * layer[:, None] * middle <= best.limit))
-        here = take(part, rows) | {"pp": degrees[columns], "dp": dp[rows, columns]}
+        costs, which = bodies(
+            easy, [layouts(alone, None, job.cluster.sizes, space.scheme, sp) for sp in best.choice.sequence_parallel]
+        )
+        costs = [pick(c, which) for c in costs]
+        rows, here, fewest = _worth_it(job, space, best, part, degrees, costs)
         pipes = Layout(pp=here["pp"])
-        holders = {fold: shares_of(easy, pipes, *kind) for fold, kind in folds.items()}
         staged = [
-            (fold, stages(pipes, pick(c, rows), "none", by)) for c in costs for fold, by in holders.items()
+            (fold, stages(pipes, pick(c, rows), "none", shares_of(easy, pipes, kind.schedule, kind.v)))
+            for c in costs
+            for fold, kind in holders.items()
         ]
         each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
-        bubble = _least_bubble(
-            job, best.choice, here["pp"], [(fold, [np.asarray(x) for x in s[2:]]) for fold, s in staged]
-        )
-        fine = fewest[rows, columns] * each + bubble <= best.limit
-        found.append((keep(here, fine), each[fine], bubble[fine]))
-    tables, eaches, bubbles = zip(*found, strict=True)
-    return Partly(
-        {k: np.concatenate([t[k] for t in tables]) for k in tables[0]}, np.concatenate(eaches), np.concatenate(bubbles)
-    )
+        bubbles = _least_bubbles(job, every, here["pp"], staged)
+        fine = fewest * each + reduce(np.minimum, bubbles.values()) <= best.limit
+        found.append((keep(here, fine), each[fine], keep(bubbles, fine)))
+    tables, eaches, bubbled = zip(*found, strict=True)
+    return Partly(reduce(_stack, tables), np.concatenate(eaches), reduce(_stack, bubbled))
 
 
-def _least_bubble(job: Job, choice: Options, pp: Column, staged: list[tuple[bool, list[Column]]]) -> Column:
-    """The smallest bubble of a schedule with enough layers; staged: (folded, [forward, backward, weight seconds of the other devices])."""
-    least = np.full(len(pp), np.inf)
-    for name, v in choice.schedules:
-        kind = schedule_named(name)
-        fits = kind.chunks(v) * pp <= job.model.layers
-        for folded, (f, b, w) in staged:
-            if folded == kind.folded:
-                least = np.minimum(least, np.where(fits, kind.least_bubble(pp, float(v), f, b - w, w), np.inf))
+def _worth_it(
+    job: Job, space: Space, best: Best, part: Table, degrees: Column, costs: list[Body]
+) -> tuple[NDArray[np.intp], Table, Column]:
+    """Shards x pipelines that no simple law rules out: (shard of each row, rows, fewest microbatches).
+
+    A device has ceil(L/pp) layers to do m times; and the last one waits until a microbatch has come through all others, or
+    through one chunk of each: m - 1 of the m, and the whole model forward over the number of chunks.
+    """
+    forward = reduce(np.minimum, [c.typical.forward for c in costs])[:, None]
+    both = reduce(np.minimum, [c.typical.forward + c.typical.backward for c in costs])[:, None]
+    chunks = reduce(np.maximum, [np.where(k.even(job, degrees), k.chunks, 1.0) for k in kinds(best.choice)])
+    grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees[None, :]}
+    dp = largest_dp(job, grid, space)
+    m = _ceil_div(float(job.batch), np.maximum(dp, 1) * grid["microbatch"])
+    once = both * fullest(job, degrees)
+    through = np.maximum(forward * (fullest(job, np.ones(1)) / chunks) - once, 0.0)
+    rows, columns = np.nonzero((dp >= 1) & (m * once + through <= best.limit))
+    return rows, take(part, rows) | {"pp": degrees[columns], "dp": dp[rows, columns]}, m[rows, columns]
+
+
+def _least_bubbles(job: Job, every: list[Kind], pp: Column, staged: list[tuple[bool, Stages]]) -> dict[str, Column]:
+    """The smallest bubble of each schedule with any of its numbers of chunks; staged: (folded, one microbatch)."""
+    least = {kind.schedule.name: np.full(len(pp), np.inf) for kind in every}
+    for kind in every:
+        rows, name = np.flatnonzero(kind.even(job, pp)), kind.schedule.name
+        for folded, s in staged:
+            if folded == kind.schedule.folded:
+                f, b, w = pick((s.others_forward, s.others_backward, s.others_weight), rows)
+                bubble = kind.schedule.least_bubble(pp[rows], kind.v, f, b - w, w)
+                least[name][rows] = np.minimum(least[name][rows], bubble)
     return least
 
 
@@ -110,7 +122,7 @@ def relaxed_rounds(job: Job, space: Space, best: Best, table: Table, progress: P
         partly = _fitting(job, space, best, partly)
     if progress:
         progress("pipelines", 0.1)
-    yield from _halve(job, space, best, *_intervals(job, partly, best.limit), progress)
+    yield from _halve(job, space, best, *_intervals(job, space, best, partly), progress)
 
 
 def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
@@ -121,20 +133,22 @@ def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
         alive[start : start + BLOCK] = (
             bound(pieces(job, part, part, None, best.choice, space.scheme), capacity).bytes <= capacity
         )
-    return Partly(keep(partly.table, alive), partly.each[alive], partly.bubble[alive])
+    return Partly(keep(partly.table, alive), partly.each[alive], keep(partly.bubbles, alive))
 
 
 def _whole_model(job: Job, space: Space, best: Best, table: Table) -> Column:
     """Bound of one microbatch through the whole model on one device of each shard, in seconds."""
     easy, found = optimist(job), np.full(length(table), np.inf)
+    whole = shares_of(easy, Layout(), schedule_named("1f1b"), 1.0)["whole"]
     for start in range(0, length(table), BLOCK):
         at = slice(start, start + BLOCK)
         part = {k: c[at] for k, c in table.items()}
         part |= {"pp": np.ones(length(part)), "dp": np.ones(length(part))}
-        for sp in best.choice.sequence_parallel:
-            costs = bodies(easy, layouts(part, None, job.cluster.sizes, space.scheme, sp))
-            whole = shares_of(easy, Layout(), schedule_named("1f1b"), 1.0)["whole"]
-            found[at] = np.minimum(found[at], whole.of(costs, lambda c: c.forward + c.backward))
+        costs, which = bodies(
+            easy, [layouts(part, None, job.cluster.sizes, space.scheme, sp) for sp in best.choice.sequence_parallel]
+        )
+        for cost in costs:
+            found[at] = np.minimum(found[at], whole.of(cost, lambda c: c.forward + c.backward)[which])
     return found
 
 
@@ -161,16 +175,19 @@ def covered(job: Job, table: Table, degrees: Column) -> int:
     return int(total)
 
 
-def _intervals(job: Job, partly: Partly, limit: float) -> tuple[Table, Table]:
+def _intervals(job: Job, space: Space, best: Best, partly: Partly) -> tuple[Table, Table]:
     """The intervals of dp that give one number of microbatches m, for every m that stays within the limit: (smallest, largest)."""
-    table, B = partly.table, float(job.batch)
-    b = table["microbatch"]
-    fewest = _ceil_div(B, table["dp"] * b)
-    most = np.minimum(np.floor((limit - partly.bubble) / partly.each), _ceil_div(B, b))
+    table, each, B, limit = partly.table, partly.each, float(job.batch), best.limit
+    fewest = _ceil_div(B, table["dp"] * table["microbatch"])
+    most = np.floor((limit - reduce(np.minimum, partly.bubbles.values())) / each)
+    most = np.minimum(most, _ceil_div(B, table["microbatch"]))
     counts = np.maximum(most - fewest + 1, 0).astype(np.int64)
     index = np.repeat(np.arange(len(counts)), counts)
     m = fewest[index] + (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts))
-    rows = take(table, index)
+    fine, pp, busy = np.zeros(len(m), dtype=bool), table["pp"][index], m * each[index]
+    for name, v in {k.schedule.name: k.v for k in kinds(best.choice)}.items():
+        fine |= (busy + partly.bubbles[name][index] <= limit) & schedule_named(name).legal(pp, m, v)
+    rows, m = take(table, index[fine]), m[fine]
     low = _ceil_div(B, m * rows["microbatch"])
     below = _ceil_div(B, np.maximum(m - 1, 1) * rows["microbatch"]) - 1  # the last dp that still needs m microbatches
     high = np.minimum(np.where(m > 1, below, rows["dp"]), rows["dp"])
