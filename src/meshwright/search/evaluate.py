@@ -13,7 +13,7 @@ from ..spec.job import Job
 from ..spec.layout import AXES
 from .best import Best
 from .grid import bound, exact, pieces
-from .placement import Shares, finish, placements
+from .placement import Shares, placements
 from .space import Column, Options, Space, Table, cross, fill, keep, length, options, pipelines, shards, take
 
 BLOCK = 16384
@@ -81,14 +81,7 @@ def evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, co
     """Place the rows and put them on the grid; unless everything is counted, only rows and options whose bound allows it."""
     for start in range(0, length(table), BLOCK):
         rows, choice = take(table, np.arange(start, min(start + BLOCK, length(table)))), best.choice
-        if not count:
-            seconds, choice = lower(job, space, best, rows, rows)
-            rows = keep(rows, seconds <= best.limit)
-            if not choice.count:
-                continue
-        placed, shares = (
-            finish(job, rows, relaxed) if "tp 0" in rows else placements(job, rows, space.placements, relaxed)
-        )
+        placed, shares = placements(job, rows, space.placements, relaxed)
         for begin in range(0, length(placed), BLOCK):
             at = slice(begin, begin + BLOCK)
             _on_grid(

@@ -105,9 +105,11 @@ class Kind(NamedTuple):
         stages = p * self.chunks
         return job.model.layers % stages == 0 if self.chunks > 1 else stages <= job.model.layers
 
-    def runs(self, job: Job, p: Column, m: Column) -> Any:
-        """Where it can run."""
-        return self.even(job, p) & self.schedule.legal(p, m, self.v) & ((p > 1) | self.first)
+    def runs(self, job: Job, p: Column, m: Column, among: Any = True) -> Index:
+        """The rows, among some, that can run it."""
+        rows = np.flatnonzero(self.even(job, p) & among)
+        legal = self.schedule.legal(p[rows], m[rows], self.v) & ((p[rows] > 1) | self.first)
+        return rows[legal]
 
 
 def kinds(choice: Options) -> list[Kind]:
@@ -199,7 +201,7 @@ def _pipelines(job: Job, block: Block, choice: Options, limit: float, seconds: G
             for k, kind in enumerate(every):
                 if kind.schedule.folded != fold:
                     continue
-                at = np.flatnonzero(short & kind.runs(job, some.near.pp, some.m))
+                at = kind.runs(job, some.near.pp, some.m, short)
                 if len(at):
                     seconds[r, k, 0, rows[at]] = step.ordered(job, *pick(terms, at), kind.schedule, kind.v).total
 
@@ -246,11 +248,10 @@ def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> A
 def legal_options(job: Job, table: Table, choice: Options, scheme: str) -> Column:
     """How many of the options each row can run with."""
     m = np.asarray(ceil_div(job.batch, table["dp"] * table["microbatch"]))
-    runs = [kind.runs(job, table["pp"], m) for kind in kinds(choice)]
-    ways: Column = sum(
-        np.count_nonzero([can & _shards(job, table, sp, choice, scheme) for can in runs], axis=0)
-        for sp in choice.sequence_parallel
+    runs = np.bincount(
+        np.concatenate([kind.runs(job, table["pp"], m) for kind in kinds(choice)]), minlength=len(m)
     )
+    ways: Column = sum(runs * _shards(job, table, sp, choice, scheme) for sp in choice.sequence_parallel)
     alone = layouts(table, {}, job.cluster.sizes, scheme, False).replicas == 1
     return ways * len(choice.recompute) * np.where(alone, 1, len(choice.zero))
 

@@ -36,7 +36,7 @@ class Nearest(Layout):
             "etp": self.etp,
         }
         left = degrees[axis] if axis in degrees else getattr(self, axis)
-        others = OUTSIDE.get(axis, ("pp",)) if self.placement else ()
+        others = [other for other in OUTSIDE.get(axis, ("pp",)) if other in self.placement]
         shares: list[Num] = []
         for i, size in enumerate(self.sizes[:-1]):
             room: Num = float(size)
@@ -48,7 +48,7 @@ class Nearest(Layout):
         return (*shares, left)
 
 
-OUTSIDE = {"dp": ("tp", "cp", "pp"), "replicas": ("tp", "pp")}
+OUTSIDE = {"dp": ("tp", "cp", "pp"), "replicas": ("tp", "pp"), "cp": ("tp", "pp"), "pp": ("tp", "cp")}
 """Axes whose ranks are never in a group of this one; expert groups mix tp, cp and dp."""
 
 

@@ -6,6 +6,7 @@ filled), or the largest divisor of dp that has room (relaxed; shares that leave 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, reduce
 
 import numpy as np
@@ -20,24 +21,27 @@ Shares = dict[str, tuple[Column, ...]]
 
 
 def placements(job: Job, table: Table, every: bool, relaxed: bool) -> tuple[Table, Shares]:
-    """Every row with each of its placements.
+    """Every row with each of its placements; axes that `spread` has placed already keep their shares.
 
     every: False takes one placement a row, nearest first in the order tp, cp, dp, pp.
     """
-    return finish(job, spread(job, table, relaxed) if every else table, relaxed, every)
+    open_ = [a for a in PLACED if f"{a} 0" not in table]
+    return finish(job, spread(job, table, relaxed, open_) if every and open_ else table, relaxed, every)
 
 
-def spread(job: Job, table: Table, relaxed: bool) -> Table:
-    """Rows with all shares of tp, cp and pp in each dimension but the last, in columns such as "tp 0"; dp is left open."""
-    work = table | {f"left {a}": table[a] for a in PLACED}
+def spread(job: Job, table: Table, relaxed: bool, axes: Sequence[str] = PLACED) -> Table:
+    """Rows with all shares of these axes in each dimension but the last, in columns such as "tp 0"; dp is left open."""
+    work = table | {f"left {a}": table[a] for a in axes}
     for i, size in enumerate(job.cluster.sizes[:-1]):
-        options = np.array(triples(size, not relaxed), dtype=np.float64)
-        work = cross(work, **{f"{a} {i}": options[:, k] for k, a in enumerate(PLACED)})
-        fine = np.ones(len(work["tp"]), dtype=bool)
-        for a in PLACED:
+        numbers = [PLACED.index(a) for a in axes]
+        options = np.array(sorted({tuple(t[n] for n in numbers) for t in triples(size, not relaxed)}), dtype=np.float64)
+        work = cross(work, **{f"{a} {i}": options[:, k] for k, a in enumerate(axes)})
+        taken = reduce(np.multiply, [work[f"{a} {i}"] for a in PLACED if f"{a} {i}" in work])
+        fine = taken <= size if relaxed else size % taken == 0
+        for a in axes:
             fine &= work[f"left {a}"] % work[f"{a} {i}"] == 0
         work = keep(work, fine)
-        for a in PLACED:
+        for a in axes:
             work[f"left {a}"] = work[f"left {a}"] / work[f"{a} {i}"]
     return {k: c for k, c in work.items() if not k.startswith("left")}
 
@@ -66,13 +70,12 @@ def count(job: Job, table: Table) -> Column:
 
 
 def partial(table: Table, dims: int) -> Shares:
-    """The shares of tp, cp and pp that `spread` wrote into a table; empty if it did not."""
-    if "tp 0" not in table:
-        return {}
+    """The shares that `spread` wrote into a table, of the axes it has placed."""
     shares = {}
     for a in PLACED:
-        near = [table[f"{a} {i}"] for i in range(dims - 1)]
-        shares[a] = (*near, table[a] / reduce(np.multiply, near))
+        if f"{a} 0" in table:
+            near = [table[f"{a} {i}"] for i in range(dims - 1)]
+            shares[a] = (*near, table[a] / reduce(np.multiply, near))
     return shares
 
 

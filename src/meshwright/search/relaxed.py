@@ -24,7 +24,7 @@ from .evaluate import BLOCK, Progress, best_first, dp_step, largest_dp, lower, o
 from .grid import Kind, bound, fullest, kinds, pieces
 from .nearest import bodies, layouts, pick
 from .placement import spread
-from .space import Column, Space, Table, cross, keep, length, pipelines, take
+from .space import PLACED, Column, Space, Table, cross, keep, length, pipelines, take
 
 FIRST = 2048
 """Shards that set the first limit."""
@@ -199,7 +199,8 @@ def _intervals(job: Job, space: Space, best: Best, partly: Partly) -> tuple[Tabl
 
 def _halve(job: Job, space: Space, best: Best, low: Table, high: Table, progress: Progress | None) -> Iterator[Table]:
     """Bound intervals of dp, place what is left of them, halve them; single values wait until the limit has settled."""
-    waiting, bounds, placed, choice = None, np.zeros(0), not space.placements, best.choice
+    waiting, bounds, choice = None, np.zeros(0), best.choice
+    unplaced = list(PLACED) if space.placements and len(job.cluster.sizes) > 1 else []
     while length(low) and choice.count:
         if space.dp is not None:
             allowed = np.sort(space.dp)
@@ -211,9 +212,9 @@ def _halve(job: Job, space: Space, best: Best, low: Table, high: Table, progress
             promising = np.argsort(seconds, kind="stable")[:64]
             yield take(low, promising[runs[promising]])  # their smallest dp, for a better limit
         alive = seconds <= best.limit
-        if not placed:
-            low, high = spread(job, keep(low, alive), True), spread(job, keep(high, alive), True)
-            placed = True
+        if unplaced:
+            axis = unplaced.pop(0)
+            low, high = (spread(job, keep(rows, alive), True, [axis]) for rows in (low, high))
             continue
         ready = single & runs & alive
         waiting = keep(low, ready) if waiting is None else _stack(waiting, keep(low, ready))
