@@ -197,7 +197,8 @@ def test_an_interleave_is_a_constraint_too(
 
 
 @pytest.mark.parametrize(
-    "impossible", ["--tp 3", "--pp 9999", "--interleave 3", "--dp 999", "--recompute selective --pp 7"]
+    "impossible",
+    ["--tp 3", "--pp 9999", "--interleave 3", "--dp 999", "--recompute selective --pp 7", "--ep 2", "--etp 2"],
 )
 def test_impossible_constraints_are_no_layout(impossible: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["plan", *LLAMA, *impossible.split()]) in (0, 1)
@@ -248,6 +249,8 @@ MISTAKES = {
     "predict": "MODEL",
     "bogus": "bogus",
     "predict llama3-8b --on 8xh100-sxm --batch 4M --tp 3": "tp may be 1, 2, 4",
+    "predict llama3-8b --on 8xh100-sxm --batch 4M --dp 8 --ep 2": "experts 1 cannot be split 2 ways: ep may be 1",
+    "predict llama3-8b --on 8xh100-sxm --batch 4M --dp 8 --etp 2": "expert ffn 1 cannot be split 2 ways: etp may be 1",
     "predict llama3-8b --on 8xh100-sxm --batch 4M --tp x": "layout.tp",
     "predict llama3-8b --on 8xh100-sxm --batch 4M --bogus 3": "--bogus",
     "predict llama3-8b --on 8xh100-sxm --batch 4M --tp": "--tp",

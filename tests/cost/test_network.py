@@ -136,3 +136,41 @@ def test_arrays_are_scalars(rates, waits, how, kind, rows) -> None:
     assert all(t >= 0 for t in one_by_one) and all(
         (t > 0) == (prod(g) > 1) for t, (_, g) in zip(hops, rows, strict=True)
     )
+
+
+NVLINK, BEYOND = 360e9, 50e9
+"""Bytes a second and way: NVLink of an H100 as NCCL reaches it, and a 400 Gbit/s interface."""
+SHARP = Fabric((NVLINK, BEYOND), (1e-6, 5e-6), (True, False), NetworkTime(collective="best"))
+"""A switch of 8 that adds up, and a network beyond it that does not."""
+
+
+def test_a_switch_that_adds_up() -> None:
+    """8 H100, 1 GB: 2 x 7/8 x 1e9 / 360e9 s of a ring over 480/370 (NCCL issue 1455) = 3.747106 ms, and a hop up and down."""
+    assert SHARP.time("all_reduce", 1e9, (8, 1)) == pytest.approx(3.749106e-3, rel=1e-6)
+    plain = replace(SHARP, reduces=(False, False))
+    assert plain.time("all_reduce", 1e9, (8, 1)) == pytest.approx(2 * (7 / 8 * 1e9 / NVLINK + 7e-6), rel=1e-12)
+
+
+def test_adding_up_in_the_network_is_never_slower_and_needs_every_dimension() -> None:
+    """Groups that leave the switch are as without it; inside it the switch only helps, most where latency counts."""
+    plain = replace(SHARP, reduces=(False, False))
+    for V in VOLUMES:
+        for group in [(1, 1), (2, 1), (8, 1)]:
+            assert SHARP.time("all_reduce", V, group) <= plain.time("all_reduce", V, group)
+        for group in [(1, 8), (8, 4), (2, 3)]:
+            assert SHARP.time("all_reduce", V, group) == plain.time("all_reduce", V, group)
+    assert SHARP.time("all_reduce", 0.0, (8, 1)) == 0.0
+    assert SHARP.time("all_reduce", 1e6, (1, 1)) == 0.0
+    several = np.array(VOLUMES)
+    eight = (np.full(len(VOLUMES), 8.0), np.ones(len(VOLUMES)))
+    assert np.array_equal(
+        SHARP.time("all_reduce", several, eight), [SHARP.time("all_reduce", V, (8, 1)) for V in VOLUMES]
+    )
+
+
+def test_two_levels_that_add_up() -> None:
+    """The slowest dimension sets the pace, and both levels are climbed: 2 x 15/16 V / (8 x 50e9) over the gain, 2 x 6 us."""
+    both, V = replace(SHARP, reduces=(True, True)), 1e9
+    slowest = max(V / NVLINK, V / (8 * BEYOND))
+    expected = 2 * slowest * 15 / 16 * 370 / 480 + 2 * (1e-6 + 5e-6)
+    assert both.time("all_reduce", V, (8, 2)) == pytest.approx(expected, rel=1e-12)

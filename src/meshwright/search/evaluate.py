@@ -10,16 +10,16 @@ import numpy as np
 
 from .. import memory
 from ..spec.job import Job
-from ..spec.layout import AXES
 from .best import Best
 from .grid import bound, exact, pieces
+from .nearest import pick
 from .placement import Shares, placements
 from .space import Column, Options, Space, Table, cross, fill, keep, length, options, pipelines, shards, take
 
 BLOCK = 16384
 """Rows whose terms are computed at once."""
-SLICE = 256
-"""Rows put on the full grid at once: few enough that its arrays stay in cache."""
+POINTS = 32768
+"""Grid points evaluated at once: few enough that their arrays stay in cache."""
 LARGEST = float(np.finfo(float).max)
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share that is done."""
@@ -80,41 +80,28 @@ def valid(job: Job, table: Table, space: Space) -> Any:
 def evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, count: bool = False) -> None:
     """Place the rows and put them on the grid; unless everything is counted, only rows and options whose bound allows it."""
     for start in range(0, length(table), BLOCK):
-        rows, choice = take(table, np.arange(start, min(start + BLOCK, length(table)))), best.choice
+        rows = pick(table, slice(start, start + BLOCK))
         placed, shares = placements(job, rows, space.placements, relaxed)
         for begin in range(0, length(placed), BLOCK):
             at = slice(begin, begin + BLOCK)
-            _on_grid(
-                job,
-                space,
-                best,
-                choice,
-                {k: c[at] for k, c in placed.items()},
-                {a: tuple(s[at] for s in shares[a]) for a in AXES},
-                count,
-            )
+            _on_grid(job, space, best, pick(placed, at), pick(shares, at), count)
 
 
-def _on_grid(job: Job, space: Space, best: Best, choice: Options, table: Table, shares: Shares, count: bool) -> None:
-    """Evaluate a block of placed rows under the given options."""
+def _on_grid(job: Job, space: Space, best: Best, table: Table, shares: Shares, count: bool) -> None:
+    """Evaluate a block of placed rows under all options that may stay within the limit."""
     capacity = memory.capacity(job)
-    p = pieces(job, table, table, shares, choice, space.scheme, np.inf if count else best.limit)
+    p = pieces(job, table, table, shares, best.choice, space.scheme, np.inf if count else best.limit)
     if not count:
         p = p.rows(np.flatnonzero(bound(p, capacity).seconds <= best.limit))
-    table, shares = take(table, p.index), {a: tuple(s[p.index] for s in shares[a]) for a in AXES}
-    for cut in range(0, length(table), SLICE):
-        at = slice(cut, cut + SLICE)
-        part = p.rows(at)
-        seconds, use = exact(part, capacity)
-        best.evaluated += seconds.size
-        best.count(part, seconds, covered=count)
-        best.add(
-            seconds,
-            use,
-            p.choice,
-            {k: c[at] for k, c in table.items()},
-            {a: tuple(s[at] for s in shares[a]) for a in AXES},
-        )
+    table, shares = pick(table, p.left), pick(shares, p.left)
+    for half in p.by_fold():
+        rows = max(POINTS // half.choice.count, 1)
+        for at in (slice(cut, cut + rows) for cut in range(0, length(table), rows)):
+            part = half.rows(at)
+            seconds, use = exact(part, capacity)
+            best.evaluated += seconds.size
+            best.count(part, seconds, covered=count)
+            best.add(seconds, use, half.choice, pick(table, at), pick(shares, at))
 
 
 def optimist(job: Job) -> Job:
@@ -138,7 +125,7 @@ def lower(
         a = take(near, at)
         p = pieces(job, a, a if far is near else take(far, at), None, choice, space.scheme, best.limit)
         b = bound(p, capacity)
-        found[start + p.index] = b.seconds
+        found[start + p.left] = b.seconds
         for axis, mine, marks in zip(used, p.choice.numbers, b.used(min(best.limit, LARGEST)), strict=True):
             axis[np.array(mine, dtype=np.intp)] |= marks
     return found, choice.all.part(used)

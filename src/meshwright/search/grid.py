@@ -7,6 +7,7 @@ Under a limit, the pipeline comes first, and only for the rows and options whose
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -26,12 +27,13 @@ from .space import Column, Options, Table
 
 Grid = NDArray[np.float64]
 Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 
 
 class Pieces(NamedTuple):
     """Terms of the step at their own shapes; absent axes have length 1. The fold axis has a place for unfolded and for folded schedules."""
 
-    index: Index
+    left: Index
     """The rows of the table that are left."""
     choice: Options
     """The options that are left."""
@@ -52,8 +54,17 @@ class Pieces(NamedTuple):
         """The terms of some of the rows (an index or a slice)."""
         kept, held = (tuple(x[..., at] for x in each) for each in (self.kept, self.held))
         return self._replace(
-            index=self.index[at], pipe=self.pipe[..., at], after=self.after[..., at], kept=kept, held=held
+            left=self.left[at], pipe=self.pipe[..., at], after=self.after[..., at], kept=kept, held=held
         )
+
+    def by_fold(self) -> Iterator[Pieces]:
+        """The unfolded and the folded schedules by themselves."""
+        for f in range(self.after.shape[2]):
+            at, (sp, rec, _, zero) = self.folded == f, (np.ones(n, dtype=bool) for n in self.choice.shape)
+            yield self._replace(
+                choice=self.choice.part([sp, rec, at, zero]), pipe=self.pipe[:, :, at], after=self.after[:, :, f, None],
+                kept=tuple(k[:, :, f, None] for k in self.kept), held=tuple(h[:, :, at] for h in self.held), folded=self.folded[at] - f,
+            )  # fmt: skip
 
     @property
     def spread(self) -> Any:
@@ -77,7 +88,9 @@ class Block(NamedTuple):
     """Where this setting can run."""
 
     def rows(self, at: Index) -> Block:
-        """Some of the rows."""
+        """Some of the rows, in order."""
+        if len(at) == len(self.m):
+            return self
         return self._replace(**{k: pick(getattr(self, k), at) for k in ("near", "far", "which", "m", "fine")})
 
     @property
@@ -105,11 +118,13 @@ class Kind(NamedTuple):
         stages = p * self.chunks
         return job.model.layers % stages == 0 if self.chunks > 1 else stages <= job.model.layers
 
-    def runs(self, job: Job, p: Column, m: Column, among: Any = True) -> Index:
-        """The rows, among some, that can run it."""
-        rows = np.flatnonzero(self.even(job, p) & among)
-        legal = self.schedule.legal(p[rows], m[rows], self.v) & ((p[rows] > 1) | self.first)
-        return rows[legal]
+    def runs(self, job: Job, p: Column, m: Column) -> Mask:
+        """Where it can run."""
+        can = p * self.chunks <= job.model.layers
+        rows = np.flatnonzero(can)
+        p, m = p[rows], m[rows]
+        can[rows] = self.even(job, p) & self.schedule.legal(p, m, self.v) & ((p > 1) | self.first)
+        return can
 
 
 def kinds(choice: Options) -> list[Kind]:
@@ -127,15 +142,16 @@ def pieces(
     """
     blocks = _blocks(job, table, far, shares, choice, scheme)
     index, pipe = np.arange(len(table["tp"])), np.full((*choice.shape[:3], 1, len(table["tp"])), np.inf)
+    runs = [kind.runs(job, table["pp"], blocks[0].m) for kind in kinds(choice)]
     for block, seconds in zip(blocks, pipe, strict=True):
-        _pipelines(job, block, choice, limit, seconds)
+        _pipelines(job, block, choice, runs, limit, seconds)
     if limit < np.inf:
         within = pipe <= limit
-        used = [within.any(axis=others) for others in ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4))]
+        sp, rec, sched = (np.asarray(within.any(axis=o)) for o in ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4)))
         index = np.flatnonzero(within.any(axis=(0, 1, 2, 3)))
-        choice = choice.part([*used, np.ones(len(choice.zero), dtype=bool)])
-        pipe = pipe[np.ix_(*used, [True], index)]
-        blocks = [block.rows(index) for block, use in zip(blocks, used[0], strict=True) if use]
+        choice = choice.part([sp, rec, sched, np.ones(len(choice.zero), dtype=bool)])
+        pipe = pipe[sp][:, rec][:, :, sched][..., index]
+        blocks = [block.rows(index) for block, use in zip(blocks, sp, strict=True) if use]
     folds = sorted({kind.schedule.folded for kind in kinds(choice)})
     p = _empty(index, choice, pipe, folds, _ends(job, table["pp"][index]))
     for i, block in enumerate(blocks):
@@ -183,27 +199,25 @@ def fullest(job: Job, pp: Column) -> Column:
     return np.where(pp == 1, float(job.model.layers - lead), ceil_div(job.model.layers, pp))
 
 
-def _pipelines(job: Job, block: Block, choice: Options, limit: float, seconds: Grid) -> None:
-    """Seconds of the pipeline, (recompute, schedule, 1, row), of rows that may stay within the limit."""
-    every, t, layers = kinds(choice), block.costs.typical, block.m * fullest(job, block.near.pp)
+def _pipelines(job: Job, block: Block, choice: Options, runs: list[Mask], limit: float, seconds: Grid) -> None:
+    """Seconds of the pipeline, (recompute, schedule, 1, row), of rows that may stay within the limit; runs: where each schedule can run."""
+    every, t, layers = kinds(choice), block.costs.typical, block.m * fullest(job, np.asarray(block.near.pp))
     for r, recompute in enumerate(choice.recompute):
         busy = layers * np.asarray(t.forward + step.backward(t, recompute))[block.which]
         rows = np.flatnonzero(block.fine & (busy <= limit))
         if not len(rows):
             continue
         some = block.rows(rows)
-        parts = some.parts
-        send = step.hop(job, some.near, parts)
+        near, m, parts = some.near, some.m, some.parts
+        send = step.hop(job, near, parts)
         for fold in sorted({kind.schedule.folded for kind in every}):
-            s = step.stages(some.near, parts, recompute, _holders(job, some.near, fold))
-            short = some.m * (s.forward + s.backward) <= limit
-            terms = (some.near.pp, some.m, s, send)
+            s = step.stages(near, parts, recompute, _holders(job, near, fold))
+            short = m * (s.forward + s.backward) <= limit
             for k, kind in enumerate(every):
-                if kind.schedule.folded != fold:
-                    continue
-                at = kind.runs(job, some.near.pp, some.m, short)
+                at = np.flatnonzero(short & runs[k][rows]) if kind.schedule.folded == fold else rows[:0]
                 if len(at):
-                    seconds[r, k, 0, rows[at]] = step.ordered(job, *pick(terms, at), kind.schedule, kind.v).total
+                    p, n, stages, hop = pick((near.pp, m, s, send), at)
+                    seconds[r, k, 0, rows[at]] = step.ordered(job, p, n, stages, hop, kind.schedule, kind.v).total
 
 
 def _after(p: Pieces, i: int, job: Job, block: Block, parts: step.Body, holders: list[step.Shares]) -> None:
@@ -248,9 +262,7 @@ def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> A
 def legal_options(job: Job, table: Table, choice: Options, scheme: str) -> Column:
     """How many of the options each row can run with."""
     m = np.asarray(ceil_div(job.batch, table["dp"] * table["microbatch"]))
-    runs = np.bincount(
-        np.concatenate([kind.runs(job, table["pp"], m) for kind in kinds(choice)]), minlength=len(m)
-    )
+    runs = np.count_nonzero([kind.runs(job, table["pp"], m) for kind in kinds(choice)], axis=0)
     ways: Column = sum(runs * _shards(job, table, sp, choice, scheme) for sp in choice.sequence_parallel)
     alone = layouts(table, {}, job.cluster.sizes, scheme, False).replicas == 1
     return ways * len(choice.recompute) * np.where(alone, 1, len(choice.zero))

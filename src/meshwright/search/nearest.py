@@ -100,6 +100,8 @@ def pick(of: Any, index: Any) -> Any:
     if isinstance(of, tuple):
         values = tuple(pick(x, index) for x in of)
         return type(of)(*values) if hasattr(of, "_fields") else values
+    if isinstance(of, dict):
+        return {k: pick(x, index) for k, x in of.items()}
     if isinstance(of, Layout):
         columns: dict[str, Any] = {k: pick(getattr(of, k), index) for k in DEGREES}
         placement: dict[str, Any] = {a: pick(shares, index) for a, shares in of.placement.items()}
