@@ -117,6 +117,8 @@ def in_network_all_reduce(fabric: Fabric, V: Num, group: Group, otherwise: Num) 
 
     The bandwidth term of a ring over IN_NETWORK_GAIN, and one message up and one down in each dimension.
     """
+    if not any(fabric.reduces):
+        return otherwise
     n, possible, start = product(group), V > 0, 0.0 * V
     for g, latency, reduces in zip(group, fabric.latencies, fabric.reduces, strict=True):
         possible = possible & ((g <= 1) | reduces)
