@@ -40,8 +40,8 @@ class Best:
         self.feasible, self.too_big = self.feasible + fit, self.too_big + legal - fit
         self.searched += legal if covered else 0
 
-    def add(self, seconds: Grid, use: Grid, choice: Options, table: Table, shares: Shares) -> None:
-        """Merge a grid of layouts; only those within the limit are touched."""
+    def add(self, seconds: Grid, use: Grid, p: Pieces, table: Table, shares: Shares) -> None:
+        """Merge a grid of layouts (`grid.exact`); only those within the limit are touched."""
         flat = seconds.ravel()
         good = np.flatnonzero(flat <= min(self.limit, np.finfo(float).max))
         if len(good) > 4 * self.k:
@@ -53,8 +53,8 @@ class Best:
         row = place[-1]
         columns = [table[d][row] for d in DEGREES]
         where = [share[row] for axis in AXES for share in shares[axis]]
-        numbers = [np.array(n)[p] for n, p in zip(choice.numbers, place[:-1], strict=True)]
-        values = [flat[good], use.ravel()[good], *columns, *numbers, *where]
+        numbers = [np.array(n)[at] for n, at in zip(p.choice.numbers, place[:-1], strict=True)]
+        values = [flat[good], use[(*place[:-1], p.of[row])], *columns, *numbers, *where]
         fresh = list(zip(*(x.tolist() for x in values), strict=True))
         self.rows = sorted({*self.rows, *fresh})[: self.k]
 

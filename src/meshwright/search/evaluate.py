@@ -81,6 +81,7 @@ def evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, co
     """Place the rows and put them on the grid; unless everything is counted, only rows and options whose bound allows it."""
     for start in range(0, length(table), BLOCK):
         rows = pick(table, slice(start, start + BLOCK))
+        rows["row"] = np.arange(float(length(rows)))
         placed, shares = placements(job, rows, space.placements, relaxed)
         for begin in range(0, length(placed), BLOCK):
             at = slice(begin, begin + BLOCK)
@@ -101,7 +102,7 @@ def _on_grid(job: Job, space: Space, best: Best, table: Table, shares: Shares, c
             seconds, use = exact(part, capacity)
             best.evaluated += seconds.size
             best.count(part, seconds, covered=count)
-            best.add(seconds, use, half.choice, pick(table, at), pick(shares, at))
+            best.add(seconds, use, part, pick(table, at), pick(shares, at))
 
 
 def optimist(job: Job) -> Job:
@@ -161,5 +162,5 @@ def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
         rows, shares = placements(job, rows, False, relaxed)
         p = pieces(job, rows, rows, shares, best.choice, space.scheme)
         seconds, use = exact(p, np.inf)
-        best.add(np.where(np.isfinite(seconds), use, np.inf), use, best.choice, rows, shares)
+        best.add(np.where(np.isfinite(seconds), use[..., p.of], np.inf), use, p, rows, shares)
     return best

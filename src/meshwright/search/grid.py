@@ -42,9 +42,11 @@ class Pieces(NamedTuple):
     after: Grid
     """(sp, recompute, fold, zero, row) seconds of synchronisation and optimizer."""
     kept: tuple[Grid, ...]
-    """Bytes of weights, gradients, optimizer and buffers on each device that may be the fullest: (1, 1, fold, zero, row)."""
+    """Bytes of weights, gradients, optimizer and buffers on each device that may be the fullest: (1, 1, fold, zero, unplaced row)."""
     held: tuple[Grid, ...]
-    """Activation bytes on each of them: (sp, recompute, schedule, 1, row)."""
+    """Activation bytes on each of them: (sp, recompute, schedule, 1, unplaced row)."""
+    of: Index
+    """The unplaced row of each row, ascending: placements of one row need the same memory."""
     folded: Index
     """Position of each schedule on the fold axis."""
     ends: tuple[str, ...]
@@ -52,10 +54,12 @@ class Pieces(NamedTuple):
 
     def rows(self, at: Any) -> Pieces:
         """The terms of some of the rows (an index or a slice)."""
-        kept, held = (tuple(x[..., at] for x in each) for each in (self.kept, self.held))
+        of = self.of[at]
+        first, end = (of[0], of[-1] + 1) if len(of) else (0, 0)
         return self._replace(
-            left=self.left[at], pipe=self.pipe[..., at], after=self.after[..., at], kept=kept, held=held
-        )
+            left=self.left[at], pipe=self.pipe[..., at], after=self.after[..., at], of=of - first,
+            kept=tuple(x[..., first:end] for x in self.kept), held=tuple(x[..., first:end] for x in self.held),
+        )  # fmt: skip
 
     def by_fold(self) -> Iterator[Pieces]:
         """The unfolded and the folded schedules by themselves."""
@@ -153,11 +157,14 @@ def pieces(
         pipe = pipe[sp][:, rec][:, :, sched][..., index]
         blocks = [block.rows(index) for block, use in zip(blocks, sp, strict=True) if use]
     folds = sorted({kind.schedule.folded for kind in kinds(choice)})
-    p = _empty(index, choice, pipe, folds, _ends(job, table["pp"][index]))
+    new = np.diff(table["row"][index] if "row" in table else index, prepend=-1.0) != 0
+    p = _empty(index, choice, pipe, folds, _ends(job, table["pp"][index]), np.cumsum(new) - 1)
     for i, block in enumerate(blocks):
-        parts, holders = block.parts, [_holders(job, block.near, fold) for fold in folds]
-        _after(p, i, job, block, parts, holders)
-        _memory(p, i, job, block, parts, holders)
+        unplaced = block.rows(np.flatnonzero(new))
+        parts, holders = unplaced.parts, [holders_of(job, unplaced.near, fold) for fold in folds]
+        owned = [[step.held(job, unplaced.near, parts, by, end) for end in p.ends] for by in holders]
+        _memory(p, i, job, unplaced, parts, holders, owned)
+        _after(p, i, job, block, unplaced, owned, pick(holders[0]["middle"].typical, p.of))
     return p
 
 
@@ -179,16 +186,20 @@ def _ends(job: Job, pp: Column) -> tuple[str, ...]:
     return step.ENDS if uneven or lighter else (step.ENDS[0], step.ENDS[-1])
 
 
-def _empty(index: Index, choice: Options, pipe: Grid, folds: list[bool], ends: tuple[str, ...]) -> Pieces:
+def _empty(index: Index, choice: Options, pipe: Grid, folds: list[bool], ends: tuple[str, ...], of: Index) -> Pieces:
+    """Pieces to be filled; of: the unplaced row of each row."""
     n_sp, n_rec, n_sched, n_zero = choice.shape
-    n, folded = len(index), np.array([folds.index(kind.schedule.folded) for kind in kinds(choice)], dtype=np.intp)
+    n, folded = (
+        of[-1] + 1 if len(of) else 0,
+        np.array([folds.index(x.schedule.folded) for x in kinds(choice)], dtype=np.intp),
+    )
     return Pieces(
-        index, choice, pipe, np.empty((n_sp, n_rec, len(folds), n_zero, n)), tuple(np.empty((1, 1, len(folds), n_zero, n)) for _ in ends),
-        tuple(np.empty((n_sp, n_rec, n_sched, 1, n)) for _ in ends), folded, ends,
+        index, choice, pipe, np.empty((n_sp, n_rec, len(folds), n_zero, len(of))), tuple(np.empty((1, 1, len(folds), n_zero, n)) for _ in ends),
+        tuple(np.empty((n_sp, n_rec, n_sched, 1, n)) for _ in ends), of, folded, ends,
     )  # fmt: skip
 
 
-def _holders(job: Job, layout: Layout, folded: bool) -> step.Shares:
+def holders_of(job: Job, layout: Layout, folded: bool) -> step.Shares:
     """What the devices hold under folded or other schedules."""
     return step.shares(job, layout, schedule_named("zbv" if folded else "1f1b"), 2.0 if folded else 1.0)
 
@@ -211,43 +222,49 @@ def _pipelines(job: Job, block: Block, choice: Options, runs: list[Mask], limit:
         near, m, parts = some.near, some.m, some.parts
         send = step.hop(job, near, parts)
         for fold in sorted({kind.schedule.folded for kind in every}):
-            s = step.stages(near, parts, recompute, _holders(job, near, fold))
+            s = step.stages(near, parts, recompute, holders_of(job, near, fold))
             short = m * (s.forward + s.backward) <= limit
             for k, kind in enumerate(every):
-                at = np.flatnonzero(short & runs[k][rows]) if kind.schedule.folded == fold else rows[:0]
-                if len(at):
-                    p, n, stages, hop = pick((near.pp, m, s, send), at)
-                    seconds[r, k, 0, rows[at]] = step.ordered(job, p, n, stages, hop, kind.schedule, kind.v).total
+                can = short & runs[k][rows]
+                if kind.schedule.folded != fold or not (some_ := np.count_nonzero(can)):
+                    continue
+                at = np.flatnonzero(can) if 2 * some_ < len(can) else slice(None)  # the rest is not worth leaving out
+                p, n, stages, hop = pick((near.pp, m, s, send), at)
+                total = step.ordered(job, p, n, stages, hop, kind.schedule, kind.v).total
+                seconds[r, k, 0, rows[at]] = np.where(can[at], total, np.inf)
 
 
-def _after(p: Pieces, i: int, job: Job, block: Block, parts: step.Body, holders: list[step.Shares]) -> None:
-    """What depends on the ZeRO stage: seconds after the pipeline, bytes that live for the whole run."""
-    near, far, choice = block.near, block.far, p.choice
-    times, first = step.collectives(job, near, parts), choice.all.zero[0]
-    owned = [[step.held(job, near, parts, by, end) for end in p.ends] for by in holders]
-    for z, zero in enumerate(choice.zero):
-        means = (near.replicas > 1) | (zero == first)  # with one replica all stages are the same: only the first counts
-        if i == 0:
-            buffers = memory.buffers(job, far, parts, zero)
-            for f, devices in enumerate(owned):
-                for e, parameters in enumerate(devices):
-                    p.kept[e][0, 0, f, z] = memory.states(job, far, parameters, zero).total + buffers
-        updates = [step.update(job, far, devices, zero) for devices in owned]
-        for r, recompute in enumerate(choice.recompute):
-            sync = step.synchronise(job, near, parts, times, recompute, zero, holders[0]["middle"].typical)
-            for f, seconds in enumerate(updates):
-                p.after[i, r, f, z] = np.where(means, sync + seconds, np.inf)
-
-
-def _memory(p: Pieces, i: int, job: Job, block: Block, parts: step.Body, holders: list[step.Shares]) -> None:
-    """Bytes of activations."""
-    near, m = block.near, block.m
+def _memory(
+    p: Pieces, i: int, job: Job, rows: Block, parts: step.Body, holders: list[step.Shares], owned: list[list[step.Held]]
+) -> None:
+    """Bytes that live for the whole run, and of activations."""
+    near, m = rows.near, rows.m
     flights = [[memory.in_flight(near.pp, m, x.schedule, x.v, end) for end in p.ends] for x in kinds(p.choice)]
     for r, recompute in enumerate(p.choice.recompute):
         bytes_ = [[memory.activations(job, near, parts, recompute, by, end) for end in p.ends] for by in holders]
         for k, flight in enumerate(flights):
             for e, (each, once) in enumerate(bytes_[p.folded[k]]):
                 p.held[e][i, r, k, 0] = flight[e] * each + once
+    for z, zero in enumerate(p.choice.zero if i == 0 else ()):
+        buffers = memory.buffers(job, rows.far, parts, zero)
+        for f, devices in enumerate(owned):
+            for e, parameters in enumerate(devices):
+                p.kept[e][0, 0, f, z] = memory.states(job, rows.far, parameters, zero).total + buffers
+
+
+def _after(
+    p: Pieces, i: int, job: Job, block: Block, unplaced: Block, owned: list[list[step.Held]], layers: Column
+) -> None:
+    """Seconds after the pipeline: synchronisation of so many layers on the fullest device, and the optimizer."""
+    near, parts, choice = block.near, block.parts, p.choice
+    times, first = step.collectives(job, near, parts), choice.all.zero[0]
+    for z, zero in enumerate(choice.zero):
+        means = (near.replicas > 1) | (zero == first)  # with one replica all stages are the same: only the first counts
+        updates = [pick(step.update(job, unplaced.far, devices, zero), p.of) for devices in owned]
+        for r, recompute in enumerate(choice.recompute):
+            sync = step.synchronise(job, near, parts, times, recompute, zero, layers)
+            for f, seconds in enumerate(updates):
+                p.after[i, r, f, z] = np.where(means, sync + seconds, np.inf)
 
 
 def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> Any:
@@ -269,12 +286,12 @@ def legal_options(job: Job, table: Table, choice: Options, scheme: str) -> Colum
 
 
 def exact(p: Pieces, capacity: float) -> tuple[Grid, Grid]:
-    """(seconds, bytes) on the whole grid; seconds are inf where the layout is illegal or does not fit."""
+    """Seconds on the whole grid, inf where the layout is illegal or does not fit, and bytes of unplaced rows (see `Pieces.of`)."""
     seconds = p.pipe + p.after[:, :, p.spread]
     use = p.held[0] + p.kept[0][:, :, p.spread]
     for held, kept in zip(p.held[1:], p.kept[1:], strict=True):
         np.maximum(use, held + kept[:, :, p.spread], out=use)
-    np.putmask(seconds, use > capacity, np.inf)
+    np.putmask(seconds, (use > capacity)[..., p.of], np.inf)
     return seconds, use
 
 
@@ -283,6 +300,7 @@ class Bound(NamedTuple):
 
     seconds: Column
     bytes: Column
+    """Whether the schedule can run or not: that may depend on dp."""
     by_schedule: Grid
     """Seconds, (sp, recompute, schedule, 1, row), at the best ZeRO stage."""
     by_zero: Grid
@@ -298,10 +316,9 @@ class Bound(NamedTuple):
 def bound(p: Pieces, capacity: float) -> Bound:
     """Each term at its best option, among those that can fit at all."""
     least_state = [k.min(axis=3, keepdims=True)[:, :, p.spread] for k in p.kept]
-    least_bytes = reduce(np.maximum, [h + k for h, k in zip(p.held, least_state, strict=True)])
+    least_bytes = reduce(np.maximum, [h + k for h, k in zip(p.held, least_state, strict=True)])[..., p.of]
     pipe = np.where(least_bytes > capacity, np.inf, p.pipe)
     by_schedule = pipe + p.after.min(axis=3, keepdims=True)[:, :, p.spread]
     by_zero = pipe.min(axis=2, keepdims=True, initial=np.inf) + p.after
-    legal = np.where(np.isfinite(p.pipe), least_bytes, np.inf)
-    best = [x.min(axis=(0, 1, 2, 3), initial=np.inf) for x in (by_schedule, legal)]
+    best = [x.min(axis=(0, 1, 2, 3), initial=np.inf) for x in (by_schedule, least_bytes)]
     return Bound(best[0], best[1], by_schedule, by_zero)

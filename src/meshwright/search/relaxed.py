@@ -18,10 +18,9 @@ from ..schedule import get as schedule_named
 from ..spec.job import Job
 from ..spec.layout import Layout
 from ..step import Body, Stages, stages
-from ..step import shares as shares_of
 from .best import Best
-from .evaluate import BLOCK, Progress, best_first, dp_step, largest_dp, lower, optimist, valid
-from .grid import Kind, bound, fullest, kinds, pieces
+from .evaluate import BLOCK, LARGEST, Progress, best_first, dp_step, largest_dp, lower, optimist, valid
+from .grid import Kind, bound, fullest, holders_of, kinds, pieces
 from .nearest import bodies, layouts, pick
 from .placement import spread
 from .space import PLACED, Column, Space, Table, cross, keep, length, pipelines, take
@@ -53,7 +52,7 @@ def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column)
     Nearest groups, nothing recomputed, no memory limit.
     """
     easy, every, found = optimist(job), kinds(best.choice), []
-    holders = {kind.schedule.folded: kind for kind in every}
+    folds = sorted({kind.schedule.folded for kind in every})
     for start in range(0, length(table), CROSSED):
         part = take(table, np.arange(start, min(start + CROSSED, length(table))))
         alone = part | {"pp": np.ones(length(part)), "dp": np.ones(length(part))}
@@ -64,13 +63,11 @@ def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column)
         rows, here, fewest = _worth_it(job, space, best, part, degrees, costs)
         pipes = Layout(pp=here["pp"])
         staged = [
-            (fold, stages(pipes, pick(c, rows), "none", shares_of(easy, pipes, kind.schedule, kind.v)))
-            for c in costs
-            for fold, kind in holders.items()
+            (fold, stages(pipes, pick(c, rows), "none", holders_of(easy, pipes, fold))) for c in costs for fold in folds
         ]
         each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
         bubbles = _least_bubbles(job, every, here["pp"], staged)
-        fine = fewest * each + reduce(np.minimum, bubbles.values()) <= best.limit
+        fine = fewest * each + reduce(np.minimum, bubbles.values()) <= min(best.limit, LARGEST)
         found.append((keep(here, fine), each[fine], keep(bubbles, fine)))
     tables, eaches, bubbled = zip(*found, strict=True)
     return Partly(reduce(_stack, tables), np.concatenate(eaches), reduce(_stack, bubbled))
@@ -139,7 +136,7 @@ def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
 def _whole_model(job: Job, space: Space, best: Best, table: Table) -> Column:
     """Bound of one microbatch through the whole model on one device of each shard, in seconds."""
     easy, found = optimist(job), np.full(length(table), np.inf)
-    whole = shares_of(easy, Layout(), schedule_named("1f1b"), 1.0)["whole"]
+    whole = holders_of(easy, Layout(), False)["whole"]
     for start in range(0, length(table), BLOCK):
         at = slice(start, start + BLOCK)
         part = {k: c[at] for k, c in table.items()}
