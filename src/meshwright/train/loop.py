@@ -61,6 +61,8 @@ class Trainer:
         with torch.device("meta"):
             stage = Decoder(job.model, layers, job.T, layout.recompute)
         spread(stage, job, layout, self.mesh)
+        if self.settings.compile:
+            stage.compile_blocks()
         stage.to_empty(device=self.device)
         stage.tie()
         initialise(stage, job.model, self.settings.seed)

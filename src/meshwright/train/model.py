@@ -157,6 +157,11 @@ class Decoder(nn.Module):
         """The routed experts of the layers that have them."""
         return [block.ffn.experts for block in self.blocks if isinstance(block.ffn, MoE)]
 
+    def compile_blocks(self) -> None:
+        """Compile what each layer computes; what is hooked to a layer from outside (FSDP's gathers, recomputation) stays outside."""
+        for block in self.blocks:
+            block.run = torch.compile(block.run)  # type: ignore[method-assign]
+
     def tie(self) -> None:
         """The head uses the embedding's matrix, where the model says so and both are here."""
         if self.m.tied_embeddings and self.embedding is not None and self.head is not None:

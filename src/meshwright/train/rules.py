@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 from .. import rules
 from ..errors import BadInput
@@ -116,7 +117,26 @@ def expert_ranks(job: Job, layout: Layout) -> list[str]:
 
 def of_settings(job: Job, layout: Layout, settings: Settings) -> list[str]:
     """Settings that contradict the layout."""
-    shards = settings.shards
+    return compiled(job, layout, settings) + sharded(job, layout, settings.shards)
+
+
+def compiled(job: Job, layout: Layout, settings: Settings) -> list[str]:
+    """What torch.compile cannot do in PyTorch 2.13."""
+    if not settings.compile:
+        return []
+    split = layout.pp > 1 and schedule_named(layout.schedule).split_backward
+    compilers = [name for name in (os.environ.get("CXX"), "g++", "clang++", "c++") if name and shutil.which(name)]
+    missing = {
+        "train.compile with tp > 1 is not carried out by PyTorch 2.13 on CPUs (its graphs lose DTensors): set compile = false": layout.tp > 1,
+        "train.compile with a mixture of experts is not trained: the tokens of an expert differ from step to step": job.model.moe,
+        f"train.compile with schedule {layout.schedule} is not carried out: a compiled layer's backward pass cannot be halved": split,
+        "train.compile needs a C++ compiler (g++ or clang++) on CPUs": settings.device == "cpu" and not compilers,
+    }  # fmt: skip
+    return [sentence for sentence, holds in missing.items() if holds]
+
+
+def sharded(job: Job, layout: Layout, shards: int | None) -> list[str]:
+    """Hybrid sharding that contradicts the layout."""
     if shards is None:
         return []
     if job.model.moe:

@@ -41,6 +41,8 @@ class Settings:
     """Path of a token file of `meshwright data`, "corpus" (real text of this machine's Python), or "synthetic"."""
     weights: str | None = None
     """Folder of Hugging Face weights (model.safetensors and config.json) to start from; None: random first weights."""
+    compile: bool = False
+    """Compile each layer with torch.compile (on CPUs it needs a C++ compiler)."""
     loss_scale: float = 2.0**16
     """fp16: scale of the loss in the first step; it halves at an overflow. A power of two."""
     scale_growth: int = 2000
