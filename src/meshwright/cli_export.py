@@ -1,4 +1,4 @@
-"""The verb `export`: a job in the words of another tool."""
+"""The verb `export`: a job, or the weights of a run, in the words of another tool."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ from .errors import BadInput, unknown
 if TYPE_CHECKING:
     from .formats.torchrun import Launch
 
-FORMATS = ("sbatch", "torchrun")
-JobFile = Annotated[str, Parameter(help="A JOB.toml with a layout, such as plan -o writes.")]
-To = Annotated[str, word(f"{' or '.join(FORMATS)}.", "NAME")]
+FORMATS = ("sbatch", "torchrun", "safetensors")
+JobFile = Annotated[
+    str,
+    Parameter(
+        help="A JOB.toml with a layout, such as plan -o writes; for safetensors the folder of a run, or of a checkpoint."
+    ),
+]
+To = Annotated[str, word(f"{', '.join(FORMATS)}.", "NAME")]
 PerNode = Annotated[int | None, word("Ranks of one node; default: what the first dimension of the network joins.", "N")]
 Restarts = Annotated[int, word("How often ranks are started again after one has failed.", "N")]
 Partition = Annotated[str | None, word("Of Slurm.", "NAME")]
@@ -40,7 +45,7 @@ def export(
     json: Json = False,
     output: Annotated[str | None, output("the text")] = None,
 ) -> int:
-    """Write what starts a job elsewhere: a Slurm script (sbatch), or the torchrun command of each node.
+    """Write what starts a job elsewhere (a Slurm script, sbatch, or the torchrun command of each node), or the weights of a run (safetensors).
 
     Example: meshwright export plan.toml --to sbatch --partition gpu --time 24:00:00 -o plan.sbatch
     """
@@ -49,8 +54,12 @@ def export(
 
     if to not in FORMATS:
         raise unknown("--to", to, FORMATS)
-    launch = described(job, per_node, restarts)
     site = {"partition": partition, "account": account, "time": time, "container": container}
+    if to == "safetensors":
+        if given := [name for name, value in {**site, "per-node": per_node}.items() if value is not None]:
+            raise BadInput(f"--{given[0]} is for --to sbatch: weights have no such thing")
+        return weights(job, output, json)
+    launch = described(job, per_node, restarts)
     if to == "torchrun":
         if given := [name for name, value in site.items() if value is not None]:
             raise BadInput(f"--{given[0]} is for --to sbatch: torchrun has no such thing")
@@ -66,6 +75,29 @@ def export(
         console.show_json(console.envelope("export", {"to": to, "nodes": launch.nodes, "ranks_per_node": launch.ranks, "text": text}))  # fmt: skip
     elif not output:
         sys.stdout.write(text)
+    return 0
+
+
+def weights(run: str, output: str | None, json: bool) -> int:
+    """Write model.safetensors and config.json, which Hugging Face transformers loads, into the folder `output`."""
+    from .cli_train import need_torch
+    from .report import console
+    from .units import show
+
+    if not output:
+        raise BadInput("export --to safetensors needs the folder of the weights: -o FOLDER")
+    need_torch()
+    from .train.export import export as write
+
+    try:
+        found = write(Path(run), Path(output))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{output[:200]} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+    told = (
+        f"{found['tensors']} tensors ({show(found['weights_bytes'], 'GB')}) of {found['checkpoint']} as {found['family']} "
+        f"in {found['output']}, {found['files']} file{'s' * (found['files'] > 1)} and config.json"
+    )
+    console.show_json(console.envelope("export", {"to": "safetensors", **found})) if json else console.show(told)
     return 0
 
 

@@ -40,6 +40,24 @@ def test_layouts(says: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("layout", "says"),
+    [
+        (Layout(tp=2), "train.compile with tp > 1 is not carried out"),
+        (Layout(pp=2, schedule="zbv"), "cannot be halved"),
+    ],
+)
+def test_what_is_not_compiled(layout: Layout, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        rules.demand(job(LLAMA, layout, 8), replace(SETTINGS, compile=True))
+
+
+def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(BadInput, match="needs a C\\+\\+ compiler"):
+        rules.demand(job(LLAMA, Layout(), 8), replace(SETTINGS, compile=True))
+
+
+@pytest.mark.parametrize(
     ("layout", "settings", "says"),
     [
         (Layout(dp=2, etp=2), {}, "etp 2: experts cut in parts are not trained"),

@@ -17,16 +17,18 @@ from jobs import GPT, LLAMA, SETTINGS, job  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from torch.nn import functional as fn  # noqa: E402
 
+from meshwright import cli  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.hf import load_hf, read_hf  # noqa: E402
 from meshwright.formats.hf_config import differences, write_hf  # noqa: E402
 from meshwright.spec.layout import Layout  # noqa: E402
 from meshwright.spec.model import Model, RopeScaling  # noqa: E402
-from meshwright.train import checkpoint, weights  # noqa: E402
+from meshwright.train import checkpoint, run, weights  # noqa: E402
+from meshwright.train.data import Synthetic  # noqa: E402
 from meshwright.train.export import export  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
-from meshwright.train.model import Decoder  # noqa: E402
+from meshwright.train.model import Decoder, loss  # noqa: E402
 
 MADE = Path(__file__).parent / "huggingface"
 SEQ = 12
@@ -95,6 +97,33 @@ def test_any_layout_reads_its_slices_and_writes_the_same_bytes(name: str, layout
     assert not differences(load_hf(tmp_path / "out"), m)
     with pytest.raises(BadInput, match="holds weights already"):
         export(tmp_path / "run", tmp_path / "out")
+
+
+def test_a_run_starts_from_weights_and_is_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a learning rate of next to nothing: what comes out went in, and the first loss is that of the weights."""
+    job_file = tmp_path / "job.toml"
+    job_file.write_text(
+        f"""[model]\nconfig = "{MADE / "llama"}/config.json"\nseq = {SEQ}
+[cluster]\nchips = 1\nchip = {{ name = "core", matrix_flops = {{ fp32 = 1e11 }}, vector_flops = 1e10, hbm_bytes = 4e9, hbm_bandwidth = 1e10 }}
+network = {{ name = "none", dims = [{{ name = "host", bandwidth = 1e9, latency = 1e-4 }}] }}
+[layout]\nmicrobatch = 2\n[job]\nbatch = "2seq"\nprecision = "fp32"
+[train]\nsteps = 1\nlr = 1e-30\ndata = "synthetic"\nweights = "{MADE / "llama"}"\noutput = "{tmp_path}/run"\n""",
+        "utf-8",
+    )
+    assert cli.run(["train", str(job_file)]) == 0
+    assert cli.run(["export", f"{tmp_path}/run", "--to", "safetensors", "-o", f"{tmp_path}/out"]) == 0
+    assert "as llama in" in capsys.readouterr().out
+    assert tensors(tmp_path / "out") == tensors(MADE / "llama")
+    decoder, row = (
+        Decoder(m := load_hf(MADE / "llama"), range(2), SEQ),
+        run.metrics(tmp_path / "run" / "metrics.jsonl")[0],
+    )
+    weights.load({0: decoder}, m, MADE / "llama")
+    whole = torch.from_numpy(Synthetic(m.vocab, SEQ, 1).samples(0, 2))
+    assert row["loss"] == pytest.approx(float(loss(decoder(whole[:, :-1]), whole[:, 1:]).detach()), abs=1e-5)
+    for words, says in ((["export", "nowhere", "--to", "safetensors", "-o", "x"], "neither a checkpoint nor"),
+                        (["export", "nowhere", "--to", "safetensors"], "needs the folder")):  # fmt: skip
+        assert cli.run(words) == 2 and says in capsys.readouterr().err
 
 
 def tensors(folder: Path) -> dict[str, bytes]:
