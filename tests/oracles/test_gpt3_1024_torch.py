@@ -56,8 +56,8 @@ def test_fully_sharded_over_128() -> None:
         ("all_reduce", GPT3.hidden * 2): 2 * (2 * 96 + 1)
     }  # gradients of norm weights, whole on every tp rank: 9.5 MB, not counted
     assert record.over("tp") == sent(ops, "tp") + Counter(norms)
-    assert record.volume("all_gather", "dp") == 2 * weights * 2
-    assert record.volume("reduce_scatter", "dp") == weights * 4
+    assert record.volume("dp")["all_gather"] == 2 * weights * 2
+    assert record.volume("dp")["reduce_scatter"] == weights * 4
 
 
 def run_stage(model: Model, rank: int, pp: int, m: int) -> Record:

@@ -25,7 +25,7 @@ from meshwright.train.grid import stage_layers  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.pipeline import stage_count, stage_numbers  # noqa: E402
-from meshwright.train.traffic import Traffic  # noqa: E402
+from meshwright.train.traffic import Traffic, axes_of  # noqa: E402
 
 FP32 = 4
 
@@ -36,7 +36,7 @@ def measured(model: Model, layout: Layout, folder: Path) -> list[dict[str, Any]]
     def work(device: torch.device) -> None:
         trainer = Trainer(kept(model, layout), SETTINGS, device)
         trainer.step(0, *share(trainer, tokens(0)))  # stages agree on shapes in the first one
-        with Traffic(trainer.mesh) as traffic:
+        with Traffic(axes_of(trainer.mesh)) as traffic:
             trainer.accumulate(*share(trainer, tokens(1)))
         found = {axis: traffic.over(axis) for axis in ("tp", "cp", "pp", "replicas", "pair")}
         found["rank"] = trainer.mesh.index("pp")

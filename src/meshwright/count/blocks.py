@@ -42,9 +42,10 @@ def gelu(name: str, x: Num, *, act: float) -> Op:
     return Op(name, "vector", Pass(0.0, 8 * x, 2 * x * act), Pass(0.0, 13 * x, 3 * x * act), saved=x * act)
 
 
-def gated_activation(name: str, x: Num, *, act: float) -> Op:
-    """SiLU(gate) * up on x elements: reads both, keeps both."""
-    return Op(name, "vector", Pass(0.0, 9 * x, 3 * x * act), Pass(0.0, 15 * x, 5 * x * act), saved=2 * x * act)
+def gated_activation(name: str, x: Num, *, act: float, autograd: bool = False) -> Op:
+    """SiLU(gate) * up on x elements: reads both, keeps both; autograd keeps SiLU(gate) too."""
+    kept = (3 if autograd else 2) * x * act
+    return Op(name, "vector", Pass(0.0, 9 * x, 3 * x * act), Pass(0.0, 15 * x, 5 * x * act), saved=kept)
 
 
 def dropout(name: str, x: Num, *, act: float) -> Op:
@@ -53,6 +54,7 @@ def dropout(name: str, x: Num, *, act: float) -> Op:
     return Op(name, "vector", step, step, saved=x)
 
 
+FP32 = 4.0
 NORM_PARAMETERS = {"layernorm": 2, "rmsnorm": 1, "nonparametric": 0}
 """Parameters of a norm for each feature."""
 
@@ -67,8 +69,11 @@ def norm(
     wgt: float,
     forward: tuple[Message, ...] = (),
     backward: tuple[Message, ...] = (),
+    autograd: bool = False,
 ) -> Op:
     """Layer norm (parameters = 2, or 0 without scale and shift) or RMS norm (1) of T tokens of width w; keeps its input.
+
+    autograd: PyTorch's RMS norm on CPUs is made of several operations and keeps its input and the normalised input, both in fp32.
 
     FLOPs: forward 9 T w; backward 8 T w + 4 T (w-1). Memory: forward X, Y, two statistics a token; backward five passes.
     """
@@ -76,7 +81,7 @@ def norm(
         name, "vector",
         Pass(0.0, 9 * T * w, (2 * T * w + 2 * T) * act + parameters * w * wgt, forward),
         Pass(0.0, 8 * T * w + 4 * T * (w - 1), 5 * T * w * act + parameters * w * wgt, backward),
-        saved=T * w * act, weights=parameters * w,
+        saved=T * w * (2 * FP32 if autograd and parameters == 1 else act), weights=parameters * w,
     )  # fmt: skip
 
 
@@ -88,13 +93,15 @@ def residual(name: str, x: Num, *, act: float) -> Op:
 
 def attention(
     name: str, b: Num, H: Num, K: Num, lq: Num, l: Num, q: Num, v: Num, *, seen: Num, one: float, act: float,
-    dropout: bool, fused: bool, output_twice: bool, forward: tuple[Message, ...] = (), backward: tuple[Message, ...] = (),
+    dropout: bool, fused: bool, output_twice: bool, autograd: bool = False, mask: Num = 0.0, forward: tuple[Message, ...] = (), backward: tuple[Message, ...] = (),
 ) -> Op:  # fmt: skip
     """softmax(Q K^T) V for b sequences: H query and K key/value heads, lq queries and l keys, head widths q (query, key) and v (value).
 
     seen: share of the l keys a query attends to (1 = all; causal about 1/2);  P = b H lq l seen scores;  R = b H lq rows.
     FLOPs: forward 2 P q + 2 P v; backward dQ, dK, dA, dV and, when fused (flash), Q K^T again. Softmax: vector units.
     Unfused kernels write the P scores to memory and keep them (2 bytes; with dropout 5: mask and result too).
+    autograd: keys and values are kept whole (l of them) and once for every query head, statistics of rows in fp32, and a mask of
+    `mask` elements; selective recomputation keeps the plain queries, keys and values.
     """
     R = b * H * lq
     P = R * l * seen
@@ -108,13 +115,15 @@ def attention(
     vector_back = 3 * P + R * (l * seen - 1) + drop + again * (softmax + drop)
     score_bytes = 0.0 if fused else P * act
     kept = qo + kv_here + 2 * R
+    if autograd:
+        kept = qo + b * H * l * (q + v) + R * FP32 / act + mask
     engines = ("attention forward", "attention backward") if fused else ("wide", "wide")
     return Op(
         name, "attention",
         Pass(P * (2 * q - one) + 2 * P * v - one * b * H * lq * v, softmax + drop, (qo + kv + R) * act + 5 * score_bytes, forward, engine=engines[0]),
         Pass(matrix_back, vector_back, (kv + qo + kept) * act + 8 * score_bytes, backward, engine=engines[1]),
         saved=(kept if output_twice else kept - b * H * lq * v) * act + (0.0 if fused else P * (2 * act + 1 if dropout else act)),
-        selective=not fused, saved_again=(b * H * lq * q + kv_here) * act,
+        selective=autograd or not fused, saved_again=(b * H * lq * q + kv_here) * act,
     )  # fmt: skip
 
 

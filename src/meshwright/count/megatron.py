@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..num import Num, maximum
+from ..num import Num, maximum, where
 from ..spec.job import Job
 from ..spec.layout import Layout
 from . import blocks
+from .blocks import FP32 as FP32
 from .context import exchange
 from .moe import experts
 from .work import Local, Message, Op, local
-
-FP32 = 4.0
 
 
 class Kind(NamedTuple):
@@ -56,11 +55,11 @@ def attention(job: Job, layout: Layout, size: Local, window: int | None) -> list
         ops.append(blocks.bias("attention/qkv bias", t, (H + 2 * K) * q, act=act, wgt=wgt))
     if m.qk_norm:
         ops.append(query_key_norm(job, layout, size, H, K))
-    forward, backward = exchange(layout, size, K, q, v, act)
+    forward, backward = exchange(layout, size, K, q, v, act, c.gathered_keys)
     ops.append(blocks.attention(
         "attention/core", size.b, H, K, size.T / size.cp, size.T, q, v, seen=seen(job, window), one=one, act=act,
         dropout=m.dropout, fused=job.attention_kernel == "flash", output_twice=c.attention_output == "twice",
-        forward=forward, backward=backward)._replace(weights=H if m.attention_sinks else 0.0))  # fmt: skip
+        autograd=c.backward_needs == "autograd", mask=where((size.cp > 1) | (window is not None), size.T / size.cp * size.T, 0.0), forward=forward, backward=backward)._replace(weights=H if m.attention_sinks else 0.0))  # fmt: skip
     ops.append(
         blocks.matmul("attention/out", t, H * v, D, one=one, act=act, wgt=wgt, forward=() if beside_ffn else reduce)
     )
@@ -76,8 +75,9 @@ def query_key_norm(job: Job, layout: Layout, size: Local, H: Num, K: Num) -> Op:
     statistics = (Message("all_reduce", "tp", 2 * t * FP32),) if m.qk_norm_whole else ()
     act, wgt = job.precision.activation_bytes, job.precision.weight_bytes
     op = blocks.norm(
-        "attention/qk norm", t * (H + K), m.h, parameters=1, act=act, wgt=wgt, forward=statistics, backward=statistics
-    )
+        "attention/qk norm", t * (H + K), m.h, parameters=1, act=act, wgt=wgt, forward=statistics, backward=statistics,
+        autograd=job.assumptions.count.backward_needs == "autograd",
+    )  # fmt: skip
     return op._replace(weights=(H + K) * m.h if m.qk_norm_whole else 2.0 * m.h)
 
 
@@ -141,7 +141,8 @@ def dense(job: Job, layout: Layout, size: Local, width: Num, name: str = "ffn", 
     ops.append(up)
     if m.bias:
         ops.append(blocks.bias(f"{name}/up bias", t, F * (2 if m.gated else 1), act=act, wgt=wgt))
-    ops.append((blocks.gated_activation if m.gated else blocks.gelu)(f"{name}/activation", t * F, act=act))
+    ops.append(blocks.gated_activation(f"{name}/activation", t * F, act=act, autograd=c.backward_needs == "autograd") if m.gated
+               else blocks.gelu(f"{name}/activation", t * F, act=act))  # fmt: skip
     if m.dropout and c.dropout == "lbl":
         ops.append(blocks.dropout(f"{name}/activation dropout", t * F, act=act))
     ops.append(blocks.matmul(f"{name}/down", t, F, D, one=one, act=act, wgt=wgt, forward=reduce))
@@ -180,6 +181,7 @@ def norm(job: Job, name: str, size: Local, forward: tuple[Message, ...] = (), ba
     return blocks.norm(
         name, size.shard, m.hidden, parameters=blocks.NORM_PARAMETERS[m.norm],
         act=job.precision.activation_bytes, wgt=job.precision.weight_bytes, forward=forward, backward=backward,
+        autograd=job.assumptions.count.backward_needs == "autograd",
     )  # fmt: skip
 
 

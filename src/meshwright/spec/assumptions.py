@@ -35,6 +35,11 @@ class Counting:
     """Inputs of column-parallel matrices are kept as shards and gathered again in backward ("regathered", Megatron-LM) or "kept" whole."""
     attention_output: str = "once"
     """The attention result is kept "once" (as input of the projection) or "twice" (LBL)."""
+    gathered_keys: str = "regathered"
+    """Keys and values of context parallelism are gathered again in backward ("regathered") or "kept" whole."""
+    backward_needs: str = "fused"
+    """What stays in memory for the backward pass: what "fused" kernels need (Megatron-LM), or what PyTorch's autograd keeps operation by
+    operation ("autograd"): keys and values copied for every query head, the SiLU beside its product, RMSNorm's input in fp32 and normalised."""
     summa_norm: str = "hidden"
     """Width of a SUMMA layer norm shard: "hidden" / n1, or "sequence" / n1 (a defect of the LBL code)."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ..schedule import get as schedule_named
 from ..spec.layout import AXES, Layout
 
 OUTER_FIRST = tuple(reversed(AXES))
@@ -39,3 +40,14 @@ def stage_layers(layers: int, stages: int) -> list[range]:
     for stage in range(stages):
         bounds.append(bounds[-1] + most - (stage in fewer))
     return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def stage_numbers(layout: Layout, rank: int) -> list[int]:
+    """The stages a rank of the pp axis holds, by chunk."""
+    schedule, p, v = schedule_named(layout.schedule), int(layout.pp), int(layout.interleave)
+    return [0] if p == 1 else [schedule.stage_of(rank, chunk, p, v) for chunk in range(int(schedule.chunks(v)))]
+
+
+def stage_count(layout: Layout) -> int:
+    """Stages of the whole pipeline."""
+    return 1 if layout.pp == 1 else int(layout.pp * schedule_named(layout.schedule).chunks(layout.interleave))

@@ -138,6 +138,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.m, self.start, self.length, self.part, self.parts = m, 0, seq, 0, 1
         self.first_column = 0
+        self.dtype = torch.float32  # of hidden states between stages
         first, last = layers.start == 0, layers.stop == m.layers
         self.embedding = nn.Embedding(m.padded_vocab, m.hidden) if first else None
         self.positions = nn.Embedding(m.seq, m.hidden) if first and m.positions == "learned" else None

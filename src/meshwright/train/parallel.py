@@ -72,13 +72,13 @@ class Mesh:
 
 def mesh(layout: Layout, device: str, shards: int = 0, moe: bool = False) -> Mesh:
     """The mesh of a placed layout. shards: dp ranks that share out the state (HSDP); 0 = all of them. moe: the model has experts."""
-    ranks, names = torch.from_numpy(grid(layout)), OUTER_FIRST
+    ranks, names = grid(layout), OUTER_FIRST
     if hybrid := bool(shards) and shards < layout.dp:
         pp, dp, cp, tp = ranks.shape
         ranks, names = ranks.reshape(pp, dp // shards, shards, cp, tp), ("pp", "copies", "dp", "cp", "tp")
     whole = DeviceMesh(device, ranks, mesh_dim_names=names)
     inner = whole["dp"] if layout.cp == 1 else whole["dp", "cp"]._flatten("replicas")
-    experts = DeviceMesh(device, torch.from_numpy(grid(layout, EXPERTS)), mesh_dim_names=EXPERTS) if moe else None
+    experts = DeviceMesh(device, grid(layout, EXPERTS), mesh_dim_names=EXPERTS) if moe else None
     if not hybrid:
         return Mesh(whole, inner, experts)
     return Mesh(whole, whole["copies", "dp" if layout.cp == 1 else "replicas"], experts)
@@ -182,6 +182,7 @@ def context_parallel(stage: Decoder, group: ProcessGroup, index: int) -> None:
 def data_parallel(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
     """Synchronise gradients over the replicas, layer by layer, and shard what the ZeRO stage says; mixed precision lives here too."""
     mixed = HALF.get(job.precision.compute)
+    stage.dtype = mixed or torch.float32
     edp = m.experts["edp"] if m.experts is not None else None
     if m.replicas.size() == 1 and (edp is None or edp.size() == 1) and not mixed:
         return

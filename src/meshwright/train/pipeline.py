@@ -20,23 +20,14 @@ from torch.distributed.tensor.parallel import loss_parallel
 
 from ..schedule import get as schedule_named
 from ..spec.layout import Layout
+from .grid import stage_count as stage_count
+from .grid import stage_numbers as stage_numbers
 from .model import Decoder, loss
 from .parallel import Mesh
 from .record import Recorder
 from .scaling import Criterion, Scaler
 
 Engine = Callable[[Tensor, Tensor], list[Tensor]]
-
-
-def stage_numbers(layout: Layout, rank: int) -> list[int]:
-    """The stages a rank of the pp axis holds, by chunk."""
-    schedule, p, v = schedule_named(layout.schedule), int(layout.pp), int(layout.interleave)
-    return [0] if p == 1 else [schedule.stage_of(rank, chunk, p, v) for chunk in range(int(schedule.chunks(v)))]
-
-
-def stage_count(layout: Layout) -> int:
-    """Stages of the whole pipeline."""
-    return 1 if layout.pp == 1 else int(layout.pp * schedule_named(layout.schedule).chunks(layout.interleave))
 
 
 def criterion(layout: Layout, mesh: Mesh, scaler: Scaler) -> Criterion:
@@ -94,6 +85,16 @@ def accumulation(
     return run
 
 
+def ends(stage: Decoder, layout: Layout) -> tuple[Tensor, Tensor]:
+    """(input, output) of a stage for one microbatch, without storage: so stages need not find out by a trial run."""
+    b, T, tp = int(layout.microbatch), stage.length, int(layout.tp)
+    shard = T // (tp if layout.sequence_parallel else 1)
+    tokens = torch.empty(b, T, dtype=torch.int64, device="meta")
+    hidden = torch.empty(b, shard, stage.m.hidden, dtype=stage.dtype, device="meta", requires_grad=True)
+    logits = torch.empty(b, T, stage.m.padded_vocab // tp, dtype=stage.dtype, device="meta", requires_grad=True)
+    return hidden if stage.embedding is None else tokens, hidden if stage.head is None else logits
+
+
 def pipeline(
     stages: dict[int, Decoder],
     layout: Layout,
@@ -106,7 +107,10 @@ def pipeline(
 ) -> Engine:
     """The schedule of the layout, as PyTorch carries it out."""
     count, group = stage_count(layout), mesh.group("pp")
-    wrapped = [PipelineStage(stage, number, count, device, group=group) for number, stage in stages.items()]
+    wrapped = [
+        PipelineStage(stage, number, count, device, *ends(stage, layout), group=group)
+        for number, stage in stages.items()
+    ]
     for stage in wrapped:
         recorder.watch(stage)
     schedule_class: Any = get_schedule_class(str(schedule_named(layout.schedule).torch_name))

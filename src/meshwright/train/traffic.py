@@ -1,16 +1,18 @@
-"""What the running program sends: every collective of this rank by kind, axis and bytes, in the words of `count`."""
+"""What the running program computes and sends: matrix FLOPs and every collective of this rank by kind, axis and bytes, in the words of `count`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed._tools.fake_collectives import CollectiveOp
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from .parallel import Mesh
 
@@ -30,30 +32,53 @@ FULL_VECTOR: dict[str, tuple[str, Callable[[Any, Any], Tensor]]] = {
 """Operator -> what `count` calls it, and its full vector: the result of a gather, the input of a scatter or an exchange, else what a rank holds."""
 
 
-class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A context in which collectives are counted. Those of all ranks together are on the axis "world"."""
+def _attention(q: Tensor, k: Tensor, v: Tensor, *args: Any, **kwargs: Any) -> int:
+    return int(sdpa_flop_count(q.shape, k.shape, v.shape))  # type: ignore[no-untyped-call]
 
-    def __init__(self, mesh: Mesh) -> None:
+
+def _attention_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *args: Any, **kwargs: Any) -> int:
+    return int(sdpa_backward_flop_count(grad.shape, q.shape, k.shape, v.shape))  # type: ignore[no-untyped-call]
+
+
+FLOPS: dict[Any, Callable[..., int]] = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+}
+"""What PyTorch 2.13's own table of formulas lacks. As in it, the causal mask saves nothing."""
+
+
+def flops(op: Any, args: Any, kwargs: Any, out: Any) -> int:
+    """Matrix FLOPs of one operation, two a multiply-add."""
+    if found := FLOPS.get(op._overloadpacket):
+        return found(*args, **kwargs)
+    known = flop_registry.get(op._overloadpacket)
+    return int(known(*args, **kwargs, out_val=out)) if known else 0
+
+
+class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A context in which FLOPs and collectives are counted. Groups without an axis: "world" of all ranks, "pair" any other.
+
+    A group of one rank sends nothing."""
+
+    def __init__(self, axes: Mapping[str, str]) -> None:
+        """axes: name of a process group -> axis (`axes_of` a mesh)."""
         super().__init__()  # type: ignore[no-untyped-call]
-        names = mesh.whole.mesh_dim_names or ()
-        self.axes = {mesh.whole.get_group(name).group_name: name for name in names}
-        for dim, name in enumerate(mesh.replicas.mesh_dim_names or ()):
-            group = mesh.replicas.get_group(dim).group_name
-            if self.axes.get(group, "dp") == "dp":  # with dp = 1 the replicas are the cp ranks, and count there
-                self.axes[group] = "copies" if name == "copies" else "replicas"
-        if mesh.experts is not None:
-            self.axes |= {mesh.experts.get_group(name).group_name: name for name in ("edp", "ep", "etp")}
+        self.axes = axes
         self.sent: Sent = Counter()
+        self.flops = 0
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation; count it if it is a collective. Operations on DTensors are made of local ones, which come here too."""
+        """Run the operation and count it. Operations on DTensors are made of local ones, which come here too."""
         if any(issubclass(t, DTensor) for t in types):
             return NotImplemented
         out = op(*args, **(kwargs or {}))
+        self.flops += flops(op, args, kwargs or {}, out)
         if op.namespace in ("c10d", "_c10d_functional") and (found := FULL_VECTOR.get(op._opname)):
             kind, vector = found
             tensor = vector(args, out)
             group = CollectiveOp.get_process_group(op, args)
+            if group.size() == 1:
+                return out
             axis = self.axes.get(group.group_name, "world" if group.size() == dist.get_world_size() else "pair")
             self.sent[kind, axis, tensor.numel() * tensor.element_size()] += 1
         return out
@@ -72,3 +97,18 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for (kind, size), times in self.over(axis).items():
             found[kind] += size * times
         return dict(found)
+
+
+def axes_of(mesh: Mesh) -> dict[str, str]:
+    """Name of a process group -> axis, for the groups of a run."""
+    found: dict[str, str] = {mesh.group(name).group_name: name for name in mesh.whole.mesh_dim_names or ()}
+    for dim, name in enumerate(mesh.replicas.mesh_dim_names or ()):
+        group = mesh.replicas.get_group(dim)
+        alone = (
+            mesh.axis("dp").size() == 1 and mesh.axis("cp").size() > 1
+        )  # the replicas are the cp ranks, and count there
+        axis = "copies" if name == "copies" else "cp" if alone else "replicas"
+        found[group.group_name] = axis
+    if mesh.experts is not None:
+        found |= {mesh.experts.get_group(name).group_name: name for name in ("edp", "ep", "etp")}
+    return found

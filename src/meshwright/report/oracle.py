@@ -1,0 +1,81 @@
+"""The real program of single ranks beside what was counted for it, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..units import show
+from .predict import plain
+
+LARGEST = 8
+"""Tensors that are listed where memory disagrees."""
+
+
+def report(data: Mapping[str, Any]) -> RenderableType:
+    """Everything `compare --oracle` prints. data: of its JSON."""
+    parts: list[RenderableType] = [Text(data["title"], "bold")]
+    for of_rank in data["ranks"]:
+        stages = ", ".join(map(str, of_rank["stages"]))
+        parts += [Text(), Text(f"rank {of_rank['rank']}, stage {stages}", "bold"), rows(of_rank["rows"])]
+        parts += [Text(), memory(of_rank["predicted_memory_bytes"])]
+        if not of_rank["rows"][-1]["agrees"]:
+            parts += [Text(), live(of_rank["live_at_peak"][:LARGEST])]
+    return Group(*parts, Text(), Text(sentence(data["ranks"])))
+
+
+def rows(found: list[Mapping[str, Any]]) -> Table:
+    """One quantity a line."""
+    table = plain("quantity", "predicted", "counted", "difference", "")
+    for row in found:
+        a, b = row["predicted"], row["counted"]
+        table.add_row(
+            row["quantity"],
+            value(a, row["unit"]),
+            value(b, row["unit"]),
+            difference(a, b),
+            "" if row["agrees"] else "differs",
+        )
+    return table
+
+
+def value(number: float, unit: str) -> str:
+    """With as many digits as show an exact count to be exact, as far as a table can."""
+    if unit == "B":
+        return show(number, "GiB", 5)
+    return f"{number:.6e} {unit}" if unit else f"{number:,.0f}"
+
+
+def difference(predicted: float, counted: float) -> str:
+    """Share of what was counted."""
+    if predicted == counted:
+        return "0"
+    return f"{predicted / counted - 1:+.2%}" if counted else "not counted"
+
+
+def memory(terms: Mapping[str, float]) -> Table:
+    """What the predicted peak is made of."""
+    table = plain("predicted peak", "bytes")
+    for term, size in sorted(terms.items(), key=lambda item: -item[1]):
+        table.add_row(term, show(size, "GiB", 4))
+    return table
+
+
+def live(tensors: list[Mapping[str, Any]]) -> Table:
+    """What lived at the counted peak."""
+    table = plain("live at the counted peak, made by", "shape", "", "bytes")
+    for x in tensors:
+        table.add_row(x["made_by"], " x ".join(map(str, x["shape"])), x["dtype"], show(x["bytes"], "GiB", 4))
+    return table
+
+
+def sentence(ranks: list[Mapping[str, Any]]) -> str:
+    """What it comes to."""
+    wrong = [f"{row['quantity']} of rank {r['rank']}" for r in ranks for row in r["rows"] if not row["agrees"]]
+    if not wrong:
+        return "the program does what was predicted: FLOPs and collectives exactly, the peak of memory within 5 %"
+    return f"the program differs from the prediction in {', '.join(wrong)}"

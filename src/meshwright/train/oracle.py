@@ -1,0 +1,146 @@
+"""An oracle without hardware: the trainer's own program of one rank, run under a fake process group, beside what `expected` and `peak` say of it.
+
+Counts must agree exactly, the peak of memory within `MEMORY_TOLERANCE`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+
+from ..errors import BadInput
+from ..spec.job import Job
+from ..spec.layout import placed
+from . import expected, gradients, loop, peak, rules
+from .fake import fake_world, without_storage
+from .grid import grid
+from .launch import HARMLESS
+from .live import Live
+from .settings import Settings
+from .traffic import Sent, Traffic, axes_of
+
+MEMORY_TOLERANCE = 0.05
+"""Allocators round and kernels need room inside themselves, so no planner needs the peak of live tensors closer than this."""
+SHOWN = 24
+"""Kinds of tensors that are listed of a peak."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What one rank's program did in one step."""
+
+    flops: int
+    sent: Sent
+    live: Live
+
+
+@dataclass(frozen=True)
+class Row:
+    """One quantity of one rank."""
+
+    quantity: str
+    unit: str
+    predicted: float
+    counted: float
+    agrees: bool
+
+
+@dataclass(frozen=True)
+class OfRank:
+    """One rank: everything that was compared, what the predicted peak is made of, and what lived at the counted one."""
+
+    rank: int
+    stages: tuple[int, ...]
+    rows: tuple[Row, ...]
+    predicted_memory_bytes: dict[str, float]
+    live_at_peak: tuple[dict[str, Any], ...]
+
+    @property
+    def agrees(self) -> bool:
+        """All of it."""
+        return all(row.agrees for row in self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "agrees": self.agrees}
+
+
+def place(job: Job, rank: int) -> int:
+    """Where a rank stands on the pp axis."""
+    ranks = grid(placed(job.layout, job.cluster.sizes))
+    if not 0 <= rank < ranks.size:
+        raise BadInput(f"rank must be 0 to {ranks.size - 1}, not {rank}")
+    return int((ranks == rank).any(axis=(1, 2, 3)).argmax())
+
+
+def representative(job: Job) -> tuple[int, ...]:
+    """The first rank of the first, the middle and the last place of the pipeline."""
+    ranks, pp = grid(placed(job.layout, job.cluster.sizes)), int(job.layout.pp)
+    return tuple(int(ranks[stage].min()) for stage in sorted({0, pp // 2, pp - 1}))
+
+
+def run(job: Job, rank: int, settings: Settings) -> Counted:
+    """One step of rank `rank` of the job, by the trainer that trains. Weights have no values: the first ones are not drawn."""
+    layout = job.layout
+    with ExitStack() as stack:
+        stack.enter_context(fake_world(rank, int(layout.chips)))
+        stack.enter_context(warnings.catch_warnings())
+        for message in HARMLESS:
+            warnings.filterwarnings("ignore", message, UserWarning)
+        stack.enter_context(mock.patch.object(loop, "initialise", lambda *a: None))
+        stack.enter_context(without_storage())
+        live = stack.enter_context(Live())
+        trainer = loop.Trainer(job, settings, torch.device("cpu"))
+        for p in trainer.parameters().values():
+            trainer.state(p)
+        live.forget_peak()
+        rows = torch.zeros(job.batch // int(layout.dp), job.T // int(layout.cp), dtype=torch.int64)
+        traffic: Any = stack.enter_context(Traffic(axes_of(trainer.mesh)))
+        trainer.accumulate(rows, rows)
+        gradients.squares(trainer.stages, trainer.layout)
+        trainer.update(0, 0.0)
+    return Counted(traffic.flops, traffic.sent, live)
+
+
+def compare(job: Job, settings: Settings, ranks: tuple[int, ...] = ()) -> list[OfRank]:
+    """These ranks (default: `representative`), one after the other. BadInput if the job cannot be trained."""
+    rules.demand(job, settings, int(job.layout.chips))
+    if job.model.moe:
+        raise BadInput("the oracle has no counts of mixtures of experts yet: it takes dense models")
+    places = {rank: place(job, rank) for rank in ranks or representative(job)}
+    return [of_rank(job, rank, at, settings) for rank, at in places.items()]
+
+
+def of_rank(job: Job, rank: int, at: int, settings: Settings) -> OfRank:
+    """One rank, whose place on the pp axis is `at`."""
+    wanted, shards = expected.carried_out(job), settings.shards or 0
+    sent, ledger = expected.sent(wanted, at, shards), peak.peak(wanted, at, shards)
+    found = run(job, rank, settings)
+    flops = expected.flops(wanted, at)
+    near = abs(ledger.highest - found.live.peak) <= MEMORY_TOLERANCE * found.live.peak
+    rows = (
+        Row("matrix FLOPs", "FLOP", flops, found.flops, flops == found.flops),
+        *messages(sent, found.sent),
+        Row("peak memory", "B", ledger.highest, found.live.peak, near),
+    )
+    live = tuple({**site._asdict(), "bytes": size} for site, size in found.live.at_peak.most_common(SHOWN))
+    terms = {term: float(size) for term, size in ledger.peak.items() if size}
+    return OfRank(rank, tuple(s.number for s in expected.stages(wanted, at)), rows, terms, live)
+
+
+def messages(wanted: Sent, found: Sent) -> list[Row]:
+    """Number and bytes of each kind of collective on each axis. They agree if every single size does."""
+    rows = []
+    for axis, kind in sorted({(axis, kind) for kind, axis, _ in wanted | found}):
+        a, b = (Counter({size: n for (k, x, size), n in s.items() if (k, x) == (kind, axis)}) for s in (wanted, found))
+        name = f"{axis} {kind.replace('_', '-')}"
+        volume = [float(sum(size * n for size, n in c.items())) for c in (a, b)]
+        rows.append(Row(name, "", a.total(), b.total(), a == b))
+        rows.append(Row(f"{name} bytes", "B", volume[0], volume[1], a == b))
+    return rows

@@ -1,0 +1,123 @@
+"""The trainer's own program of one rank under a fake process group, beside `expected` and `peak`: every axis, schedule and option."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from jobs import GPT, LLAMA, WINDOW  # noqa: E402
+
+from meshwright import catalog, cli  # noqa: E402
+from meshwright.formats.toml import dump_job  # noqa: E402
+from meshwright.spec.chip import Chip  # noqa: E402
+from meshwright.spec.cluster import Cluster  # noqa: E402
+from meshwright.spec.job import PRECISIONS, Job  # noqa: E402
+from meshwright.spec.layout import Layout  # noqa: E402
+from meshwright.spec.model import Model  # noqa: E402
+from meshwright.spec.network import Dim, Network  # noqa: E402
+from meshwright.train import oracle  # noqa: E402
+from meshwright.train.settings import Settings  # noqa: E402
+
+pytestmark = pytest.mark.oracle
+WIDE = Model("wide enough for buffers to weigh what they weigh", 4, 1024, 16, 2816, 4096, 512, kv_heads=4)
+GPT3 = replace(catalog.model("gpt3-175b"), vocab=51200, tied_embeddings=False, dropout=False)
+LLAMA_405B = Model("llama3-405b-like", 126, 16384, 128, 53248, 128256, 8192, kv_heads=8)
+
+
+def job(model: Model, layout: Layout, microbatches: int, precision: str = "bf16") -> Job:
+    """On a cluster that only counts its chips."""
+    chip = Chip("any", {precision: 1e15}, 1e15, 1e12, 1e13)
+    cluster = Cluster(chip, Network("any", (Dim("any", 1e11, 1e-6),)), int(layout.chips))
+    batch = int(layout.dp * layout.microbatch) * microbatches
+    return Job(model, cluster, batch, layout, precision=PRECISIONS[precision])
+
+
+def differences(job: Job, rank: int, memory: bool = True, settings: Settings | None = None) -> list[str]:
+    """Quantities in which the program of a rank differs from what was predicted."""
+    (found,) = oracle.compare(job, settings or Settings(), (rank,))
+    return [str(row) for row in found.rows if not row.agrees and (memory or row.quantity != "peak memory")]
+
+
+COUNTS = {
+    "tp2, sequence parallel": (LLAMA, Layout(tp=2), 2, 0),
+    "tp2, whole sequences, full recomputation": (GPT, Layout(tp=2, sequence_parallel=False, recompute="full"), 2, 0),
+    "tp2, full recomputation": (LLAMA, Layout(tp=2, recompute="full"), 1, 1),
+    "cp2, selective recomputation": (LLAMA, Layout(cp=2, recompute="selective"), 2, 1),
+    "sliding windows, tp2 cp2 dp2": (replace(WINDOW, kv_heads=2), Layout(tp=2, cp=2, dp=2, zero=1), 2, 0),
+    "tied embeddings on two stages": (GPT, Layout(pp=2, dp=2, zero=2), 3, 3),
+    "zero 3, tp2": (LLAMA, Layout(tp=2, dp=2, zero=3), 2, 0),
+    "interleaved, zero 3": (LLAMA, Layout(pp=2, dp=2, zero=3, schedule="interleaved", interleave=2), 4, 0),
+    "zbv": (LLAMA, Layout(pp=2, schedule="zbv"), 3, 1),
+    "the middle of a pipeline": (LLAMA, Layout(tp=2, pp=4), 4, 4),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_flops_and_collectives_are_exact(name: str) -> None:
+    model, layout, microbatches, rank = COUNTS[name]
+    assert differences(job(model, layout, microbatches), rank, memory=False) == []
+
+
+def test_hybrid_sharding() -> None:
+    wanted = job(LLAMA, Layout(dp=4, zero=2), 2)
+    assert differences(wanted, 0, memory=False, settings=Settings(shards=2)) == []
+
+
+MEMORY = {
+    "alone": (Layout(), 2, 0),
+    "tp2": (Layout(tp=2), 2, 0),
+    "one microbatch, zero 3": (Layout(dp=4, zero=3), 1, 0),
+    "zero 1, cp2": (Layout(dp=2, cp=2, zero=1), 2, 0),
+    "zero 2, full recomputation": (Layout(dp=4, zero=2, recompute="full"), 2, 0),
+    "1f1b, first": (Layout(pp=4), 8, 0),
+    "1f1b, middle, selective": (Layout(pp=4, recompute="selective"), 8, 2),
+    "interleaved, last": (Layout(pp=2, schedule="interleaved", interleave=2), 4, 1),
+    "zbv, last": (Layout(pp=2, schedule="zbv"), 4, 1),
+}
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_peak_of_memory_is_near(name: str) -> None:
+    layout, microbatches, rank = MEMORY[name]
+    assert differences(job(WIDE, layout, microbatches), rank) == []
+
+
+def test_peak_in_fp32() -> None:
+    assert differences(job(WIDE, Layout(dp=2, zero=1), 2, "fp32"), 0) == []
+
+
+LARGE = {
+    "GPT-3, 1,024 ranks": (GPT3, Layout(tp=8, pp=8, dp=16), 16, 8),
+    "Llama 405B, 1,024 ranks": (LLAMA_405B, Layout(tp=8, pp=8, dp=16, zero=1), 16, 8),
+    "GPT-3, 16,384 ranks": (GPT3, Layout(tp=8, pp=16, dp=128, schedule="interleaved", interleave=3), 32, 16),
+    "Llama 405B, 16,384 ranks": (LLAMA_405B, Layout(tp=8, pp=16, dp=128, schedule="interleaved", interleave=2), 32, 16),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("end", ["first", "middle", "last"])
+def test_large_jobs(name: str, end: str) -> None:
+    model, layout, microbatches, pp = LARGE[name]
+    wanted = job(model, layout, microbatches)
+    ranks = oracle.representative(wanted)
+    assert differences(wanted, ranks[["first", "middle", "last"].index(end)]) == []
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(dump_job(job(LLAMA, Layout(tp=2, dp=4), 1)), "utf-8")
+    assert cli.main(["compare", "--oracle", str(file), "--rank", "7", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["agrees"]
+    assert [r["rank"] for r in found["ranks"]] == [7]
+    monkeypatch.setattr("meshwright.train.expected.of_norms", lambda *a: Counter())
+    assert cli.main(["compare", "--oracle", str(file)]) == 1
+    assert "differs from the prediction in tp all-reduce" in capsys.readouterr().out
+    assert cli.main(["compare", "--oracle", str(file), "--rank", "8"]) == 2
+    assert "rank must be 0 to 7" in capsys.readouterr().err
