@@ -22,7 +22,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from ..formats.run_folder import PROFILE, rank_file
 from .parallel import Mesh
-from .traffic import Traffic
+from .traffic import Traffic, axes_of
 
 WAIT = torch.ops._c10d_functional.wait_tensor.default
 
@@ -31,7 +31,7 @@ class Waits(Traffic):
     """A context that makes a range of every wait for a message, named after the axis of the group."""
 
     def __init__(self, mesh: Mesh) -> None:
-        super().__init__(mesh)
+        super().__init__(axes_of(mesh))
         self.axis, self.made, self.stack = "world", dict[int, str](), ExitStack()
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
