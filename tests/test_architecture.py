@@ -31,6 +31,7 @@ LEVELS = (
         "web",
         "command",
         "cli",
+        "cli_calibrate",
         "cli_compare",
         "cli_export",
         "cli_limits",

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from cyclopts import CycloptsError
 
-from . import cli_compare, cli_export, cli_limits, cli_roofline, cli_train  # noqa: F401, their verbs register themselves
+from . import cli_calibrate, cli_compare, cli_export, cli_limits, cli_roofline, cli_train  # noqa: F401, their verbs register themselves
 from .command import (
     VERBS,
     Against,

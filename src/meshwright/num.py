@@ -8,6 +8,8 @@ quantity. Counts are float64: exact up to 9e15, where int64 totals of FLOPs woul
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -95,6 +97,33 @@ def sqrt(x: Num) -> Num:
     import numpy as np
 
     return np.sqrt(x)
+
+
+def cell(x: Num, points: Sequence[float]) -> tuple[Any, Num]:
+    """(i, w) with x = points[i] + w (points[i+1] - points[i]), for ascending points.
+
+    Below the first point w = 0; beyond the last w > 1 in the last cell; with a single point i = w = 0.
+    """
+    if len(points) == 1:
+        return 0, 0.0
+    if isinstance(x, SCALARS):
+        i = min(max(bisect_right(points, x) - 1, 0), len(points) - 2)
+        return i, max((x - points[i]) / (points[i + 1] - points[i]), 0.0)
+    import numpy as np
+
+    grid = np.asarray(points)
+    j = np.clip(np.searchsorted(grid, x, side="right") - 1, 0, len(points) - 2)
+    return j, np.maximum((x - grid[j]) / (grid[j + 1] - grid[j]), 0.0)
+
+
+def at(values: Sequence[float], index: Any) -> Num:
+    """values[index], for one whole number or an array of them."""
+    if isinstance(index, int):
+        return values[index]
+    import numpy as np
+
+    found: Num = np.asarray(values)[index]
+    return found
 
 
 def product(values: Any) -> Num:

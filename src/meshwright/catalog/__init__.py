@@ -51,15 +51,21 @@ def model(name: str, *, files: bool = True) -> Model:
     raise unknown("model", name, names("models"))
 
 
-def cluster(text: str, network: str | Network | None = None) -> Cluster:
-    """So many chips: "1024xh100-sxm", or "512xselene" for a network that names its chip.
+def cluster(text: str, network: str | Network | None = None, *, files: bool = True) -> Cluster:
+    """So many chips: "1024xh100-sxm", "512xselene" for a network that names its chip, or "4x./machine.toml" as `meshwright calibrate` writes it.
 
-    network: another network than the one the chip is usually sold with. Part of a torus is cut out as a slice.  Raises BadInput.
+    network: another network than the one the chip is usually sold with;  files: may a path be given (False for strangers). Part of a torus is cut out as a slice.  Raises BadInput.
     """
     match, where = COUNT.match(text[:200]), f"cluster {text[:80]!r}"
     if not match:
         raise BadInput(f"{where} must be a number of chips and a chip or network, such as '1024xh100-sxm'")
     count, what = match[1].replace(",", "").replace("_", ""), match[2]
+    if files and what.endswith(".toml"):
+        from ..formats.machine import load_machine  # the other look upwards, as for a model's config.json
+
+        machine = load_machine(what)
+        given = network if isinstance(network, Network) else _get("networks", network) if network else machine.network
+        return read(Cluster, {**vars(machine), "network": given, "chips": count, "name": text.strip()}, where)
     if _key(what) in _index("networks"):
         known: Network = _get("networks", what)
         name, own = known.chip, known.name

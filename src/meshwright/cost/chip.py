@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..count.work import Pass
 from ..num import Num, maximum
 from ..spec.assumptions import ChipTime
 from ..spec.chip import Chip
-from . import hierarchy
+from ..spec.measured import Table
+from . import hierarchy, measured
 
 
 class Rates(NamedTuple):
@@ -26,6 +28,8 @@ class Rates(NamedTuple):
     """Fused attention, forward and backward."""
     levels: hierarchy.Levels | None = None
     """The memories below HBM, if matrix products are timed with them."""
+    kernels: Mapping[str, Table] = MappingProxyType({})
+    """kernel -> measured seconds; what is in it is not computed from rates."""
 
     def engine(self, name: str) -> float:
         """FLOP/s of what a pass runs on (`Pass.engine`)."""
@@ -50,7 +54,11 @@ def rates(chip: Chip, precision: str, how: ChipTime, element_bytes: float = 2.0)
     )
     below = hierarchy.levels(chip, precision, share, how.launch_s, element_bytes) if how.model == "hierarchy" else None
     matrix = below.matrix if below else chip.peak(precision) * share
-    return Rates(matrix, vector, memory, how.launch_s, peak16 * share, (attention[0], attention[1]), below)
+    kernels = {}
+    if how.model == "calibrated":
+        of = precision + "/"
+        kernels = {name.removeprefix(of): table for name, table in chip.kernels.items() if name.startswith(of)}
+    return Rates(matrix, vector, memory, how.launch_s, peak16 * share, (attention[0], attention[1]), below, kernels)
 
 
 def wider(chip: Chip, precision: str) -> str:
@@ -64,10 +72,21 @@ def compute_time(work: Pass, r: Rates) -> Num:
     """Seconds the arithmetic takes: launch + matrix FLOPs / rate of their engine + vector FLOPs / vector rate.
 
     LBL, section 3.3: t = t_sf + F/F_peak; a fused kernel does its matrix and vector parts one after the other.
-    With a memory hierarchy every matrix product is a launch of its own (Epoch 2024, section 4.1).
+    With a memory hierarchy every matrix product is a launch of its own (Epoch 2024, section 4.1). A measured kernel takes what was measured.
     """
+    if r.kernels and work.kernel:
+        return kernel_time(work, r)
     launches = len(work.products) if r.levels and work.products else 1
     return launches * r.launch_s + work.matrix / r.engine(work.engine) + work.vector / r.vector
+
+
+def kernel_time(work: Pass, r: Rates) -> Num:
+    """Measured seconds of all calls of a kernel; 0 for one that runs inside its neighbour ("fused")."""
+    if work.kernel == "fused":
+        return 0.0
+    if work.kernel not in r.kernels:
+        return compute_time(work._replace(kernel=""), r)
+    return work.calls * measured.seconds(r.kernels[work.kernel], work.sizes)
 
 
 def exposed_memory(work: Pass, compute: Num, r: Rates) -> Num:
@@ -76,6 +95,8 @@ def exposed_memory(work: Pass, compute: Num, r: Rates) -> Num:
     Bytes move through HBM; those of matrix products through every level of the hierarchy, if the chip is timed with one
     (what padding adds to the arithmetic counts here too).
     """
+    if work.kernel in r.kernels or (r.kernels and work.kernel == "fused"):
+        return 0.0  # its bytes were moved while it was measured
     if r.levels and work.products:
         return maximum(hierarchy.time(r.levels, work.products) - compute, 0.0)
     return maximum(work.memory / r.memory - compute, 0.0)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..num import Num, ceil, log2, maximum, minimum, product, where
 from ..spec.assumptions import NetworkTime
 from ..spec.network import Dim, Network
-from . import levels, torus
+from . import levels, measured, torus
 
 Group = Sequence[Num]
 IN_NETWORK_GAIN = 480 / 370
@@ -43,7 +43,9 @@ class Fabric:
     @property
     def nearer_is_faster(self) -> bool:
         """No dimension beats one before it in rate or latency: a larger share of the near dimensions never costs time."""
-        if self.how.collective == "book" or self.on_torus:  # two axes of a torus carry twice as much as one
+        if (
+            self.how.collective in ("book", "measured") or self.on_torus
+        ):  # two axes of a torus carry twice as much as one
             return False
         if any(far and not near for near, far in zip(self.reduces, self.reduces[1:], strict=False)):
             return False
@@ -62,7 +64,18 @@ class Fabric:
             return 0.0 * V
         if self.how.collective == "book" or self.on_torus:
             return torus.time(self, kind, V, group)
+        if self.how.collective == "measured":
+            return self.measured(kind, V, group)
         return COLLECTIVES[kind](self, V, group)
+
+    def measured(self, kind: str, V: Num, group: Group) -> Num:
+        """Seconds as measured in the dimension that holds the whole group; by formula where it spans several or none was measured."""
+        n, seconds = product(group), COLLECTIVES[kind](self, V, group)
+        for g, dim in zip(group, self.dims, strict=True):
+            if table := dim.collectives.get(kind):
+                here = (g == n) & (n > 1) & (V > 0)
+                seconds = where(here, measured.seconds(table, (n, V)), seconds)
+        return seconds
 
 
 def bandwidth_time(fabric: Fabric, V: Num, group: Group) -> Num:
@@ -105,7 +118,7 @@ def all_reduce(fabric: Fabric, V: Num, group: Group) -> Num:
         seconds = bandwidth_time(fabric, V, group) * (n - 1) / n * where(both, 2.0, 1.0) + ring_latency(fabric, group)
         return where((V > 0) & (n > 1), seconds, 0.0)
     seconds = 2 * ring(fabric, V, group)
-    if fabric.how.collective != "best":
+    if fabric.how.collective not in ("best", "measured"):
         return seconds
     return minimum(
         minimum(seconds, tree_all_reduce(fabric, V, group)), in_network_all_reduce(fabric, V, group, seconds)
@@ -163,7 +176,9 @@ def all_to_all(fabric: Fabric, V: Num, group: Group) -> Num:
 
 def point_to_point(fabric: Fabric, V: Num, dim: int) -> Num:
     """One message of V bytes to a neighbour in dimension `dim`: latency + V / W."""
-    return where(V > 0, fabric.latencies[dim] + V / fabric.rates[dim], 0.0)
+    table = fabric.dims[dim].collectives.get("send") if fabric.how.collective == "measured" else None
+    seconds = measured.seconds(table, (2.0, V)) if table else fabric.latencies[dim] + V / fabric.rates[dim]
+    return where(V > 0, seconds, 0.0)
 
 
 def pipeline_hop(fabric: Fabric, V: Num, group: Group) -> Num:

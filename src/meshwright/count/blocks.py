@@ -14,38 +14,44 @@ from .work import Message, Op, Pass, Product
 def matmul(
     name: str, T: Num, k: Num, n: Num, *, one: float, act: float, wgt: float,
     kept: Num | None = None, copies: Num = 1.0, expert: bool = False,
-    forward: tuple[Message, ...] = (), backward: tuple[Message, ...] = (),
+    forward: tuple[Message, ...] = (), backward: tuple[Message, ...] = (), calls: float = 1.0,
 ) -> Op:  # fmt: skip
     """Y[T,n] = X[T,k] W[k,n];  dX = dY W^T;  dW = X^T dY.
 
     FLOPs: forward T n (2k-1); backward T k (2n-1) + k n (2T-1). Memory: forward X, Y, W; backward W, dW, X, dX, dY twice.
-    kept: tokens of X kept for backward (default T);  copies: weight matrices that share the T tokens (experts).
+    kept: tokens of X kept for backward (default T);  copies: weight matrices that share the T tokens (experts);
+    calls: matrices that PyTorch keeps apart and Megatron-LM side by side in one W.
     """
-    weights = copies * k * n
+    weights, each = copies * k * n, (T / copies, k, n / calls)
     return Op(
         name, "matmul",
-        Pass(T * n * (2 * k - one), 0.0, (T * k + T * n) * act + weights * wgt, forward, (Product(n, k, T, copies=copies),)),
+        Pass(T * n * (2 * k - one), 0.0, (T * k + T * n) * act + weights * wgt, forward, (Product(n, k, T, copies=copies),),
+             kernel="matmul forward", sizes=each, calls=calls * copies),
         Pass(T * k * (2 * n - one) + k * n * (2 * T - one * copies), 0.0, 2 * (T * k + T * n) * act + 2 * weights * wgt, backward,
-             (Product(k, n, T, copies=copies), Product(n, k, T, True, copies))),
+             (Product(k, n, T, copies=copies), Product(n, k, T, True, copies)), kernel="matmul backward", sizes=each, calls=calls * copies),
         saved=(T if kept is None else kept) * k * act, weights=weights, expert=expert,
     )  # fmt: skip
 
 
 def bias(name: str, T: Num, n: Num, *, act: float, wgt: float, expert: bool = False, copies: Num = 1.0) -> Op:
     """Y = X + b over T tokens of width n: T n FLOPs each way, fused with its neighbours (one read of X, one of b)."""
-    step = Pass(0.0, T * n, T * n * act + copies * n * wgt)
-    return Op(name, "vector", step, step, weights=copies * n, expert=expert)
+    step = Pass(0.0, T * n, T * n * act + copies * n * wgt, kernel="fused")
+    return Op(
+        name, "vector", step, step._replace(kernel="bias backward", sizes=(T * n,)), weights=copies * n, expert=expert
+    )
 
 
 def gelu(name: str, x: Num, *, act: float) -> Op:
     """GELU of x elements: 8 FLOPs forward, 13 backward; keeps its input."""
-    return Op(name, "vector", Pass(0.0, 8 * x, 2 * x * act), Pass(0.0, 13 * x, 3 * x * act), saved=x * act)
+    return Op(name, "vector", Pass(0.0, 8 * x, 2 * x * act, kernel="gelu forward", sizes=(x,)),
+              Pass(0.0, 13 * x, 3 * x * act, kernel="gelu backward", sizes=(x,)), saved=x * act)  # fmt: skip
 
 
 def gated_activation(name: str, x: Num, *, act: float, autograd: bool = False) -> Op:
     """SiLU(gate) * up on x elements: reads both, keeps both; autograd keeps SiLU(gate) too."""
     kept = (3 if autograd else 2) * x * act
-    return Op(name, "vector", Pass(0.0, 9 * x, 3 * x * act), Pass(0.0, 15 * x, 5 * x * act), saved=kept)
+    return Op(name, "vector", Pass(0.0, 9 * x, 3 * x * act, kernel="gate forward", sizes=(x,)),
+              Pass(0.0, 15 * x, 5 * x * act, kernel="gate backward", sizes=(x,)), saved=kept)  # fmt: skip
 
 
 def dropout(name: str, x: Num, *, act: float) -> Op:
@@ -77,18 +83,31 @@ def norm(
 
     FLOPs: forward 9 T w; backward 8 T w + 4 T (w-1). Memory: forward X, Y, two statistics a token; backward five passes.
     """
+    kind = "layernorm" if parameters == 2 else "norm"
     return Op(
         name, "vector",
-        Pass(0.0, 9 * T * w, (2 * T * w + 2 * T) * act + parameters * w * wgt, forward),
-        Pass(0.0, 8 * T * w + 4 * T * (w - 1), 5 * T * w * act + parameters * w * wgt, backward),
+        Pass(0.0, 9 * T * w, (2 * T * w + 2 * T) * act + parameters * w * wgt, forward, kernel=f"{kind} forward", sizes=(T, w)),
+        Pass(0.0, 8 * T * w + 4 * T * (w - 1), 5 * T * w * act + parameters * w * wgt, backward, kernel=f"{kind} backward", sizes=(T, w)),
         saved=T * w * (2 * FP32 if autograd and parameters == 1 else act), weights=parameters * w,
     )  # fmt: skip
 
 
 def residual(name: str, x: Num, *, act: float) -> Op:
     """X + Y over x elements; its backward pass adds two gradients."""
-    step = Pass(0.0, x, 3 * x * act)
-    return Op(name, "vector", step, step)
+    step = Pass(0.0, x, 3 * x * act, kernel="add forward", sizes=(x,))
+    return Op(name, "vector", step, step._replace(kernel="add backward"))
+
+
+def rotary(name: str, x: Num, *, act: float) -> Op:
+    """Rotate pairs of x elements by their position's angles, as a pass of its own: 3 FLOPs an element each way."""
+    step = Pass(0.0, 3 * x, 2 * x * act, kernel="rotary forward", sizes=(x,))
+    return Op(name, "vector", step, step._replace(kernel="rotary backward"))
+
+
+def repeat(name: str, x: Num, *, act: float) -> Op:
+    """Copy each key/value head for all its query heads, x elements afterwards; backward adds the copies' gradients up."""
+    step = Pass(0.0, 0.0, 2 * x * act, kernel="repeat forward", sizes=(x,))
+    return Op(name, "vector", step, step._replace(vector=x, kernel="repeat backward"))
 
 
 def attention(
@@ -114,14 +133,14 @@ def attention(
     )  # fmt: skip
     vector_back = 3 * P + R * (l * seen - 1) + drop + again * (softmax + drop)
     score_bytes = 0.0 if fused else P * act
-    kept = qo + kv_here + 2 * R
+    kept, sizes = qo + kv_here + 2 * R, (b * H, l, lq / l, q)
     if autograd:
         kept = qo + b * H * l * (q + v) + R * FP32 / act + mask
     engines = ("attention forward", "attention backward") if fused else ("wide", "wide")
     return Op(
         name, "attention",
-        Pass(P * (2 * q - one) + 2 * P * v - one * b * H * lq * v, softmax + drop, (qo + kv + R) * act + 5 * score_bytes, forward, engine=engines[0]),
-        Pass(matrix_back, vector_back, (kv + qo + kept) * act + 8 * score_bytes, backward, engine=engines[1]),
+        Pass(P * (2 * q - one) + 2 * P * v - one * b * H * lq * v, softmax + drop, (qo + kv + R) * act + 5 * score_bytes, forward, engine=engines[0], kernel="attention forward", sizes=sizes),
+        Pass(matrix_back, vector_back, (kv + qo + kept) * act + 8 * score_bytes, backward, engine=engines[1], kernel="attention backward", sizes=sizes),
         saved=(kept if output_twice else kept - b * H * lq * v) * act + (0.0 if fused else P * (2 * act + 1 if dropout else act)),
         selective=autograd or not fused, saved_again=(b * H * lq * q + kv_here) * act,
     )  # fmt: skip

@@ -48,13 +48,16 @@ def attention(job: Job, layout: Layout, size: Local, window: int | None) -> list
     beside_ffn = m.norms_per_layer == 1  # a parallel block: the feed-forward gathers, keeps and reduces for both
     ops = [norm(job, "attention/norm", size, () if m.mla and m.mla.q_lora_rank else gather, gather)]
     ops += latent(job, layout, size) if m.mla else [
-        blocks.matmul("attention/qkv", t, D, (H + 2 * K) * q, one=one, act=act, wgt=wgt, kept=0.0 if beside_ffn else kept(c.gathered_inputs, size),
+        blocks.matmul("attention/qkv", t, D, (H + 2 * K) * q, one=one, act=act, wgt=wgt, calls=3.0, kept=0.0 if beside_ffn else kept(c.gathered_inputs, size),
                       backward=() if beside_ffn else column_backward(c.gathered_inputs, gather, reduce))
     ]  # fmt: skip
     if m.qkv_bias:
         ops.append(blocks.bias("attention/qkv bias", t, (H + 2 * K) * q, act=act, wgt=wgt))
     if m.qk_norm:
         ops.append(query_key_norm(job, layout, size, H, K))
+    if c.rotary and not m.mla:
+        ops += [blocks.rotary("attention/rotary", t * (H + K) * q, act=act)] if m.positions == "rope" else []
+        ops += [blocks.repeat("attention/repeat", 2 * size.b * size.T * H * q, act=act)] if m.heads > m.K else []
     forward, backward = exchange(layout, size, K, q, v, act, c.gathered_keys)
     ops.append(blocks.attention(
         "attention/core", size.b, H, K, size.T / size.cp, size.T, q, v, seen=seen(job, window), one=one, act=act,
@@ -134,7 +137,7 @@ def dense(job: Job, layout: Layout, size: Local, width: Num, name: str = "ffn", 
     one = 1.0 if c.dot_product == "2k-1" else 0.0
     D, t, F = m.hidden, size.tokens, width / size.tp
     gather, reduce = collectives(layout, t * D * act)
-    up = blocks.matmul(f"{name}/up", t, D, F * (2 if m.gated else 1), one=one, act=act, wgt=wgt, kept=kept(c.gathered_inputs, size),
+    up = blocks.matmul(f"{name}/up", t, D, F * (2 if m.gated else 1), one=one, calls=2.0 if m.gated else 1.0, act=act, wgt=wgt, kept=kept(c.gathered_inputs, size),
                        backward=column_backward(c.gathered_inputs, gather, reduce))  # fmt: skip
     parallel_block = m.norms_per_layer == 1
     ops = [norm(job, f"{name}/norm", size, gather, gather)] if with_norm and not parallel_block else []

@@ -13,4 +13,5 @@ def update(job: Job, parameters: Num) -> Pass:
     parameters: how many this device updates.
     """
     p, o = job.precision, job.optimizer
-    return Pass(0.0, o.flops * parameters, (2 * p.gradient_bytes + 2 * job.state_bytes + p.weight_bytes) * parameters)
+    moved = (2 * p.gradient_bytes + 2 * job.state_bytes + p.weight_bytes) * parameters
+    return Pass(0.0, o.flops * parameters, moved, kernel="optimizer", sizes=(parameters,))

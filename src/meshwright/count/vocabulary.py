@@ -29,7 +29,10 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
     gather, reduce = megatron.collectives(layout, x * act)
     weights = rows(job, layout) * m.hidden + (m.seq * m.hidden if m.positions == "learned" else 0)
     step = Pass(0.0, 0.0, 2 * x * act + x * wgt)
-    look_up = Op("embedding", "lookup", step._replace(comm=reduce), step._replace(comm=gather), weights=weights)
+    look_up = Op(
+        "embedding", "lookup", step._replace(comm=reduce, kernel="embedding forward", sizes=(size.tokens, m.hidden)),
+        step._replace(comm=gather, kernel="embedding backward", sizes=(size.tokens, m.hidden, rows(job, layout))), weights=weights,
+    )  # fmt: skip
     return [look_up, megatron.norm(job, "embedding/norm", size)] if m.embedding_norm else [look_up]
 
 
@@ -54,8 +57,8 @@ def head(job: Job, layout: Layout) -> list[Op]:
     loss = Op(
         "head/loss",
         "vector",
-        Pass(0.0, 5 * scores, 3 * scores * FP32, statistics),
-        Pass(0.0, 2 * scores, 2 * scores * FP32),
+        Pass(0.0, 5 * scores, 3 * scores * FP32, statistics, kernel="loss forward", sizes=(scores,)),
+        Pass(0.0, 2 * scores, 2 * scores * FP32, kernel="loss backward", sizes=(scores,)),
         saved=scores * FP32,
     )
     return [megatron.norm(job, "head/norm", size, gather), logits, loss]

@@ -45,6 +45,12 @@ class Pass(NamedTuple):
     engine: str = "matrix"
     """What the matrix FLOPs run on: "matrix" in the job's precision, "wide" in 16 bits (logits), "attention forward" or
     "attention backward", the fused kernel (16 bits too)."""
+    kernel: str = ""
+    """What it is called in measured tables (`Chip.kernels`); "" = it has none, or runs inside another one."""
+    sizes: tuple[Num, ...] = ()
+    """Its sizes there, of one call."""
+    calls: Num = 1.0
+    """Calls of the kernel, as engines without fused matrices make them (queries, keys and values: 3)."""
 
 
 class Op(NamedTuple):

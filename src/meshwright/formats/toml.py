@@ -57,7 +57,7 @@ def load_job(source: str | Path | Mapping[str, Any], *, files: bool = True, note
         raise BadInput("job needs batch, such as '4M' tokens or '512seq'")
     parts = {
         "model": read(Model, _model(source["model"], folder, files), "model", known),
-        "cluster": read(Cluster, _cluster(source["cluster"]), "cluster", known),
+        "cluster": read(Cluster, _cluster(source["cluster"], files), "cluster", known),
         "layout": read(Layout, source.get("layout", {}), "layout", known),
     }
     job = read(Job, {**rest, **parts, "batch": 1}, "job", known)
@@ -102,7 +102,7 @@ def known(cls: type, name: str) -> Any:
         Model: lambda n: catalog.model(n, files=False),
         Chip: catalog.chip,
         Network: catalog.network,
-        Cluster: catalog.cluster,
+        Cluster: lambda n: catalog.cluster(n, files=False),
         Assumptions: assumptions,
         Precision: lambda n: _one_of("precision", n, PRECISIONS),
         Optimizer: lambda n: _one_of("optimizer", n, OPTIMIZERS),
@@ -135,21 +135,21 @@ def _model(given: object, folder: Path, files: bool) -> object:
     return changed(catalog.model(str(folder / config)), table)
 
 
-def _cluster(given: object) -> object:
+def _cluster(given: object, files: bool) -> object:
     """What `read` needs for the cluster: `on` and default networks are looked up here."""
     if isinstance(given, str):
-        return catalog.cluster(given)
+        return catalog.cluster(given, files=files)
     table = _table(given, "cluster")
     if "on" in table:
         on = table.pop("on")
         if not isinstance(on, str):
             raise BadInput(f"cluster.on must be a text such as '1024xh100-sxm', not {brief(on)}")
-        base = catalog.cluster(on)
+        base = catalog.cluster(on, files=files)
         parts = {"chip": base.chip, "network": base.network}
         for part, value in parts.items():  # a table changes fields of the named chip or network
             if isinstance(table.get(part), Mapping):
                 table[part] = changed(value, table[part])
-        return {**parts, "chips": base.chips, "name": base.name, **table}
+        return {**parts, "chips": base.chips, "name": base.name, "engine": base.engine, **table}
     if isinstance(table.get("chip"), str) and "network" not in table:
         table["network"] = catalog.chip(table["chip"]).network
     return table

@@ -42,6 +42,8 @@ class Counting:
     operation ("autograd"): keys and values copied for every query head, the SiLU beside its product, RMSNorm's input in fp32 and normalised."""
     summa_norm: str = "hidden"
     """Width of a SUMMA layer norm shard: "hidden" / n1, or "sequence" / n1 (a defect of the LBL code)."""
+    rotary: bool = False
+    """Rotary positions, and copies of key/value heads for grouped queries, are passes of their own (not fused into their neighbours)."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class ChipTime:
     """S2, from work to seconds on one chip."""
 
     model: str = "roofline"
-    """peak (compute only), roofline (the slower of compute and memory), or hierarchy (Epoch's memory levels)."""
+    """peak (compute only), roofline (the slower of compute and memory), hierarchy (Epoch's memory levels), or calibrated (times measured
+    on the chip, kernel by kernel, where it has them; else roofline)."""
     matrix_efficiency: float | None = None
     """Sustained share of the matrix peak; None = the chip's measured `sustained`, else `sustained`."""
     sustained: float = 0.75
@@ -72,7 +75,8 @@ class NetworkTime:
     collective: str = "ring"
     """ring: one ring through all ranks (NCCL); best: the faster of ring and tree, with in-network reduction where a switch has it;
     levels: inside each unit before the next level, all levels at work at once (Epoch);
-    book: torus axes side by side, levels pipelined behind one another, latency hidden under the bytes (the scaling book)."""
+    book: torus axes side by side, levels pipelined behind one another, latency hidden under the bytes (the scaling book);
+    measured: times measured on the network where it has them, else best."""
     efficiency: float | None = None
     """Share of a link's bandwidth that large messages reach; None = the one of each network dimension."""
     ring_factor: str = "exact"
@@ -190,7 +194,17 @@ BOOK_MAX = replace(
     overlap=Overlap(axes="full"),
 )
 
-SETS = {s.name: s for s in (REALISTIC, LBL, LBL_CODE, MEGATRON, EPOCH, BOOK_SUM, BOOK_MAX)}
+PYTORCH = Assumptions(
+    "pytorch",
+    "What the trainer of this project does, on a machine that `meshwright calibrate` has measured: kernels and collectives as measured, nothing "
+    "fused or overlapped that PyTorch 2.13 does not fuse or overlap on CPUs.",
+    count=Counting(gathered_inputs="kept", gathered_keys="kept", backward_needs="autograd", rotary=True),
+    chip=replace(REALISTIC.chip, model="calibrated"),
+    network=NetworkTime(collective="measured"),
+    overlap=Overlap(dp="none", pp="none"),
+)
+
+SETS = {s.name: s for s in (REALISTIC, PYTORCH, LBL, LBL_CODE, MEGATRON, EPOCH, BOOK_SUM, BOOK_MAX)}
 
 
 def assumptions(name: str) -> Assumptions:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from ..errors import BadInput
 from .fields import Unit
+from .measured import Table
 
 THREADS = 128
 """Threads a multiprocessor runs in one clock; rates per clock and thread refer to them."""
@@ -67,6 +68,8 @@ class Chip:
     usd_per_hour: Annotated[float, Unit("USD/h")] = 0.0
     """A rental price; 0 = unknown."""
     hierarchy: Hierarchy | None = None
+    kernels: Mapping[str, Table] = field(default_factory=lambda: MappingProxyType({}))
+    """precision/kernel -> measured seconds, for the chip model `calibrated`; `meshwright calibrate` writes them."""
     aliases: tuple[str, ...] = ()
     """Names other tools use, such as the CUDA device name."""
     sources: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)

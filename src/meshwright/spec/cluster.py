@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from .chip import Chip
+from .measured import Overhead
 from .network import Network
 
 
@@ -16,6 +19,8 @@ class Cluster:
     network: Network
     chips: int
     name: str = ""
+    engine: Mapping[str, Overhead] = field(default_factory=lambda: MappingProxyType({}))
+    """feature (plain, tp, zero3, 1f1b, ...) -> what PyTorch's engine costs on this machine's CPUs; `meshwright calibrate` writes it."""
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from .fields import Unit
+from .measured import Table
 
 KINDS = ("switch", "ring", "line", "mesh")
 
@@ -36,6 +37,8 @@ class Dim:
     """The switch adds up values itself (NVLink SHARP, InfiniBand SHARP)."""
     wrap: int = 1
     """A slice of a ring axis still closes if its length is a multiple of this (TPU v5p: 4, v5e: 16); else it is a line."""
+    collectives: Mapping[str, Table] = field(default_factory=lambda: MappingProxyType({}))
+    """collective -> measured seconds by ranks and bytes of the full vector, for the option `measured`; "all_gather/cpu": CPU seconds of a rank."""
     shared_by: int = 1
     """Chips behind one such interface: `bandwidth` is divided among them when all send."""
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from ..errors import BadInput
+from ..num import product
 from .chip import PRECISIONS, Chip
 from .layout import AXES, RECOMPUTE, SCHEMES, Layout
+from .measured import Overhead, Table
 from .model import Model, MoE
 from .network import KINDS, Network
 
@@ -48,6 +51,13 @@ RANGES: dict[str, tuple[float, float]] = {
     "ChipTime.memory_efficiency": SHARE,
     "ChipTime.launch_s": NONE_OR_MORE,
     "NetworkTime.efficiency": SHARE,
+    "Table.seconds": NONE_OR_MORE,
+    "Table.residual": NONE_OR_MORE,
+    "Overhead.step": NONE_OR_MORE,
+    "Overhead.microbatch": NONE_OR_MORE,
+    "Overhead.layer": NONE_OR_MORE,
+    "Overhead.layer_microbatch": NONE_OR_MORE,
+    "Overhead.residual": NONE_OR_MORE,
     "Power.exponent": (-2.0, 2.0),
     "Law.batch_experts": (0.0, 2.0),
     "Scenario.linear": SHARE,
@@ -78,8 +88,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Counting.gathered_inputs": ("regathered", "kept"),
     "Counting.attention_output": ("once", "twice"),
     "Counting.summa_norm": ("hidden", "sequence"),
-    "ChipTime.model": ("peak", "roofline", "hierarchy"),
-    "NetworkTime.collective": ("ring", "best", "levels", "book", "free"),
+    "ChipTime.model": ("peak", "roofline", "hierarchy", "calibrated"),
+    "NetworkTime.collective": ("ring", "best", "levels", "book", "free", "measured"),
     "NetworkTime.ring_factor": ("exact", "one"),
     "NetworkTime.all_reduce_factor": ("always", "across domains"),
     "NetworkTime.hop": ("slowest", "mean"),
@@ -133,7 +143,36 @@ def _layout(layout: Layout) -> str:
     return ""
 
 
-RULES: dict[type, Callable[[Any], str]] = {Model: _model, MoE: _moe, Chip: _chip, Network: _network, Layout: _layout}
+def _table(t: Table) -> str:
+    if len(t.axes) != len(t.points) or not 1 <= len(t.axes) <= 5:
+        return "points must give a list of sizes for each of 1 to 5 axes"
+    if not all(ascending(sizes) for sizes in t.points):
+        return "the sizes of an axis must ascend"
+    cells = product(len(sizes) for sizes in t.points)
+    return (
+        ""
+        if len(t.seconds) == cells
+        else f"seconds must have {cells} numbers, one for each point, not {len(t.seconds)}"
+    )
+
+
+def _overhead(o: Overhead) -> str:
+    if not ascending(o.ranks):
+        return "ranks must ascend"
+    lengths = {len(values) for values in (o.ranks, o.step, o.microbatch, o.layer, o.layer_microbatch)}
+    return (
+        "" if len(lengths) == 1 else "step, microbatch, layer and layer_microbatch must have a number for each of ranks"
+    )
+
+
+def ascending(values: Sequence[float]) -> bool:
+    """At least one value, each larger than the one before."""
+    return bool(values) and all(a < b for a, b in pairwise(values))
+
+
+RULES: dict[type, Callable[[Any], str]] = {
+    Model: _model, MoE: _moe, Chip: _chip, Network: _network, Layout: _layout, Table: _table, Overhead: _overhead,
+}  # fmt: skip
 """What the fields of one dataclass must agree on: "" or the reason they do not."""
 
 

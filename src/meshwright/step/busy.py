@@ -1,0 +1,124 @@
+"""CPU seconds of a step, summed over all ranks: what ranks that share a machine's cores spend, however they wait for one another.
+
+Waiting and bubbles cost nothing here, and nothing hides behind anything. Messages count what a rank spends on them ("all_gather/cpu" in
+`Dim.collectives`), and the engine what it was measured to cost beside its operations (`Cluster.engine`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..cost import measured
+from ..cost.network import Fabric
+from ..num import Num, where
+from ..schedule import get as schedule_named
+from ..spec.job import Job
+from ..spec.layout import Layout
+from ..spec.network import Network
+from .after import tied
+from .parts import Body, backward, body, clock, microbatches
+
+CPU = "/cpu"
+
+
+def in_cpu_seconds(network: Network) -> Network:
+    """The network whose collectives cost the CPU seconds of a rank instead of time."""
+    dims = []
+    for dim in network.dims:
+        paid = {name.removesuffix(CPU): table for name, table in dim.collectives.items() if name.endswith(CPU)}
+        dims.append(replace(dim, collectives=paid))
+    return replace(network, dims=tuple(dims))
+
+
+def busy(job: Job, layout: Layout) -> dict[str, Num]:
+    """CPU seconds of one step by cause, summed over ranks. layout: placed (`spec.layout.placed`)."""
+    job = replace(job, cluster=replace(job.cluster, network=in_cpu_seconds(job.cluster.network)))
+    parts = body(job, layout, details=True)
+    m, L, ranks = microbatches(job, layout), float(job.model.layers), layout.chips
+    group = ranks / layout.pp
+    p = parts.typical.forward + backward(parts.typical, layout.recompute)
+    whole: Any = p * L + sum_of_ends(parts)
+    chunks = layout.pp * schedule_named(layout.schedule).chunks(layout.interleave)
+    fabric = clock(job).fabric
+    hop = 2 * (chunks - 1.0) * send(fabric, parts.boundary)
+    weights = parts.typical.weights * L + parts.embedding.weights + parts.head.weights - tied(job, layout)
+    return {
+        "compute": group * m * (whole.compute + whole.memory),
+        "accumulate": group * (m - 1.0) * kernel(job, "accumulate", weights),
+        "tp_comm": group * m * whole.tp_comm,
+        "cp_comm": group * m * whole.cp_comm,
+        "pp_comm": group * m * hop,
+        "dp_comm": group * synchronised(job, layout, parts, L),
+        "optimizer": group * kernel(job, "optimizer", weights) / (layout.replicas if layout.zero else 1.0),
+        "engine": engine(job, layout),
+    }
+
+
+def sum_of_ends(parts: Body) -> Any:
+    """Forward and backward of embedding and head."""
+    return parts.embedding.forward + parts.embedding.backward + parts.head.forward + parts.head.backward
+
+
+def send(fabric: Fabric, V: Num) -> Num:
+    """CPU seconds of one message between stages, of sender and receiver together; at the nearest dimension's cost."""
+    table = fabric.dims[0].collectives.get("send")
+    return 2 * measured.seconds(table, (2.0, V)) if table else 0.0 * V
+
+
+def kernel(job: Job, name: str, size: Num) -> Num:
+    """Seconds of a measured kernel of one axis; 0 where it was not measured."""
+    table = clock(job).rates.kernels.get(name)
+    return measured.seconds(table, (size,)) if table else 0.0 * size
+
+
+def synchronised(job: Job, layout: Layout, parts: Body, layers: Num) -> Num:
+    """CPU seconds of weight and gradient collectives, of one rank for each stage, with the copies in and out of flat buffers.
+
+    ZeRO 0 all-reduces once a step; 1 reduce-scatters and gathers once; 2 reduce-scatters after every microbatch; 3 also gathers for every pass.
+    With pp > 1 PyTorch's schedules reduce once a step. Units: each layer; embedding and head together, or apart on different stages.
+    """
+    m, p, group = microbatches(job, layout), job.precision, layout.group("replicas")
+    fabric, e, h = clock(job).fabric, parts.embedding.weights, parts.head.weights
+    alone = layout.pp == 1
+    units = (
+        (layers, parts.typical.weights),
+        (1.0, where(alone, e + h - tied(job, layout), e)),
+        (where(alone, 0.0, 1.0), h),
+    )
+
+    def each(kind: str, size: float, copies: float) -> Num:
+        return sum(
+            n * (fabric.time(kind, weights * size, group) + copies * kernel(job, "copy", weights))
+            for n, weights in units
+        )
+
+    if layout.zero == 0:
+        return where(layout.replicas > 1, each("all_reduce", p.gradient_bytes, 2.0), 0.0)
+    often = m if layout.zero >= 2 and layout.pp == 1 else 1.0
+    gather, scatter = each("all_gather", p.gather_bytes, 1.0), each("reduce_scatter", p.gradient_bytes, 1.0)
+    return where(layout.replicas > 1, gather * (2 * m if layout.zero == 3 else 1.0) + scatter * often, 0.0)
+
+
+def features(layout: Layout) -> dict[str, Num]:
+    """Feature of the engine that a layout uses -> ranks of its group."""
+    schedule = schedule_named(layout.schedule)
+    used: dict[str, tuple[Any, Num]] = {
+        "plain": (True, 1.0),
+        "tp": (layout.tp > 1, layout.tp),
+        "cp": (layout.cp > 1, layout.cp),
+        f"zero{layout.zero}": (layout.replicas > 1, layout.replicas),
+        schedule.name: (layout.pp > 1, layout.pp),
+        f"recompute {layout.recompute}": (layout.recompute != "none", 1.0),
+    }
+    return {name: ranks for name, (wanted, ranks) in used.items() if wanted}
+
+
+def engine(job: Job, layout: Layout) -> Num:
+    """CPU seconds of the engine itself, over all ranks: each feature at the layers and microbatches of a rank."""
+    m, L = microbatches(job, layout), job.model.layers / layout.pp
+    total: Num = 0.0
+    for name, ranks in features(layout).items():
+        if of := job.cluster.engine.get(name):
+            total = total + measured.overhead(of, ranks, L, m)
+    return total * layout.chips

@@ -1,0 +1,209 @@
+"""Seconds of the trainer's own operations on one device, forward and backward through autograd, on grids of sizes.
+
+Each is run on several copies of its tensors at once, as many as layers and microbatches keep alive in a real step: memory is
+taken from the system and given back, and caches are as cold as they are there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as fn
+
+from ...cost.measured import seconds
+from ...spec.measured import Table
+from ..model import EPSILON, Core, loss, rotate, rotation
+from .clock import now, repeated
+
+FOOTPRINT = 24e6
+"""Bytes of all copies together on a CPU: more than a core's own caches."""
+Build = Callable[..., tuple[Callable[..., Tensor], list[Tensor]]]
+"""Sizes and a maker of tensors -> (the operation, its inputs)."""
+VECTOR = (2**10, 2**14, 2**17, 2**20)
+QUICK_VECTOR = (2**10, 2**14, 2**17)
+
+
+class Make:
+    """Makes random tensors of one kind on one device."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.device, self.dtype = device, dtype
+
+    def __call__(self, *shape: float) -> Tensor:
+        """A leaf that requires a gradient."""
+        x = torch.randn([int(n) for n in shape], device=self.device, dtype=self.dtype)
+        return x.mul_(0.1).requires_grad_()
+
+    def whole(self, most: float, *shape: float) -> Tensor:
+        """Whole numbers below `most`."""
+        return torch.randint(int(most), [int(n) for n in shape], device=self.device)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An operation with a forward and a backward pass."""
+
+    name: str
+    axes: tuple[str, ...]
+    points: tuple[tuple[float, ...], ...]
+    quick: tuple[tuple[float, ...], ...]
+    """Points for a quick calibration."""
+    check: tuple[float, ...]
+    """A size between the points, to see how well they speak for it."""
+    build: Build
+
+
+def matmul(make: Make, tokens: float, inner: float, outer: float) -> Any:
+    return fn.linear, [make(tokens, inner), make(outer, inner)]
+
+
+def attention(make: Make, heads: float, keys: float, share: float, width: float) -> Any:
+    """share: of the keys that are this rank's queries (1/cp); the last of them, as with context parallelism."""
+    core, queries = Core(True, None), max(int(keys * share), 1)
+    core.start = int(keys) - queries
+    q, k, v = make(1, queries, heads, width), make(1, keys, heads, width), make(1, keys, heads, width)
+    return (lambda q, k, v: core(q, k, v).flatten(2)), [q, k, v]
+
+
+def rotary(make: Make, x: float) -> Any:
+    width = 32
+    by = rotation(0, int(x) // width // 8, width, make.device)
+    return (lambda y: rotate(y, by)), [make(1, int(x) // width // 8, 8, width)]
+
+
+def embedding(make: Make, tokens: float, width: float, rows: float = 512) -> Any:
+    numbers = make.whole(rows, tokens)
+    return (lambda w: fn.embedding(numbers, w)), [make(rows, width)]
+
+
+def cross_entropy(make: Make, scores: float) -> Any:
+    vocab = 256 if scores < 2**20 else 2048
+    target = make.whole(vocab, int(scores) // vocab)
+    return (lambda x: loss(x[None], target[None])), [make(int(scores) // vocab, vocab)]
+
+
+def elementwise(run: Callable[..., Tensor], inputs: int = 1) -> Build:
+    return lambda make, x: (run, [make(int(x) // 256, 256) for _ in range(inputs)])
+
+
+def repeat(make: Make, x: float) -> Any:
+    return (lambda k: k.transpose(1, 2).repeat_interleave(2, dim=1)), [make(1, int(x) // 256, 4, 32)]
+
+
+def rmsnorm(make: Make, tokens: float, width: float) -> Any:
+    return (lambda x, w: fn.rms_norm(x, (int(width),), w, EPSILON)), [make(tokens, width), make(width)]
+
+
+def layernorm(make: Make, tokens: float, width: float) -> Any:
+    return (lambda x, w, b: fn.layer_norm(x, (int(width),), w, b, EPSILON)), [
+        make(tokens, width),
+        make(width),
+        make(width),
+    ]
+
+
+def vector(name: str, build: Build) -> Kernel:
+    return Kernel(name, ("elements",), (VECTOR,), (QUICK_VECTOR,), (2.0**15,), build)
+
+
+NORM = ("tokens", "width"), ((16, 128, 1024), (64, 256, 1024)), ((16, 512), (32, 256)), (256, 512)
+KERNELS = (
+    Kernel("matmul", ("tokens", "inner", "outer"), ((16, 128, 1024), (32, 128, 512, 2048), (32, 128, 512, 2048)),
+           ((16, 512), (32, 256), (32, 256)), (256, 256, 384), matmul),
+    Kernel("attention", ("heads", "keys", "share", "width"), ((2, 32), (32, 128, 512), (0.25, 0.5, 1), (16, 32, 128)),
+           ((2, 16), (32, 128), (0.5, 1), (16, 32)), (8, 256, 1, 64), attention),
+    Kernel("norm", *NORM, rmsnorm),
+    Kernel("layernorm", *NORM, layernorm),
+    vector("rotary", rotary),
+    vector("repeat", repeat),
+    vector("gate", elementwise(lambda a, b: fn.silu(a) * b, 2)),
+    vector("gelu", elementwise(fn.gelu)),
+    vector("add", elementwise(torch.add, 2)),
+    vector("loss", cross_entropy),
+)  # fmt: skip
+
+
+def both(build: Build, sizes: Sequence[float], make: Make, least_s: float) -> tuple[float, float]:
+    """(forward, backward) seconds of one call at these sizes."""
+    copies = [build(make, *sizes)]
+    bytes_ = 3 * sum(x.numel() * x.element_size() for x in copies[0][1]) + 4096
+    copies += [build(make, *sizes) for _ in range(int(min(max(FOOTPRINT / bytes_, 4), 32)) - 1)]
+    inputs = [x for _, xs in copies for x in xs]
+    gradients = [torch.ones_like(run(*xs)) for run, xs in copies]
+
+    def once() -> tuple[float, float]:
+        start = now(make.device)
+        results = [run(*xs) for run, xs in copies]
+        middle = now(make.device)
+        made = torch.autograd.grad(results, inputs, gradients)
+        end = now(make.device)
+        del made, results
+        return (middle - start) / len(copies), (end - middle) / len(copies)
+
+    forward, backward = repeated(once, least_s / len(copies))
+    return forward, backward
+
+
+def tables(
+    kernel: Kernel, points: Sequence[Sequence[float]], make: Make, least_s: float
+) -> Iterator[tuple[str, Table]]:
+    """The tables "NAME forward" and "NAME backward"."""
+    found = [both(kernel.build, sizes, make, least_s) for sizes in itertools.product(*points)]
+    check = both(kernel.build, kernel.check, make, least_s)
+    for name, column, checked in zip(("forward", "backward"), zip(*found, strict=True), check, strict=True):
+        table = Table(kernel.axes, floats(points), column)
+        yield f"{kernel.name} {name}", replace(table, residual=abs(float(seconds(table, kernel.check)) / checked - 1))
+
+
+def floats(points: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    """Points as the tables hold them."""
+    return tuple(tuple(map(float, sizes)) for sizes in points)
+
+
+def single(make: Make, name: str, points: Sequence[float], least_s: float) -> Table:
+    """A kernel without a backward pass, on flat tensors of so many elements."""
+    found = []
+    for size in points:
+        count = int(min(max(FOOTPRINT / (16 * size), 2), 32))
+        run = SINGLE[name]([make(size) for _ in range(count)], [make(size).detach() for _ in range(count)])
+
+        def once(run: Callable[[], Any] = run, count: int = count) -> tuple[float]:
+            start = now(make.device)
+            run()
+            return ((now(make.device) - start) / count,)
+
+        found.append(repeated(once, least_s / count)[0])
+    return Table(("elements",), floats([points]), tuple(found))
+
+
+def accumulate(a: list[Tensor], b: list[Tensor]) -> Callable[[], Any]:
+    """Gradients of a microbatch added to those before, into which they go as they are made."""
+    return lambda: [x.data.add_(y) for x, y in zip(a, b, strict=True)]
+
+
+def copy(a: list[Tensor], b: list[Tensor]) -> Callable[[], Any]:
+    """From and to flat buffers."""
+    return lambda: [x.data.copy_(y) for x, y in zip(a, b, strict=True)]
+
+
+def adamw(a: list[Tensor], b: list[Tensor]) -> Callable[[], Any]:
+    """The gradient's norm and the update, as the trainer makes them."""
+    update = torch.optim.AdamW(a, lr=1e-9)
+    for x, y in zip(a, b, strict=True):
+        x.grad = y
+
+    def run() -> None:
+        for x in a:
+            assert x.grad is not None
+            x.grad.double().square().sum()
+        update.step()
+
+    return run
+
+
+SINGLE = {"accumulate": accumulate, "copy": copy, "optimizer": adamw}

@@ -1,0 +1,279 @@
+"""`meshwright calibrate`: one item after the other is measured in processes of its own, and kept as soon as it is there.
+
+An interrupted calibration leaves FILE.part and goes on from it. Kernels come first: what the engine costs is what steps of an empty model
+take beyond its kernels and collectives.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ...cost.fit import alpha_beta, bilinear
+from ...spec.chip import Chip
+from ...spec.cluster import Cluster
+from ...spec.measured import Overhead, Table
+from ...spec.network import Dim, Network
+from ...step.busy import CPU, busy
+from ..launch import fork_ranks
+from . import collectives, engine, kernels
+from .clock import low
+from .kernels import floats
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+FLAT = (2**10, 2**15, 2**20, 2**23)
+QUICK_FLAT = (2**10, 2**15, 2**20)
+SINGLE = ("accumulate", "copy", "optimizer")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be measured."""
+
+    device: str
+    precisions: tuple[str, ...]
+    ranks: tuple[int, ...]
+    """Sizes of the groups of collectives and features, 1 not among them."""
+    quick: bool
+
+    @property
+    def least_s(self) -> float:
+        """Seconds that a number is measured for."""
+        return 0.02 if self.quick else 0.1
+
+
+Measured = dict[str, Any]
+"""item -> its plain result, as the .part file keeps it."""
+
+
+def items(w: Wanted) -> Iterator[tuple[str, int, Callable[[torch.device], Any]]]:
+    """(name, ranks, what every rank does) of everything that can be measured without knowing the rest."""
+    for precision in w.precisions:
+        for kernel in kernels.KERNELS:
+            yield f"{precision}/{kernel.name}", 1, partial(measure_kernel, w, precision, kernel)
+        yield f"{precision}/embedding", 1, partial(measure_embedding, w, precision)
+        for name in SINGLE:
+            yield f"{precision}/{name}", 1, partial(measure_single, w, precision, name)
+    for ranks in w.ranks:
+        for kind in collectives.KINDS if ranks == 2 else collectives.KINDS[:-1]:
+            yield f"{kind}/{ranks}", ranks, partial(measure_collective, w, kind)
+    for ranks in (1, *w.ranks):
+        for feature in engine.layouts(ranks):
+            yield f"engine/{feature}/{ranks}", ranks, partial(measure_engine, w, feature, ranks)
+
+
+def measure_kernel(w: Wanted, precision: str, kernel: kernels.Kernel, device: torch.device) -> dict[str, Any]:
+    make = kernels.Make(device, DTYPES[precision])
+    points = kernel.quick if w.quick else kernel.points
+    return {name: plain(table) for name, table in kernels.tables(kernel, points, make, w.least_s)}
+
+
+def measure_embedding(w: Wanted, precision: str, device: torch.device) -> dict[str, Any]:
+    """Forward by tokens and width; backward also by the rows of the gradient, which is dense."""
+    tokens, width, rows = ((16, 512), (32, 256), (256, 2048)) if w.quick else ((16, 1024), (64, 1024), (256, 8192))
+    make = kernels.Make(device, DTYPES[precision])
+    cells = [(t, d, r) for t in tokens for d in width for r in rows]
+    found = {cell: kernels.both(kernels.embedding, cell, make, w.least_s) for cell in cells}
+    forward = tuple(found[t, d, rows[0]][0] for t in tokens for d in width)
+    back = tuple(found[cell][1] for cell in cells)
+    axes = ("tokens", "width", "rows")
+    return {
+        "embedding forward": plain(Table(axes[:2], floats((tokens, width)), forward)),
+        "embedding backward": plain(Table(axes, floats((tokens, width, rows)), back)),
+    }
+
+
+def measure_single(w: Wanted, precision: str, name: str, device: torch.device) -> dict[str, Any]:
+    """Kernels without a backward pass; weights, gradients and optimizer are fp32 in every precision."""
+    make = kernels.Make(device, torch.float32)
+    return {name: plain(kernels.single(make, name, QUICK_FLAT if w.quick else FLAT, w.least_s))}
+
+
+def measure_collective(w: Wanted, kind: str, device: torch.device) -> list[list[float]]:
+    """[bytes, seconds of the clock, CPU seconds of a rank] for each size."""
+    sizes = collectives.QUICK_BYTES if w.quick else collectives.BYTES
+    return [[size, *collectives.timed(kind, size, device, w.least_s)] for size in sizes]
+
+
+def measure_engine(w: Wanted, feature: str, ranks: int, device: torch.device) -> list[list[float]]:
+    """[layers, microbatches, CPU seconds of a step over all ranks] of four empty models."""
+    found, layout = [], engine.layouts(ranks)[feature]
+    blank = Cluster(Chip("", {"fp32": 1.0}, 1.0, 1.0, 1.0), Network("", (Dim("", 1.0, 0.0),)), ranks)
+    for layers in engine.LAYERS:
+        for m in engine.MICROBATCHES:
+            wanted = engine.job(blank, layout, layers, m)
+            found.append([layers, m, low(engine.cpu_seconds(wanted, device, 3 if w.quick else 6, 4 * w.least_s))])
+    return found
+
+
+def measured(w: Wanted, part: Path, say: Say) -> Measured:
+    """Every item, those in the .part file as they are there. Interrupted, it has lost no finished item."""
+    kept: Measured = json.loads(part.read_text("utf-8")) if part.exists() else {}
+    settings = [w.device, list(w.precisions), list(w.ranks), w.quick]
+    if kept.get("settings") != settings:
+        kept = {"settings": settings}
+    every = list(items(w))
+    for i, (name, ranks, work) in enumerate(every):
+        if name not in kept:
+            say(f"[{i + 1}/{len(every)}] {name}")
+            kept[name] = on_ranks(work, ranks, w.device)
+            save(part, json.dumps(kept))
+    return kept
+
+
+def on_ranks(work: Callable[[torch.device], Any], ranks: int, device: str) -> Any:
+    """What rank 0 of so many new processes returns."""
+    with tempfile.TemporaryDirectory(prefix="meshwright-") as folder:
+        answer = Path(folder) / "answer.json"
+
+        def rank(here: torch.device) -> None:
+            result = work(here)
+            if dist.get_rank() == 0:
+                answer.write_text(json.dumps(result), "utf-8")
+
+        fork_ranks(rank, ranks, device, timeout_s=120.0)
+        return json.loads(answer.read_text("utf-8"))
+
+
+def save(path: Path, text: str) -> None:
+    """Replace a file as a whole."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(text, "utf-8")
+    new.replace(path)
+
+
+def plain(table: Table) -> dict[str, Any]:
+    """A table as JSON."""
+    return {"axes": table.axes, "points": table.points, "seconds": table.seconds, "residual": table.residual}
+
+
+def origin(w: Wanted) -> dict[str, Any]:
+    """Source and date of everything that is measured now."""
+    what = f"meshwright calibrate{' --quick' if w.quick else ''}, PyTorch {torch.__version__}, {w.device}, one thread a rank, on {processor(w.device)}"
+    return {"*": {"source": what, "date": datetime.date.today().isoformat()}}
+
+
+def processor(device: str) -> str:
+    """What computes here."""
+    if device == "cuda":
+        return str(torch.cuda.get_device_name(0))
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text("utf-8").splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "CPU"
+
+
+def machine(w: Wanted, found: Measured) -> Cluster:
+    """The calibrated machine: one rank's chip, the network of its ranks, its engine."""
+    from_here = origin(w)
+    tables = {
+        f"{precision}/{name}": table_of(plain_table, from_here)
+        for precision in w.precisions
+        for item, value in found.items() if item.startswith(precision + "/")
+        for name, plain_table in value.items()
+    }  # fmt: skip
+    base = Cluster(chip(w, tables, from_here), network(w, found, from_here), max((1, *w.ranks)))
+    for ranks in (1, *w.ranks):
+        for feature in engine.layouts(ranks):
+            base = with_feature(base, feature, ranks, found[f"engine/{feature}/{ranks}"], from_here)
+    return base
+
+
+def table_of(data: dict[str, Any], sources: dict[str, Any], fit: str = "") -> Table:
+    """The table of plain data."""
+    return Table(tuple(data["axes"]), floats(data["points"]), tuple(data["seconds"]), data["residual"], fit, sources)
+
+
+def chip(w: Wanted, tables: dict[str, Table], sources: dict[str, Any]) -> Chip:
+    """One rank's device: its rates are the best of its tables."""
+    matrix = {}
+    for precision in w.precisions:
+        table = tables[f"{precision}/matmul forward"]
+        t, k, n = (axis[-1] for axis in table.points)
+        matrix[precision] = 2 * t * k * n / table.seconds[-1]
+    first = w.precisions[0]
+    add, copy = tables[f"{first}/add forward"], tables[f"{first}/copy"]
+    name = processor(w.device) + (", one core" if w.device == "cpu" else "")
+    return Chip(
+        name, matrix, vector_flops=add.points[0][-1] / add.seconds[-1], hbm_bytes=memory(w.device),
+        hbm_bandwidth=2 * 4 * copy.points[0][-1] / copy.seconds[-1], sustained=1.0, kernels=tables, sources=sources,
+    )  # fmt: skip
+
+
+def memory(device: str) -> float:
+    """Bytes of a GPU, or of a core's share of the machine."""
+    if device == "cuda":
+        return float(torch.cuda.get_device_properties(0).total_memory)
+    return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES") / (os.cpu_count() or 1)
+
+
+def network(w: Wanted, found: Measured, sources: dict[str, Any]) -> Network:
+    """The ranks of this machine as one dimension. Latency and bandwidth: a line through the all-gather of two."""
+    tables = {}
+    for kind in collectives.KINDS:
+        ranks = [n for n in w.ranks if f"{kind}/{n}" in found]
+        rows = {n: found[f"{kind}/{n}"] for n in ranks}
+        if not rows:
+            continue
+        sizes = tuple(float(row[0]) for row in rows[ranks[0]])
+        for column, name in ((1, kind), (2, kind + CPU)):
+            lines = {n: alpha_beta(sizes, [row[column] for row in rows[n]]) for n in ranks}
+            fit = "; ".join(
+                f"{n} ranks: {x.latency:.3g} s + bytes / {x.rate:.3g} B/s, median error {x.error:.0%}"
+                for n, x in lines.items()
+            )
+            seconds = tuple(float(row[column]) for n in ranks for row in rows[n])
+            tables[name] = Table(("ranks", "bytes"), (tuple(map(float, ranks)), sizes), seconds, None, fit, sources)
+    if not tables:
+        return Network("alone", (Dim("alone", 1e9, 0.0),), sources=sources)
+    gather = tables["all_gather"]
+    n, line = gather.points[0][0], alpha_beta(gather.points[1], gather.seconds[: len(gather.points[1])])
+    dim = Dim("host", line.rate * (n - 1) / n, line.latency / (n - 1), collectives=tables)
+    return Network("nccl" if w.device == "cuda" else "gloo", (dim,), sources=sources)
+
+
+def with_feature(
+    base: Cluster, feature: str, ranks: int, rows: Sequence[Sequence[float]], sources: dict[str, Any]
+) -> Cluster:
+    """The machine with what one more feature costs in groups of so many ranks: what is left of the empty steps, for one rank."""
+    layout = engine.layouts(ranks)[feature]
+    known = {name: of for name, of in base.engine.items() if name != feature}
+    left = []
+    for layers, m, seconds in rows:
+        job = engine.job(replace(base, engine=known), layout, int(layers), int(m))
+        rest = seconds - sum(float(value) for value in busy(job, job.layout).values())
+        left.append((layers / float(layout.pp), m, rest / ranks))
+    numbers, error = bilinear(left)
+    before = base.engine.get(feature)
+    values = {"ranks": float(ranks), **dict(zip(NUMBERS, numbers, strict=True))}
+    columns: dict[str, Any] = {name: (*(getattr(before, name) if before else ()), x) for name, x in values.items()}
+    worst = max(error, before.residual or 0.0) if before else error
+    return replace(base, engine={**known, feature: Overhead(**columns, residual=worst, sources=sources)})
+
+
+NUMBERS = ("step", "microbatch", "layer", "layer_microbatch")
+
+
+def calibrate(w: Wanted, output: Path) -> Cluster:
+    """Measure what is not in OUTPUT.part yet, and the machine of it all. The caller writes it and removes the .part file."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    return machine(w, measured(w, part_of(output), lambda text: print(text, file=sys.stderr, flush=True)))
+
+
+def part_of(output: Path) -> Path:
+    """Where unfinished measurements are."""
+    return output.with_name(output.name + ".part")
