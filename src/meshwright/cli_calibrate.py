@@ -15,13 +15,22 @@ Device = Annotated[str, word("cpu (gloo) or cuda (NCCL).", "DEVICE")]
 Precisions = Annotated[str, word("Precisions of the kernels: fp32, bf16, fp16, or several with commas.", "LIST")]
 Ranks = Annotated[str, word("Sizes of groups for collectives and parallelism.", "LIST")]
 Quick = Annotated[bool, word("Fewer and smaller sizes, for a first look.")]
+Read = Annotated[
+    tuple[str, ...],
+    word(
+        "Instead of measuring: output of nccl-tests, CSV of collectives, or traces of torch.profiler (.json).", "FILE"
+    ),
+]
+On = Annotated[
+    str | None, word("With --read of collectives: the catalogue's chip or network they were measured on.", "CHIP")
+]
 File = Annotated[str, Parameter(name=["--output", "-o"], help="The machine file, for --on 4x./machine.toml.")]
 
 
 @verb()
 def calibrate(
-    *, device: Device = "cpu", precision: Precisions = "fp32", ranks: Ranks = "2,4", quick: Quick = False, output: File = "machine.toml",
-    json: Json = False,
+    *, device: Device = "cpu", precision: Precisions = "fp32", ranks: Ranks = "2,4", quick: Quick = False, read: Read = (), on: On = None,
+    output: File = "machine.toml", json: Json = False,
 ) -> int:  # fmt: skip
     """Measure this machine: kernels, collectives, and what PyTorch's engine costs beside them.
 
@@ -31,6 +40,8 @@ def calibrate(
     from .report import console
     from .report.machine import report, to_dict
 
+    if read:
+        return from_files(read, on, output, json)
     need_torch()
     from .train.measure.run import calibrate as measure
     from .train.measure.run import part_of, save
@@ -65,3 +76,45 @@ def wanted(device: str, precision: str, ranks: str, quick: bool) -> Any:
         raise BadInput(f"--ranks must be group sizes such as 2,4 (1 for none), at most 64, not {ranks[:40]!r}")
     have = torch.cuda.device_count() if device == "cuda" else 64
     return Wanted(device, precisions, tuple(n for n in sizes if n <= have), quick)
+
+
+def from_files(paths: tuple[str, ...], on: str | None, output: str, json: bool) -> int:
+    """Measurements of other machines: classes of kernels of traces, fits of collectives; with --on also a machine file of these."""
+    from .formats import kineto, nccl_tests
+    from .formats.machine import dump_machine
+    from .report import console
+    from .report.machine import collectives, collectives_to_dict, kernels, kernels_to_dict
+
+    files = [name.strip() for path in paths for name in path.split(",")]
+    traces = [name for name in files if name.endswith((".json", ".json.gz"))]
+    samples = [s for name in files if name not in traces for s in nccl_tests.load(name)]
+    found = {name: kineto.load(name) for name in traces}
+    fits = nccl_tests.fits(samples)
+    if on is not None:
+        if not samples:
+            raise BadInput("--on needs collectives to read: output of nccl-tests, or a CSV")
+        Path(output[:4096]).write_text(dump_machine(with_collectives(on, samples, files)), "utf-8")
+    if json:
+        console.show_json(
+            console.envelope("calibrate", {"collectives": collectives_to_dict(fits), "kernels": kernels_to_dict(found)})
+        )
+    else:
+        console.show(*([collectives(fits)] if fits else []), *(kernels(name, of) for name, of in found.items()))
+    return 0
+
+
+def with_collectives(on: str, samples: list[Any], files: list[str]) -> Any:
+    """One chip of the catalogue on its network, whose first dimension (in a node) and second (one rank a node) have these collectives."""
+    from dataclasses import replace
+
+    from . import catalog
+    from .formats.nccl_tests import tables
+
+    cluster = catalog.cluster(f"1x{on}")
+    sources = {"*": {"source": "measured collectives: " + ", ".join(Path(name).name for name in files)[:400]}}
+    dims = [
+        replace(dim, collectives=tables(samples, level, sources)) if level < 2 else dim
+        for level, dim in enumerate(cluster.network.dims)
+    ]
+    network = replace(cluster.network, dims=tuple(dims), name=cluster.network.name + ", measured collectives")
+    return replace(cluster, network=network)

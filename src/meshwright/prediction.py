@@ -16,6 +16,8 @@ from .schedule.types import Schedule
 from .spec.job import Job
 from .spec.layout import Layout, placed
 from .step import Body, Step, body, microbatches, step
+from .step.beyond import beyond
+from .step.busy import busy
 from .terms import Term, memory_term, step_term
 
 
@@ -54,6 +56,13 @@ class Prediction:
     def step_time_s(self) -> float:
         """Seconds of one optimizer step."""
         return sum(self.time_s.values())
+
+    @cached_property
+    def cpu_time_s(self) -> dict[str, float] | None:
+        """CPU seconds by cause, summed over all ranks; None unless `meshwright calibrate` has measured what the engine costs here."""
+        if not self.job.cluster.engine:
+            return None
+        return {cause: float(value) for cause, value in busy(self.job, self.layout).items()}
 
     @property
     def interval_s(self) -> tuple[float, float] | None:
@@ -167,7 +176,7 @@ class Prediction:
             "model": self.job.model.name, "cluster": self.job.cluster.name or f"{self.job.cluster.chips}x{self.job.cluster.chip.name}",
             "chips": self.job.cluster.chips, "batch_sequences": self.job.batch, "seq_tokens": self.job.T, "batch_tokens": self.job.batch_tokens,
             "parameters": parameters(self.job.model), "active_parameters": parameters(self.job.model, True),
-            "step_time_s": self.step_time_s, "interval_s": self.interval_s, "tokens_per_s": self.tokens_per_s,
+            "step_time_s": self.step_time_s, "cpu_time_s": self.cpu_time_s, "interval_s": self.interval_s, "tokens_per_s": self.tokens_per_s,
             "tokens_per_s_per_chip": self.tokens_per_s_per_chip, "model_flops_per_s_per_chip": self.model_flops_per_s_per_chip,
             "mfu": self.mfu, "hfu": self.hfu, "time_s": self.time_s, "memory_bytes": self.memory_bytes,
             "memory_by_stage_bytes": {end: {k: float(v) for k, v in u._asdict().items()} for end, u in self.memory_by_stage.items()}, "fits": self.fits,
@@ -196,6 +205,7 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
     for rule in rules.STRICT:
         if not rule.holds(job, full):
             notes.append(rule.sentence(job, full))
+    notes += beyond(job, full)
     prediction = Prediction(replace(job, layout=full), full, tuple(notes))
     if not prediction.fits:
         note = rules.too_big(job, prediction.memory_bytes["total"])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table as Grid
 
+from ..cost.fit import Line
+from ..formats.kineto import Class
+from ..formats.nccl_tests import Group
 from ..spec.cluster import Cluster
 from ..spec.measured import Table
 from ..units import show
@@ -61,3 +65,44 @@ def to_dict(machine: Cluster, path: str) -> dict[str, Any]:
     from ..spec.read import to_dict as plain
 
     return {"output": path, **plain(machine)}
+
+
+def collectives(fits: Mapping[Group, Line]) -> RenderableType:
+    """The line through each collective of each group."""
+    grid = Grid(
+        "collective",
+        "nodes",
+        "ranks a node",
+        "latency",
+        "rate",
+        "median error",
+        title="Collectives: latency + bytes / rate",
+    )
+    for (kind, nodes, ranks), line in fits.items():
+        grid.add_row(kind, str(nodes), str(ranks), show(line.latency, "s"), show(line.rate, "B/s"), percent(line.error))
+    return grid
+
+
+def collectives_to_dict(fits: Mapping[Group, Line]) -> list[dict[str, Any]]:
+    """The same as plain data."""
+    return [
+        {"collective": kind, "nodes": nodes, "ranks_per_node": ranks, "latency_s": x.latency, "rate_bytes_per_s": x.rate, "median_error": x.error}
+        for (kind, nodes, ranks), x in fits.items()
+    ]  # fmt: skip
+
+
+def kernels(name: str, of: Mapping[str, Class]) -> RenderableType:
+    """Seconds of each class of kernels of a trace."""
+    total = sum(c.seconds for c in of.values()) or 1.0
+    grid = Grid("kernels", "time", "share", "calls", title=name)
+    for kind, c in of.items():
+        grid.add_row(kind, show(c.seconds, "s"), percent(c.seconds / total), f"{c.calls:,}")
+    return grid
+
+
+def kernels_to_dict(traces: Mapping[str, Mapping[str, Class]]) -> list[dict[str, Any]]:
+    """The same as plain data."""
+    return [
+        {"trace": name, "time_s": {kind: c.seconds for kind, c in of.items()}, "calls": {kind: c.calls for kind, c in of.items()}}
+        for name, of in traces.items()
+    ]  # fmt: skip

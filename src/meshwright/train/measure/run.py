@@ -115,7 +115,7 @@ def measure_engine(w: Wanted, feature: str, ranks: int, device: torch.device) ->
     for layers in engine.LAYERS:
         for m in engine.MICROBATCHES:
             wanted = engine.job(blank, layout, layers, m)
-            found.append([layers, m, low(engine.cpu_seconds(wanted, device, 3 if w.quick else 6, 4 * w.least_s))])
+            found.append([layers, m, low(engine.cpu_seconds(wanted, device, 3 if w.quick else 6, 8 * w.least_s))])
     return found
 
 

@@ -1,0 +1,152 @@
+"""Predicted against measured CPU seconds of training steps on this machine, layout by layout.
+
+    meshwright calibrate -o machine.toml
+    python benchmarks/prediction.py machine.toml measured.json          runs what measured.json lacks, then writes benchmarks/prediction.md
+
+The machine file knows kernels, collectives and steps of an empty model; nothing in it comes from the models measured here. Each layout is
+trained as `meshwright train` trains it, for a few steps; CPU seconds are those of all ranks in `metrics.jsonl`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from meshwright.formats.machine import load_machine
+from meshwright.prediction import predict
+from meshwright.spec.assumptions import PYTORCH
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.job import PRECISIONS, Job
+from meshwright.spec.layout import Layout
+from meshwright.spec.model import Model
+from meshwright.step.busy import busy
+from meshwright.train.measure.clock import low
+from meshwright.train.run import metrics, train
+from meshwright.train.settings import Settings
+from meshwright.validate.stats import spearman
+
+HERE = Path(__file__).parent
+STEPS, WARM = 8, 2
+LLAMA = Model("llama, 8 layers of 256", 8, 256, 8, 704, 512, 128, kv_heads=4)
+GPT = Model(
+    "gpt, 6 layers of 320", 6, 320, 4, 1280, 1024, 192, gated=False, norm="layernorm", positions="learned",
+    qkv_bias=True, bias=True,
+)  # fmt: skip
+SETS: dict[str, tuple[Model, int, list[Layout]]] = {
+    "used while developing": (LLAMA, 16, [
+        Layout(microbatch=4), Layout(microbatch=1), Layout(microbatch=4, recompute="full"), Layout(dp=2, microbatch=4),
+        Layout(dp=2, microbatch=4, zero=1), Layout(dp=2, microbatch=2, zero=2), Layout(dp=2, microbatch=2, zero=3), Layout(dp=4, microbatch=4, zero=3),
+        Layout(tp=2, microbatch=4), Layout(tp=2, microbatch=8, sequence_parallel=False), Layout(cp=2, microbatch=4), Layout(pp=2, microbatch=4),
+        Layout(pp=4, microbatch=2, schedule="gpipe"), Layout(pp=2, microbatch=2, schedule="interleaved", interleave=2), Layout(pp=2, microbatch=2, schedule="zbv"),
+        Layout(tp=2, pp=2, microbatch=4), Layout(tp=2, dp=2, microbatch=4), Layout(pp=2, dp=2, microbatch=2, zero=1), Layout(tp=4, microbatch=8),
+    ]),
+    "held out": (GPT, 16, [
+        Layout(microbatch=2), Layout(microbatch=8), Layout(microbatch=2, recompute="full"), Layout(dp=2, microbatch=8),
+        Layout(dp=2, microbatch=4, zero=2), Layout(dp=2, microbatch=8, zero=3), Layout(dp=4, microbatch=2), Layout(dp=4, microbatch=4, zero=1),
+        Layout(tp=2, microbatch=8), Layout(cp=2, microbatch=2), Layout(pp=2, microbatch=2), Layout(pp=2, microbatch=4, schedule="gpipe"),
+        Layout(pp=3, microbatch=2), Layout(tp=2, pp=2, microbatch=4), Layout(pp=2, dp=2, microbatch=2), Layout(cp=2, dp=2, microbatch=4, zero=1),
+    ]),
+}  # fmt: skip
+
+
+def job(machine: Cluster, model: Model, batch: int, layout: Layout) -> Job:
+    cluster = replace(machine, chips=int(layout.chips))
+    return Job(model, cluster, batch, layout, precision=PRECISIONS["fp32"], assumptions=PYTORCH)
+
+
+def name(layout: Layout) -> str:
+    """The fields that are not the default."""
+    plain = Layout()
+    return ", ".join(f"{k} {v}" for k, v in vars(layout).items() if v != getattr(plain, k)) or "one process"
+
+
+def probe() -> dict[str, float]:
+    """A fixed piece of work: clock over CPU time (1 = nobody else wants the core), and its CPU time."""
+    x = torch.ones(512, 512)
+    wall, cpu = time.perf_counter(), time.thread_time()
+    for _ in range(40):
+        x @ x
+    cpu = time.thread_time() - cpu
+    return {"contention": (time.perf_counter() - wall) / cpu, "work_s": cpu}
+
+
+def measure(wanted: Job) -> dict[str, Any]:
+    """CPU and clock seconds of a step."""
+    with tempfile.TemporaryDirectory() as folder:
+        train(wanted, Settings(steps=STEPS, clip=None, data="synthetic", output=folder + "/run"))
+        rows = metrics(Path(folder) / "run" / "metrics.jsonl")[WARM:]
+    return {"cpu_s": low([row["cpu_s"] for row in rows]), "step_time_s": low([row["step_time_s"] for row in rows])}
+
+
+def probed() -> dict[str, float]:
+    """The probe in a process of its own: ranks are forked from this one, which must not have used torch's threads."""
+    from meshwright.train.measure.run import on_ranks
+
+    found: dict[str, float] = on_ranks(lambda device: probe(), 1, "cpu")
+    return found
+
+
+def report(machine: Cluster, found: dict[str, Any]) -> str:
+    lines = ["# Predicted and measured CPU seconds of a training step", ""]
+    lines += [
+        f"Machine: {machine.chip.name}, PyTorch {torch.__version__}; {machine.chip.sources['*']['date']}. Written by benchmarks/prediction.py.",
+        "",
+    ]
+    lines += [
+        "CPU seconds are summed over ranks, lower quartile of 6 steps; nothing of the predictions was fitted to a step of these models. Contention:",
+        "clock over CPU time of a fixed piece of work beside each run (1 = quiet).", "",
+    ]  # fmt: skip
+    for title, (model, batch, layouts) in SETS.items():
+        rows = []
+        for layout in layouts:
+            if key_of(model, layout) in found:
+                terms = busy(j := job(machine, model, batch, layout), predict(j).layout)
+                rows.append((name(layout), {k: float(v) for k, v in terms.items()}, found[key_of(model, layout)]))
+        if not rows:
+            continue
+        pairs = [(sum(terms.values()), got["cpu_s"]) for _, terms, got in rows]
+        errors = [p / m - 1 for p, m in pairs]
+        lines += [f"## {model.name} ({title})", ""]
+        lines += [f"{len(rows)} layouts, batch of {batch} sequences of {model.seq} tokens: median error {median(map(abs, errors)):.1%}, largest "
+                  f"{max(map(abs, errors)):.1%}, bias {median(errors):+.1%}, Spearman {spearman(*zip(*pairs, strict=True)):.3f}.", ""]  # fmt: skip
+        causes = list(rows[0][1])
+        lines += [
+            "| layout | predicted s | measured s | error | contention | " + " | ".join(causes) + " |",
+            "|---|" + "--:|" * (4 + len(causes)),
+        ]
+        for (label, terms, got), (p, m) in zip(rows, pairs, strict=True):
+            parts = " | ".join(f"{x:.3f}" for x in terms.values())
+            lines.append(f"| {label} | {p:.3f} | {m:.3f} | {p / m - 1:+.1%} | {got['contention']:.2f} | {parts} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def key_of(model: Model, layout: Layout) -> str:
+    return f"{model.name}: {name(layout)}"
+
+
+def main() -> None:
+    machine, path = load_machine(sys.argv[1]), Path(sys.argv[2])
+    limit = time.monotonic() + float(sys.argv[3] if len(sys.argv) > 3 else 3600)
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    for model, batch, layouts in SETS.values():
+        for layout in layouts:
+            if key_of(model, layout) not in found and time.monotonic() < limit:
+                print(key_of(model, layout), file=sys.stderr)
+                before = probed()
+                row, after = measure(job(machine, model, batch, layout)), probed()
+                found[key_of(model, layout)] = {**row, **{k: max(before[k], after[k]) for k in before}}
+                path.write_text(json.dumps(found, indent=1))
+    (HERE / "prediction.md").write_text(report(machine, found) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""What a prediction takes from beyond the sizes that were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..cost import measured
+from ..count import vocabulary
+from ..count.model import groups, layer
+from ..count.work import Op
+from ..num import product
+from ..spec.job import Job
+from ..spec.layout import Layout
+from .parts import clock
+
+MOST = 4
+"""Sentences; the rest is counted."""
+
+
+def beyond(job: Job, layout: Layout) -> list[str]:
+    """A sentence for each measured kernel or collective that the layout (placed, numbers) uses outside of its range."""
+    found = list(dict.fromkeys([*kernels(job, layout), *messages(job, layout)]))
+    more = [f"{len(found) - MOST} more kernels and collectives are outside their measured ranges"]
+    return found[:MOST] + (more if len(found) > MOST else [])
+
+
+def operations(job: Job, layout: Layout) -> list[Op]:
+    """Every pass of every kind of layer, of embedding and head."""
+    kinds = {kind for part in groups(job.model) for kind, _ in part}
+    ops = [op for kind in kinds for op in layer(job, layout, kind)]
+    return ops + vocabulary.embedding(job, layout) + vocabulary.head(job, layout)
+
+
+def kernels(job: Job, layout: Layout) -> Iterator[str]:
+    """Of the chip."""
+    tables = clock(job).rates.kernels
+    for op in operations(job, layout):
+        for work in (op.forward, op.backward):
+            table = tables.get(work.kernel)
+            if table and (phrase := measured.outside(table, [float(x) for x in work.sizes])):
+                yield f"{work.kernel} is used outside its measured range: {phrase}"
+
+
+def messages(job: Job, layout: Layout) -> Iterator[str]:
+    """Of the network."""
+    if job.assumptions.network.collective != "measured":
+        return
+    for op in operations(job, layout):
+        for message in (*op.forward.comm, *op.backward.comm):
+            group = layout.group(message.axis)
+            for g, dim in zip(group, job.cluster.network.dims, strict=True):
+                table, n = dim.collectives.get(message.kind), float(product(group))
+                if table and g == n > 1 and (phrase := measured.outside(table, (n, float(message.bytes)))):
+                    yield f"{message.kind} is used outside its measured range: {phrase}"

@@ -1,0 +1,137 @@
+"""Measured tables: exact at their points, laws between them, the same for numbers and arrays; fits recover what they are given."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright import catalog
+from meshwright.cost import measured
+from meshwright.cost.chip import compute_time, exposed_memory, rates
+from meshwright.cost.fit import alpha_beta, bilinear
+from meshwright.cost.network import Fabric
+from meshwright.count import blocks
+from meshwright.errors import BadInput
+from meshwright.spec.assumptions import PYTORCH, REALISTIC
+from meshwright.spec.measured import Overhead, Table
+from meshwright.spec.network import Dim, Network
+from meshwright.spec.read import read, to_dict
+
+POINTS = ((16.0, 128.0, 1024.0), (32.0, 512.0), (64.0, 256.0))
+
+
+def gemm(t: float, k: float, n: float) -> float:
+    """Launch + FLOPs / rate + bytes / bandwidth."""
+    return 5e-6 + 2 * t * k * n / 1e11 + 4 * (t * k + k * n + t * n) / 2e10
+
+
+TABLE = Table(("tokens", "inner", "outer"), POINTS, tuple(gemm(*sizes) for sizes in itertools.product(*POINTS)))
+RANDOM = replace(TABLE, seconds=tuple(1e-6 * (3 + 7 * i % 5) for i in range(12)))
+
+
+def test_points_are_read_as_measured() -> None:
+    for sizes, seconds in zip(itertools.product(*POINTS), RANDOM.seconds, strict=True):
+        assert measured.seconds(RANDOM, sizes) == pytest.approx(seconds, rel=1e-12)
+
+
+@given(st.floats(16, 4096), st.floats(32, 2048), st.floats(64, 1024))
+def test_a_law_of_launch_flops_and_bytes_is_reproduced_between_and_beyond(t: float, k: float, n: float) -> None:
+    assert measured.seconds(TABLE, (t, k, n)) == pytest.approx(gemm(t, k, n), rel=1e-9)
+
+
+def test_below_the_first_point_the_first_point_holds() -> None:
+    assert measured.seconds(TABLE, (1.0, 32.0, 64.0)) == measured.seconds(TABLE, (16.0, 32.0, 64.0))
+
+
+def test_arrays_are_scalars() -> None:
+    rng = np.random.default_rng(1)
+    sizes = rng.uniform(1, 3000, (3, 50))
+    many = measured.seconds(RANDOM, tuple(sizes))
+    assert many == pytest.approx([measured.seconds(RANDOM, tuple(map(float, one))) for one in sizes.T])
+
+
+def test_what_leaves_the_range_is_named() -> None:
+    assert measured.outside(TABLE, (16, 32, 64)) == ""
+    assert measured.outside(TABLE, (2048, 32, 8)) == "tokens 2048 (measured 16 to 1024), outer 8 (measured 64 to 256)"
+
+
+def test_an_overhead_adds_up() -> None:
+    of = Overhead((2.0, 4.0), (1.0, 2.0), (0.5, 0.5), (0.25, 0.25), (0.125, 0.375))
+    assert measured.overhead(of, 2.0, 8.0, 4.0) == 1 + 4 * 0.5 + 8 * 0.25 + 32 * 0.125
+    assert measured.overhead(of, 3.0, 8.0, 4.0) == 1.5 + 4 * 0.5 + 8 * 0.25 + 32 * 0.25
+
+
+@given(st.floats(1e-7, 1e-2), st.floats(1e6, 1e12))
+def test_alpha_beta_recovers_a_line(latency: float, rate: float) -> None:
+    sizes = [2.0**i for i in range(10, 30, 3)]
+    line = alpha_beta(sizes, [latency + x / rate for x in sizes])
+    assert (line.latency, line.rate) == (pytest.approx(latency, rel=1e-5), pytest.approx(rate, rel=1e-5))
+    assert line.error < 1e-6
+
+
+def test_alpha_beta_says_how_far_off_it_is() -> None:
+    assert alpha_beta([1.0, 2.0, 3.0], [1.0, 3.0, 3.0]).error > 0.05
+    assert alpha_beta([1.0, 2.0], [2.0, 1.0]).rate == float("inf")  # never a negative time per byte
+    with pytest.raises(ValueError, match="two different sizes"):
+        alpha_beta([1.0, 1.0], [2.0, 2.0])
+
+
+def test_bilinear_recovers_its_four_numbers_and_takes_none_that_is_negative() -> None:
+    want = (3.0, 0.5, 0.25, 0.125)
+    rows = [(l, m, 3 + m * 0.5 + l * 0.25 + l * m * 0.125) for l in (4.0, 8.0) for m in (2.0, 6.0)]
+    found, error = bilinear(rows)
+    assert found == pytest.approx(want) and error < 1e-9
+    found, error = bilinear([(l, m, l * m - 1.0) for l, m, _ in rows])
+    assert min(found) == 0 and found[3] == pytest.approx(1.0, rel=0.1) and error > 0
+
+
+def chip(**kernels: Table) -> object:
+    return replace(
+        catalog.chip("a100-80"), kernels={f"bf16/{name.replace('_', ' ')}": table for name, table in kernels.items()}
+    )
+
+
+def test_a_calibrated_chip_takes_what_was_measured() -> None:
+    r = rates(chip(matmul_forward=RANDOM), "bf16", PYTORCH.chip)
+    op = blocks.matmul("x", 128.0, 512.0, 512.0, one=0.0, act=2.0, wgt=2.0, calls=2.0)
+    expected = 2 * measured.seconds(RANDOM, (128.0, 512.0, 256.0))
+    assert compute_time(op.forward, r) == expected
+    assert exposed_memory(op.forward, expected, r) == 0
+    plain = rates(catalog.chip("a100-80"), "bf16", REALISTIC.chip)
+    assert compute_time(op.backward, r) == compute_time(op.backward, plain)  # not measured: the roofline
+
+
+def test_other_sets_and_precisions_do_not_look_at_the_tables() -> None:
+    assert not rates(chip(matmul_forward=RANDOM), "bf16", REALISTIC.chip).kernels
+    assert not rates(chip(matmul_forward=RANDOM), "fp16", PYTORCH.chip).kernels
+
+
+def test_a_measured_network_takes_what_was_measured_and_the_formula_elsewhere() -> None:
+    table = Table(("ranks", "bytes"), ((2.0, 4.0), (1e3, 1e6)), (1e-4, 2e-4, 3e-4, 5e-4))
+    dims = (Dim("near", 1e9, 1e-6, 4, collectives={"all_gather": table}), Dim("far", 1e8, 1e-5))
+    fabric, formula = (Fabric.of(Network("x", dims), how) for how in (PYTORCH.network, REALISTIC.network))
+    assert fabric.time("all_gather", 1e6, (4.0, 1.0)) == pytest.approx(5e-4)
+    assert fabric.time("all_gather", 1e6, (1.0, 1.0)) == 0
+    assert fabric.time("all_gather", 1e6, (2.0, 2.0)) == formula.time("all_gather", 1e6, (2.0, 2.0))
+    assert fabric.time("all_reduce", 1e6, (4.0, 1.0)) == formula.time("all_reduce", 1e6, (4.0, 1.0))
+    group = (np.array([4.0, 2.0, 1.0]), np.array([1.0, 2.0, 1.0]))
+    alone = [fabric.time("all_gather", 1e6, (float(a), float(b))) for a, b in zip(*group, strict=True)]
+    assert fabric.time("all_gather", 1e6, group) == pytest.approx(alone)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"seconds": [1.0]}, "12 numbers"), ({"points": [[2, 1], [1, 2], [1]]}, "ascend"), ({"axes": ["a"]}, "each of 1 to 5 axes"),
+        ({"seconds": [-1.0] * 12}, "between 0 and"),
+    ],
+)  # fmt: skip
+def test_a_table_that_contradicts_itself_is_refused(change: dict[str, object], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        read(Table, {**to_dict(TABLE), **change}, "table")
+    assert read(Table, to_dict(TABLE), "table") == TABLE

@@ -1,0 +1,107 @@
+"""The machine file: read as it was written, taken in place of a catalogue name, with notes where a prediction leaves it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshwright import catalog
+from meshwright.cli import main
+from meshwright.errors import BadInput
+from meshwright.formats.machine import dump_machine, load_machine
+from meshwright.formats.toml import dump_job, load_job
+from meshwright.prediction import predict
+from meshwright.spec.chip import Chip
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.measured import Overhead, Table
+from meshwright.spec.network import Dim, Network
+
+ORIGIN = {"*": {"source": "a test", "date": "2026-11-21"}}
+KERNEL = Table(("tokens", "inner", "outer"), ((16.0, 1024.0), (32.0, 64.0), (32.0, 512.0)), (1e-6, 2e-6, 2e-6, 4e-6, 1e-4, 2e-4, 2e-4, 4e-4),
+               0.05, "a law", ORIGIN)  # fmt: skip
+SENDS = Table(("ranks", "bytes"), ((2.0, 4.0), (1e3, 1e6)), (1e-4, 2e-4, 3e-4, 5e-4), sources=ORIGIN)
+MACHINE = Cluster(
+    Chip("core", {"fp32": 1e11}, 1e9, 4e9, 1e10, kernels={"fp32/matmul forward": KERNEL, "fp32/accumulate": replace(SENDS, axes=("elements",), points=((1e3, 1e4, 1e5, 1e6),))}, sources=ORIGIN),
+    Network("gloo", (Dim("host", 1e9, 1e-4, collectives={"all_gather": SENDS, "all_gather/cpu": SENDS, "send/cpu": SENDS}),)),
+    1, engine={"plain": Overhead((1.0,), (1e-3,), (1e-4,), (1e-5,), (1e-6,), 0.1, ORIGIN), "tp": Overhead((2.0,), (1.0,), (0.0,), (0.0,), (0.0,))},
+)  # fmt: skip
+TINY: dict[str, Any] = {
+    "model": {
+        "name": "tiny",
+        "layers": 4,
+        "hidden": 64,
+        "heads": 4,
+        "ffn": 160,
+        "vocab": 256,
+        "seq": 32,
+    },
+    "job": {"batch": "8seq", "precision": "fp32", "assumptions": "pytorch"},
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "machine.toml"
+    path.write_text(dump_machine(MACHINE, "measured by a test"))
+    return path
+
+
+def test_it_is_read_as_it_was_written(file: Path) -> None:
+    found = load_machine(file)
+    assert found == MACHINE
+    assert found.chip.kernels["fp32/matmul forward"].sources["*"]["date"] == "2026-11-21"
+
+
+def test_it_stands_where_a_catalogue_name_stands(file: Path) -> None:
+    cluster = catalog.cluster(f"4x{file}")
+    assert (cluster.chips, cluster.chip, cluster.engine) == (4, MACHINE.chip, MACHINE.engine)
+    assert catalog.cluster(f"8x{file}", "dgx-a100").network.name == "dgx-a100"
+    job = load_job({**TINY, "cluster": {"on": f"4x{file}"}, "layout": {"dp": 4}})
+    assert job.cluster.engine == MACHINE.engine
+    import tomllib
+
+    assert load_job(tomllib.loads(dump_job(job)), files=False).cluster == job.cluster  # a job file stands alone
+
+
+def test_strangers_cannot_name_files(file: Path) -> None:
+    with pytest.raises(BadInput, match="not known"):
+        load_job({**TINY, "cluster": {"on": f"4x{file}"}}, files=False)
+
+
+def test_every_verb_takes_it(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gpt2", "--on", f"2x{file}", "--batch", "4seq", "--precision", "fp32"]
+    assert main(["predict", *words, "--assumptions", "pytorch"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "outside its measured range" in told and "inner 768 (measured 32 to 64)" in told
+    assert main(["plan", *words, "--assumptions", "pytorch", "--json"]) == 0
+
+
+def test_a_prediction_inside_the_ranges_has_no_such_note(file: Path) -> None:
+    job = load_job({**TINY, "cluster": {"on": f"1x{file}"}})
+    notes = predict(job).notes
+    assert len(notes) == 1 and "inner 160" in notes[0]
+    assert not predict(replace(job, model=replace(job.model, ffn=64))).notes
+
+
+def test_cpu_seconds_add_up_over_ranks(file: Path) -> None:
+    job = load_job({**TINY, "cluster": {"on": f"2x{file}"}, "layout": {"tp": 2, "microbatch": 4}})
+    one = predict(load_job({**TINY, "cluster": {"on": f"1x{file}"}, "layout": {"microbatch": 4}})).cpu_time_s
+    two = predict(job).cpu_time_s
+    assert one and two
+    plain = 1e-3 + 2 * 1e-4 + 4 * 1e-5 + 8 * 1e-6
+    assert one["engine"] == pytest.approx(plain) and two["engine"] == pytest.approx(2 * (plain + 1.0))
+    assert one["tp_comm"] == 0 < two["tp_comm"]
+    assert predict(replace(job, cluster=replace(job.cluster, engine={}))).cpu_time_s is None
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("[chips]\n", "did you mean chip"), ("[chip]\nname = 'x'\n", "needs"), ("nonsense", "not valid TOML")],
+)
+def test_mistakes_are_sentences(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "bad.toml").write_text(text)
+    with pytest.raises(BadInput, match=sentence):
+        catalog.cluster(f"4x{tmp_path}/bad.toml")

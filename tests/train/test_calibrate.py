@@ -1,0 +1,102 @@
+"""`calibrate` at its smallest: it measures, goes on after an interruption, and writes a file that `predict` takes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from meshwright.cli import main  # noqa: E402
+from meshwright.formats.machine import load_machine  # noqa: E402
+from meshwright.spec.layout import Layout  # noqa: E402
+from meshwright.train.measure import collectives, engine, kernels, run  # noqa: E402
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    least = [
+        replace(k, quick=tuple((p[0], p[-1]) for p in k.quick))
+        for k in kernels.KERNELS
+        if k.name in ("matmul", "norm", "add")
+    ]
+    monkeypatch.setattr(kernels, "KERNELS", tuple(least))
+    monkeypatch.setattr(collectives, "QUICK_BYTES", (2**10, 2**14))
+    monkeypatch.setattr(collectives, "KINDS", ("all_gather", "reduce_scatter", "send"))
+    monkeypatch.setattr(run, "QUICK_FLAT", (2**8, 2**12))
+    monkeypatch.setattr(engine, "LAYERS", (2, 3))
+    monkeypatch.setattr(engine, "MICROBATCHES", (1, 2))
+    only = {1: {"plain": Layout()}, 2: {"zero1": Layout(dp=2, zero=1)}}
+    monkeypatch.setattr(engine, "layouts", lambda ranks: only[ranks])
+    monkeypatch.setattr(run.Wanted, "least_s", 0.002)
+
+
+def test_it_writes_a_machine_that_predict_takes(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    out, real, seen = tmp_path / "machine.toml", run.on_ranks, []
+
+    def interrupted(work: Any, ranks: int, device: str) -> Any:
+        seen.append(ranks)
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+        return real(work, ranks, device)
+
+    monkeypatch.setattr(run, "on_ranks", interrupted)
+    words = ["calibrate", "--quick", "--ranks", "2", "-o", str(out)]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 130
+    assert (
+        not out.exists() and len(json.loads(out.with_name("machine.toml.part").read_text())) == 1 + 4
+    )  # settings and four items
+    assert main(words) == 0
+    total = len(list(run.items(run.Wanted("cpu", ("fp32",), (2,), True))))
+    assert len(seen) == 5 + total - 4 and not out.with_name("machine.toml.part").exists()
+    capsys.readouterr()
+    machine = load_machine(out)
+    assert set(machine.engine) == {"plain", "zero1"}
+    table = machine.chip.kernels["fp32/matmul forward"]
+    assert table.seconds[-1] > table.seconds[0] > 0 and table.residual is not None and table.sources["*"]["date"]
+    assert machine.network.dims[0].collectives["all_gather/cpu"].fit.startswith("2 ranks: ")
+    words = [
+        "predict",
+        "gpt2",
+        "--on",
+        f"2x{out}",
+        "--batch",
+        "4seq",
+        "--precision",
+        "fp32",
+        "--assumptions",
+        "pytorch",
+        "--zero",
+        "1",
+    ]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["cpu_time_s"]["compute"] > 0 and any("measured range" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize(
+    "words", [["--device", "tpu"], ["--precision", "fp12"], ["--ranks", "two"], ["-o", "machine.json"], ["--read", "x.txt", "--on", "cray"]]
+)  # fmt: skip
+def test_mistakes_are_sentences(words: list[str], capsys: Any) -> None:
+    assert main(["calibrate", *words]) == 2
+    assert capsys.readouterr().err.startswith("meshwright: ")
+
+
+def test_a_real_trace_is_read(tmp_path: Path) -> None:
+    from meshwright.formats import kineto
+
+    x = torch.randn(128, 128)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        for _ in range(3):
+            torch.nn.functional.gelu(x @ x)
+    profile.export_chrome_trace(str(tmp_path / "trace.json"))
+    found = kineto.load(tmp_path / "trace.json")
+    assert found["gemm"].calls >= 3 and found["elementwise"].calls >= 3
