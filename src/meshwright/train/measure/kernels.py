@@ -17,11 +17,14 @@ from torch.nn import functional as fn
 
 from ...cost.measured import seconds
 from ...spec.measured import Table
-from ..model import EPSILON, Core, loss, rotate, rotation
+from ...spec.model import Model
+from ..model import Core, loss, rotate, rotation
 from .clock import now, repeated
 
 FOOTPRINT = 24e6
 """Bytes of all copies together on a CPU: more than a core's own caches."""
+NORMAL = Model("kernels", 1, 256, 8, 1024, 256, 128)
+"""Whose heads and constants are measured where they matter little."""
 Build = Callable[..., tuple[Callable[..., Tensor], list[Tensor]]]
 """Sizes and a maker of tensors -> (the operation, its inputs)."""
 VECTOR = (2**10, 2**14, 2**17, 2**20)
@@ -71,9 +74,10 @@ def attention(make: Make, heads: float, keys: float, share: float, width: float)
 
 
 def rotary(make: Make, x: float) -> Any:
-    width = 32
-    by = rotation(0, int(x) // width // 8, width, make.device)
-    return (lambda y: rotate(y, by)), [make(1, int(x) // width // 8, 8, width)]
+    heads, width = NORMAL.heads, NORMAL.h
+    tokens = int(x) // (heads * width)
+    by = rotation(NORMAL, 0, tokens, make.device)
+    return (lambda y: rotate(y, by)), [make(1, tokens, heads, width)]
 
 
 def embedding(make: Make, tokens: float, width: float, rows: float = 512) -> Any:
@@ -96,11 +100,11 @@ def repeat(make: Make, x: float) -> Any:
 
 
 def rmsnorm(make: Make, tokens: float, width: float) -> Any:
-    return (lambda x, w: fn.rms_norm(x, (int(width),), w, EPSILON)), [make(tokens, width), make(width)]
+    return (lambda x, w: fn.rms_norm(x, (int(width),), w, NORMAL.norm_epsilon)), [make(tokens, width), make(width)]
 
 
 def layernorm(make: Make, tokens: float, width: float) -> Any:
-    return (lambda x, w, b: fn.layer_norm(x, (int(width),), w, b, EPSILON)), [
+    return (lambda x, w, b: fn.layer_norm(x, (int(width),), w, b, NORMAL.norm_epsilon)), [
         make(tokens, width),
         make(width),
         make(width),
