@@ -241,7 +241,10 @@ def network(w: Wanted, found: Measured, sources: dict[str, Any]) -> Network:
         return Network("alone", (Dim("alone", 1e9, 0.0),), sources=sources)
     gather = tables["all_gather"]
     n, line = gather.points[0][0], alpha_beta(gather.points[1], gather.seconds[: len(gather.points[1])])
-    dim = Dim("host", line.rate * (n - 1) / n, line.latency / (n - 1), collectives=tables)
+    rate = min(
+        line.rate, n / (n - 1) * gather.points[1][-1] / min(gather.seconds[: len(gather.points[1])])
+    )  # finite, however noisy
+    dim = Dim("host", rate * (n - 1) / n, line.latency / (n - 1), collectives=tables)
     return Network("nccl" if w.device == "cuda" else "gloo", (dim,), sources=sources)
 
 
