@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -108,6 +109,42 @@ def test_a_killed_rank_restarts_from_the_last_checkpoint() -> None:
     Path("run").rename("disturbed")
     Path("whole").rename("run")
     assert disturbed == [(row["step"], row["loss"]) for row in rows()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("restarts", "code"), [(0, 3), (1, 0)])
+def test_a_stopped_rank_is_named_and_ends_the_run_or_starts_it_again(restarts: int, code: int) -> None:
+    small(steps=60, save_every=5, restarts=restarts, timeout=20)
+    command = [sys.executable, "-m", "meshwright", "train", "job.toml"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while not (Path("run/metrics.jsonl").exists() and len(rows()) >= 15):
+            assert process.poll() is None
+            time.sleep(0.02)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[1]), signal.SIGSTOP)
+        told = process.communicate(timeout=200)[1]
+    assert process.returncode == code
+    assert re.search(
+        "no progress for 20 s: rank 1 at step [0-9]+, stopped by a signal, of 2 ranks; all were ended", told
+    )
+    assert ("again from step-" in told) == bool(restarts) and "Traceback" not in told
+    assert [row["step"] for row in rows()] == list(range(1, len(rows()) + 1)) and (len(rows()) == 60) == bool(restarts)
+
+
+def test_sigterm_while_ranks_start_starts_nothing_again() -> None:
+    small(steps=1000, restarts=5)
+    command = [sys.executable, "-m", "meshwright", "train", "job.toml"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while not children.read_text():
+            assert process.poll() is None
+            time.sleep(0.001)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        told = process.communicate(timeout=60)[1]
+    assert (
+        process.returncode in (0, 3) and "again" not in told and "Traceback" not in told
+    )  # 0: the ranks could already save
 
 
 @pytest.mark.parametrize(

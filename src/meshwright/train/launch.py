@@ -87,11 +87,11 @@ def fork_ranks(work: Work, world: int, device: str = "cpu", threads: int = 1, ti
     timeout_s: a rank hangs that says nothing for so long after its first `heartbeat.beat`; ranks wait twice as long for each other.
     """
     listener = socket.create_server(("127.0.0.1", 0), backlog=max(world, 128))
-    context, signs = multiprocessing.get_context("fork"), Signs(world)
+    context, signs, parent = multiprocessing.get_context("fork"), Signs(world), os.getpid()
     with tempfile.TemporaryDirectory(prefix="meshwright-") as folder, listener:
 
         def rank_main(rank: int) -> None:
-            _live_with_parent()
+            _live_with_parent(parent)
             heartbeat.listen(signs, rank, Path(folder))
             try:
                 port, fd = listener.getsockname()[1], listener.fileno() if rank == 0 else None
@@ -104,16 +104,18 @@ def fork_ranks(work: Work, world: int, device: str = "cpu", threads: int = 1, ti
             os._exit(0)  # past torch's and pytest's exit handlers, which are the parent's
 
         ranks = [context.Process(target=rank_main, args=(rank,), daemon=True) for rank in range(world)]
-        for process in ranks:
-            process.start()
         asked: list[int] = []
 
         def stop(number: int, frame: FrameType | None) -> None:
             asked.append(number)
             _forward(ranks)
 
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until all know what to do about it
         before = signal.signal(signal.SIGTERM, stop)
         try:
+            for process in ranks:
+                process.start()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             watch = Watch(signs, [process.pid for process in ranks], Path(folder), timeout_s)
             _watch(ranks, Path(folder), watch)
         except RankFailed as error:
@@ -121,17 +123,22 @@ def fork_ranks(work: Work, world: int, device: str = "cpu", threads: int = 1, ti
             raise
         finally:
             signal.signal(signal.SIGTERM, before)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             for process in ranks:
-                process.kill()
-                process.join()
+                if process.pid:
+                    process.kill()
+                    process.join()
 
 
-def _live_with_parent() -> None:
+def _live_with_parent(parent: int) -> None:
     """Signals of a new rank: the parent decides about Ctrl-C, and takes the rank with it when it dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before we could ask for that
+        os._exit(1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
 def _forward(ranks: Sequence[BaseProcess]) -> None:
