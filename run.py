@@ -2,6 +2,7 @@
 
     python3 run.py plan llama3-70b --on 1024xh100-sxm --batch 4Mi      any verb of the command, in .venv
     python3 run.py test [pytest arguments]                             lint, types and tests, in .venv-test
+    python3 run.py gpu-check --chip h100-sxm --docs                    the trainer on the GPUs of this machine, in .venv-gpu
 
 Each makes its own virtual environment beside this file (or in the folder MESHWRIGHT_ENV names) and installs what it needs when
 pyproject.toml has changed.
@@ -51,6 +52,9 @@ def main() -> int:
     """Run the tests, or hand the arguments to the command."""
     if sys.argv[1:2] == ["test"]:
         return test(sys.argv[2:])
+    if sys.argv[1:2] == ["gpu-check"]:
+        tools = environment(".venv-gpu", [["-e", ".[train]"]])
+        return subprocess.run([str(tools / "python"), "benchmarks/gpu.py", *sys.argv[2:]], cwd=HERE).returncode
     tools = environment(".venv", [["-e", ".[plot]"]])
     return subprocess.run([str(tools / "meshwright"), *sys.argv[1:]]).returncode
 

@@ -155,12 +155,15 @@ def _in_group(
     for message in HARMLESS:
         warnings.filterwarnings("ignore", message)
     torch.set_num_threads(threads)
-    if device == "cuda":
-        torch.cuda.set_device(here)
+    place = torch.device(device, here) if device == "cuda" else None
+    if place:
+        torch.cuda.set_device(place)
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=timeout_s))
+    dist.init_process_group(
+        backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=timeout_s), device_id=place
+    )
     try:
-        work(torch.device(device, here) if device == "cuda" else torch.device(device))
+        work(place or torch.device(device))
         dist.barrier()
     finally:
         if sys.exc_info()[0] is None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from ..schedule import get as schedule_named
 from ..spec.job import Job
@@ -73,16 +74,15 @@ class Trainer:
         return 0 if self.layout.pp == 1 or schedule_named(self.layout.schedule).folded else int(self.layout.pp) - 1
 
     def adamw(self) -> torch.optim.AdamW:
-        """AdamW over all stages of this rank; matrices decay."""
-        s, every = self.settings, [item for stage in self.stages.values() for item in stage.named_parameters()]
-        matrix = {p: p.ndim > 1 and not name.endswith("bias") for name, p in every}
-        groups = [
-            {"params": [p for p, decays in matrix.items() if decays], "weight_decay": s.weight_decay or 0.0},
-            {"params": [p for p, decays in matrix.items() if not decays], "weight_decay": 0.0},
-        ]
-        # parameters of different meshes (tp, experts) do not mix in one call
-        foreach = None if self.layout.tp == 1 and self.mesh.experts is None else False
-        return torch.optim.AdamW(groups, lr=s.lr, betas=(s.beta1, s.beta2), eps=s.epsilon, foreach=foreach)
+        """AdamW over all stages of this rank; matrices decay. Parameters of different meshes do not mix in one call, so each has its group."""
+        s, groups = self.settings, dict[Any, dict[str, Any]]()
+        for p in (p for stage in self.stages.values() for p in stage.parameters()):
+            decay = (s.weight_decay or 0.0) if p.ndim > 1 else 0.0
+            mesh = p.device_mesh if isinstance(p, DTensor) else None
+            groups.setdefault((decay, mesh), {"params": [], "weight_decay": decay})["params"].append(p)
+        fused = self.device.type == "cuda" or None
+        betas = (s.beta1, s.beta2)
+        return torch.optim.AdamW(list(groups.values()), lr=s.lr, betas=betas, eps=s.epsilon, fused=fused)
 
     def lr(self, step: int) -> float:
         """Learning rate of a step: a linear rise, then half a cosine down to final_lr of it at the last step."""

@@ -1,0 +1,270 @@
+"""What can only be checked on a GPU: run `python3 run.py gpu-check --chip h200-sxm --docs` where one is at hand.
+
+1. Strict semantics: losses of 20 steps under every layout the GPUs allow, in fp32, within 1e-5 of one process on the CPU.
+2. MFU of 1B- to 8B-shaped layers, beside the same decoder in a plain PyTorch loop with torch.compile and fused AdamW.
+3. The step time predicted after `meshwright calibrate`, for twelve shapes: within 5 % each.
+
+Prints a section in Markdown; --docs writes it to docs/accuracy.md. Exit code 1 if something is out of its bounds. --device cpu runs the
+same at toy sizes, without bounds on times: it shows that the command works, and its figures mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from meshwright import catalog
+from meshwright.count.model import model_flops
+from meshwright.formats.toml import dump_job
+from meshwright.spec.chip import Chip
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.job import PRECISIONS, Job
+from meshwright.spec.layout import Layout
+from meshwright.spec.model import Model
+from meshwright.spec.network import Dim, Network
+from meshwright.train.data import Synthetic
+from meshwright.train.initial import initialise
+from meshwright.train.launch import fork_ranks
+from meshwright.train.loop import Trainer
+from meshwright.train.model import Decoder, loss
+from meshwright.train.settings import Settings
+
+DOCS = Path(__file__).parents[1] / "docs" / "accuracy.md"
+HEADING = "## On a GPU"
+TOLERANCE, CLOSE = 1e-5, 0.05
+STEPS, WARM_UP = 20, 4
+
+
+class Shape(NamedTuple):
+    """Some layers of a model, as many as fit one GPU with their AdamW states in fp32."""
+
+    like: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    seq: int
+    microbatch: int
+    microbatches: int = 1
+
+
+SHAPES = [
+    Shape("llama3.2-1b", 16, 2048, 32, 8, 8192, 2048, 4), Shape("llama3.2-1b", 16, 2048, 32, 8, 8192, 4096, 2),
+    Shape("llama3.2-1b", 16, 2048, 32, 8, 8192, 8192, 1), Shape("llama3.2-1b", 16, 2048, 32, 8, 8192, 2048, 1, 4),
+    Shape("llama3.2-3b", 14, 3072, 24, 8, 8192, 2048, 4), Shape("llama3.2-3b", 14, 3072, 24, 8, 8192, 4096, 2),
+    Shape("llama3.2-3b", 14, 3072, 24, 8, 8192, 8192, 1), Shape("gpt3-2.7b", 16, 2560, 32, 32, 6912, 2048, 4),
+    Shape("llama3-8b", 10, 4096, 32, 8, 14336, 2048, 4), Shape("llama3-8b", 10, 4096, 32, 8, 14336, 4096, 2),
+    Shape("llama3-8b", 10, 4096, 32, 8, 14336, 8192, 1), Shape("llama2-7b", 12, 4096, 32, 32, 11008, 4096, 2),
+]  # fmt: skip
+COMPARED = (1, 5, 9)
+"""The shapes that are also run in plain PyTorch."""
+LAYOUTS = {
+    "1": Layout(microbatch=4), "dp2 zero1": Layout(dp=2, zero=1, microbatch=4), "dp2 zero3": Layout(dp=2, zero=3, microbatch=4),
+    "tp2": Layout(tp=2, microbatch=4), "cp2": Layout(cp=2, microbatch=4), "pp2": Layout(pp=2, microbatch=2),
+    "tp2 pp2": Layout(tp=2, pp=2, microbatch=2), "tp2 pp2 dp2": Layout(tp=2, pp=2, dp=2, zero=1, microbatch=2),
+}  # fmt: skip
+STRICT = Model("strict", 4, 128, 4, 352, 256, 64, kv_heads=2)
+
+
+def job(s: Shape, chip: Chip, toy: bool) -> Job:
+    """A job on one chip."""
+    vocab, scale = (256, 32) if toy else (32768, 1)
+    width = s.hidden // scale
+    model = Model(
+        s.like, min(s.layers, 2) if toy else s.layers, width, s.heads // (16 if toy else 1), s.ffn // scale, vocab, s.seq // scale,
+        kv_heads=max(1, s.kv_heads // (16 if toy else 1)),
+    )  # fmt: skip
+    cluster = Cluster(chip, Network("one", (Dim("one", 1e11, 1e-5),)), 1)
+    precision = PRECISIONS["fp32" if toy else "bf16"]
+    return Job(model, cluster, s.microbatch * s.microbatches, Layout(microbatch=s.microbatch), precision=precision)
+
+
+def batch(j: Job, step: int, device: torch.device) -> tuple[Any, Any]:
+    """Inputs and targets of a step."""
+    whole = torch.from_numpy(Synthetic(j.model.vocab, j.T, 1).samples(step * j.batch, j.batch)).to(device)
+    return whole[:, :-1].contiguous(), whole[:, 1:].contiguous()
+
+
+def timed(steps: Iterator[Any], device: torch.device) -> float:
+    """Median seconds of a step."""
+    found = []
+    for _ in range(WARM_UP + 10):
+        began = time.perf_counter()
+        next(steps)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        found.append(time.perf_counter() - began)
+    return median(found[WARM_UP:])
+
+
+def ours(j: Job, device: torch.device, compiled: bool) -> Iterator[Any]:
+    """Steps of the trainer."""
+    trainer = Trainer(j, Settings(compile=compiled), device)
+    for step in range(10**6):
+        yield trainer.step(step, *batch(j, step, device))
+
+
+def plain(j: Job, device: torch.device, compiled: bool) -> Iterator[Any]:
+    """The same in plain PyTorch: autocast, torch.compile, fused AdamW."""
+    decoder = Decoder(j.model, range(j.model.layers), j.T).to(device)
+    initialise(decoder, j.model, 1)
+    run = torch.compile(decoder) if compiled else decoder
+    optimizer = torch.optim.AdamW(decoder.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    m = j.batch // int(j.layout.microbatch)
+    for step in range(10**6):
+        optimizer.zero_grad()
+        total = torch.zeros((), device=device)
+        for x, y in zip(*(part.chunk(m) for part in batch(j, step, device)), strict=True):
+            with torch.autocast(device.type, torch.bfloat16, enabled=j.precision.compute == "bf16"):
+                value = loss(run(x), y)
+            (value / m).backward()
+            total += value.detach() / m
+        torch.nn.utils.clip_grad_norm_(decoder.parameters(), 1.0)
+        optimizer.step()
+        yield float(total)
+
+
+def measured(j: Job, which: Any, device: str) -> float:
+    """Seconds of a step, in a process of its own: its memory is free again afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        to = Path(folder) / "seconds.json"
+
+        def work(place: torch.device) -> None:
+            to.write_text(json.dumps(timed(which(j, place, device == "cuda"), place)))
+
+        fork_ranks(work, 1, device)
+        return float(json.loads(to.read_text()))
+
+
+def strict(device: str, devices: int) -> list[tuple[str, float]]:
+    """(layout, largest difference of a loss from one process on the CPU) of the layouts that fit."""
+    rows, want = [], losses(LAYOUTS["1"], "cpu")
+    for name, layout in LAYOUTS.items():
+        if int(layout.chips) <= devices:
+            got = losses(layout, device)
+            rows.append((name, max(abs(a - b) for a, b in zip(want, got, strict=True))))
+    return rows
+
+
+def losses(layout: Layout, device: str) -> list[float]:
+    """Of 20 steps in fp32."""
+    chip = Chip("any", {"fp32": 1e11}, 1e10, 1e10, 1e10)
+    cluster = Cluster(chip, Network("one", (Dim("one", 1e9, 1e-4),)), int(layout.chips))
+    j = Job(STRICT, cluster, 8, layout, precision=PRECISIONS["fp32"])
+    with tempfile.TemporaryDirectory() as folder:
+        to = Path(folder) / "losses.json"
+
+        def work(place: torch.device) -> None:
+            trainer, found = Trainer(j, Settings(steps=STEPS, lr=1e-3, warmup=3), place), []
+            dp, cp = int(layout.dp), int(layout.cp)
+            for step in range(STEPS):
+                mine = (part.chunk(dp)[trainer.mesh.replica] for part in batch(j, step, place))
+                x, y = (part.chunk(cp, 1)[trainer.mesh.index("cp")].contiguous() for part in mine)
+                found.append(trainer.step(step, x, y).loss)
+            if dist.get_rank() == 0:
+                to.write_text(json.dumps(found))
+
+        fork_ranks(work, int(layout.chips), device)
+        return list(json.loads(to.read_text()))
+
+
+def predictions(jobs: list[Job], device: str, folder: Path) -> list[float] | None:
+    """Step times after `meshwright calibrate` of this machine; None where that verb is not there."""
+    meshwright = [sys.executable, "-m", "meshwright"]
+    precision = jobs[0].precision.compute
+    made = subprocess.run([*meshwright, "calibrate", "--device", device, "--precision", precision, "--ranks", "1",
+                           *(["--quick"] if device == "cpu" else []), "-o", "machine.toml"], cwd=folder, check=False)  # fmt: skip
+    if made.returncode:
+        return None
+    found = []
+    for j in jobs:
+        (folder / "job.toml").write_text(dump_job(j), "utf-8")
+        words = ["predict", "job.toml", "--on", "1x./machine.toml", "--assumptions", "pytorch", "--json"]
+        told = subprocess.run([*meshwright, *words], cwd=folder, capture_output=True, text=True, check=True)
+        found.append(float(json.loads(told.stdout)["step_time_s"]))
+    return found
+
+
+def table(head: str, rows: list[tuple[Any, ...]]) -> str:
+    """A table in Markdown."""
+    names = head.split(", ")
+    lines = [names, ["---"] * len(names), *([str(value) for value in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def main() -> int:
+    """Run all three checks."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--chip", default="h100-sxm", help="catalogue name, for MFU")
+    parser.add_argument("--shapes", type=int, default=len(SHAPES), help="only the first of them")
+    parser.add_argument("--no-calibrate", action="store_true")
+    parser.add_argument("--docs", action="store_true", help="write the section of docs/accuracy.md")
+    given = parser.parse_args()
+    toy = given.device == "cpu"
+    if not toy and not nvidia_count():
+        parser.error("there is no GPU here; --device cpu shows that the command works")
+    if toy and given.docs:
+        parser.error("--docs needs a GPU: figures of toy sizes are not written down")
+    devices, title = (2, "a CPU, toy sizes: these figures mean nothing") if toy else (nvidia_count(), nvidia_name())
+    chip = Chip("toy", {"fp32": 1e11}, 1e10, 1e10, 1e10) if toy else catalog.chip(given.chip)
+    shapes = SHAPES[: given.shapes]
+    jobs = [job(s, chip, toy) for s in shapes]
+    same = strict(given.device, devices)
+    seconds = [measured(j, ours, given.device) for j in jobs]
+    beside = {i: measured(jobs[i], plain, given.device) for i in COMPARED if i < len(jobs)}
+    with tempfile.TemporaryDirectory() as folder:
+        predicted = None if given.no_calibrate else predictions(jobs, given.device, Path(folder))
+    text = f"{HEADING}\n\nWritten by `benchmarks/gpu.py` on {title}, PyTorch {torch.__version__}, {time.strftime('%Y-%m')}.\n\n"
+    text += table(
+        "layout, largest difference of a loss from one process on the CPU", [(n, f"{d:.1e}") for n, d in same]
+    )
+    rows, fine = [], all(difference <= TOLERANCE for _, difference in same)
+    for i, (s, j, took) in enumerate(zip(shapes, jobs, seconds, strict=True)):
+        mfu = model_flops(j.model, j.T) * j.batch_tokens / took / chip.peak(j.precision.compute)
+        error = predicted[i] / took - 1 if predicted else None
+        fine &= toy or (error is not None and abs(error) <= CLOSE)
+        rows.append((f"{s.like}, {j.model.layers} layers", j.T, f"{s.microbatch} x {s.microbatches}", f"{took * 1e3:.1f}", f"{mfu:.1%}",
+                     f"{beside[i] / took:.3f}" if i in beside else "", f"{error:+.1%}" if error is not None else "not predicted"))  # fmt: skip
+    text += "\n" + table("shape, tokens, batch, ms a step, MFU, plain PyTorch / ours, predicted / measured - 1", rows)
+    print(text)
+    if given.docs:
+        before = re.split(rf"^{HEADING}$", DOCS.read_text("utf-8"), flags=re.M)[0].rstrip()
+        DOCS.write_text(f"{before}\n\n{text}", "utf-8")
+    return 0 if fine else 1
+
+
+def nvidia_name() -> str:
+    """The GPU, asked of the driver: this process must not start CUDA before it forks."""
+    return nvidia("name")[0]
+
+
+def nvidia_count() -> int:
+    """GPUs of this machine."""
+    return len(nvidia("index"))
+
+
+def nvidia(what: str) -> list[str]:
+    """A column of nvidia-smi; nothing where there is no driver."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    told = subprocess.run(["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader"], capture_output=True, text=True, check=True)  # fmt: skip
+    return told.stdout.split("\n")[:-1]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
