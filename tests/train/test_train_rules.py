@@ -13,6 +13,7 @@ from jobs import DEEPSEEK, GPT, LLAMA, MIXTRAL, SETTINGS, job  # noqa: E402
 
 from meshwright.catalog import model as catalogue  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
+from meshwright.prediction import predict  # noqa: E402
 from meshwright.spec.job import PRECISIONS  # noqa: E402
 from meshwright.spec.layout import Layout, placed  # noqa: E402
 from meshwright.train import rules  # noqa: E402
@@ -136,3 +137,17 @@ def test_uneven_stages(layers: int, stages: int, sizes: list[int]) -> None:
     found = stage_layers(layers, stages)
     assert [len(r) for r in found] == sizes
     assert [i for r in found for i in r] == list(range(layers))
+
+
+def test_memory_is_that_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranks' peaks by `train.peak`, which `test_oracle` holds against the running program, decide, not the plan's bytes."""
+    predicted = predict(job(LLAMA, Layout(tp=2, pp=2)))
+    need = rules.together(predicted, SETTINGS)
+    kinds = ("weights", "gradients", "optimizer", "activations")
+    assert need > 4 * sum(predicted.memory_bytes[kind] for kind in kinds)
+    have = {"SC_PAGE_SIZE": 1.0, "SC_PHYS_PAGES": need}
+    monkeypatch.setattr("os.sysconf", have.__getitem__)
+    rules.demand_memory(predicted, SETTINGS, None)
+    have["SC_PHYS_PAGES"] = 0.99 * need
+    with pytest.raises(BadInput, match="together"):
+        rules.demand_memory(predicted, SETTINGS, None)

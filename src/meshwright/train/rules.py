@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 
 from .. import rules
 from ..errors import BadInput
@@ -16,6 +17,8 @@ from ..spec.layout import Layout, placed
 from ..spec.model import Model
 from ..step import microbatches
 from ..units import show
+from .expected import carried_out
+from .peak import peak
 from .settings import Settings
 
 
@@ -167,8 +170,18 @@ def demand_memory(predicted: Prediction, settings: Settings, world: int | None) 
     """Raise BadInput if the ranks need more memory together than this machine has (with CPUs, and all ranks here)."""
     if settings.device != "cpu" or world is not None:
         return
-    kinds = ("weights", "gradients", "optimizer", "activations")
-    need = sum(predicted.memory_bytes[kind] for kind in kinds) * float(predicted.layout.chips)
+    need = together(predicted, settings)
     have = float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
     if need > have:
         raise BadInput(f"the ranks need {show(need, 'GiB')} together, but this machine has {show(have, 'GiB')}")
+
+
+def together(predicted: Prediction, settings: Settings) -> float:
+    """Bytes of all ranks at their peaks: as PyTorch's engine holds them, or (experts, which `peak` does not know) as the plan does."""
+    job, layout = predicted.job, predicted.layout
+    if job.model.moe:
+        kinds = ("weights", "gradients", "optimizer", "activations")
+        return sum(predicted.memory_bytes[kind] for kind in kinds) * float(layout.chips)
+    wanted = carried_out(replace(job, layout=layout))
+    peaks = (peak(wanted, rank, settings.shards or 0).highest for rank in range(int(layout.pp)))
+    return sum(peaks) * float(layout.chips / layout.pp)
