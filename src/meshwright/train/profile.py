@@ -8,13 +8,14 @@ between stages). A profiled step takes longer than others, so no recorded step i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Work
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed._tools.fake_collectives import CollectiveOp
 from torch.distributed.pipelining import schedules
 from torch.distributed.tensor import DTensor
@@ -36,10 +37,11 @@ class Waits(Traffic):
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation. Waits of functional collectives are operations; those of others are methods, see `__enter__`."""
-        if any(issubclass(t, DTensor) for t in types):
-            return NotImplemented
+        if any(issubclass(t, (DTensor, AsyncCollectiveTensor)) for t in types):
+            return NotImplemented  # they make operations on plain tensors, waits among them, which come here too
         if op is WAIT:
-            with record_function(f"wait {self.made.pop(args[0].data_ptr(), self.axis)}"):
+            axis = self.made.pop(args[0].data_ptr(), None)  # none: it has been waited for
+            with record_function(f"wait {axis}") if axis else nullcontext():
                 return op(*args, **(kwargs or {}))
         out = op(*args, **(kwargs or {}))
         if op.namespace == "c10d" and op._opname in COLLECTIVES:
