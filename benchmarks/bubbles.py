@@ -46,8 +46,8 @@ SCHEDULES = (
     ("dualpipev", 1),
 )
 HEAD = (
-    "ranks", "schedule", "chunks", "bubble, every action's own seconds", "medians", "theory", "which is", "measured / theory",
-    "medians, beside the busiest rank", "closed form of equal stages",
+    "ranks", "schedule", "chunks", "every action's own seconds", "medians", "medians, ranks equally busy", "theory", "which is",
+    "measured / theory", "closed form of equal stages",
 )  # fmt: skip
 
 
@@ -83,21 +83,29 @@ def layouts(ranks: Sequence[int]) -> Iterator[Layout]:
 def sides(layout: Layout, b: Bubble) -> tuple[float, float, str]:
     """Measured and theoretical bubble, and what theory is.
 
-    Whole backward passes: medians of each kind and stage, beside Narayanan et al.'s (p-1)/(v m). Split ones: every action's own seconds, beside
-    the schedule's timeline with those medians.
+    Whole backward passes: medians of each kind and stage, ranks equally busy, beside Narayanan et al.'s (p-1)/(v m), which is of equal stages.
+    Split ones: every action's own seconds, beside the schedule's timeline with the medians.
     """
     schedule = get(layout.schedule)
     if schedule.split_backward:
         return b.measured_raw, b.expected, "timeline of F, I, W"
-    return b.measured, (layout.pp - 1) / (schedule.chunks(layout.interleave) * MICROBATCHES), "(p-1)/(v m)"
+    return b.balanced, (layout.pp - 1) / (schedule.chunks(layout.interleave) * MICROBATCHES), "(p-1)/(v m)"
 
 
 def row(layout: Layout, b: Bubble) -> tuple[str, ...]:
     """One line of the table."""
     chunks = int(get(layout.schedule).chunks(layout.interleave))
     ran, promised, name = sides(layout, b)
-    shares = f"{b.measured_raw:.4f}", f"{b.measured:.4f}", f"{promised:.4f}", name, f"{ran / promised:.3f}"
-    return str(int(layout.pp)), layout.schedule, str(chunks), *shares, f"{b.beside_busiest:.4f}", f"{b.closed_form:.4f}"
+    shares = (f"{share:.4f}" for share in (b.measured_raw, b.measured, b.balanced, promised))
+    return (
+        str(int(layout.pp)),
+        layout.schedule,
+        str(chunks),
+        *shares,
+        name,
+        f"{ran / promised:.3f}",
+        f"{b.closed_form:.4f}",
+    )
 
 
 def main() -> int:

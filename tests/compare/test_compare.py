@@ -17,6 +17,7 @@ from meshwright.errors import BadInput
 from meshwright.formats.run_folder import read
 from meshwright.schedule import SCHEDULES, get
 from meshwright.spec.layout import Layout
+from meshwright.spec.measured import Overhead
 
 LAYOUTS = {
     "gpipe": Layout(pp=4, schedule="gpipe"), "1f1b": Layout(pp=4, schedule="1f1b"),
@@ -164,12 +165,12 @@ def test_timelines_are_drawn_one_above_the_other(kind: str, tmp_path: Path, caps
         assert {e["pid"] for e in slices} == {*range(12)} and len(slices) == 3 * 4 * 8 * 2 * 3
 
 
-def test_unequal_stages_count_as_idle_time_but_beside_the_busiest_rank(tmp_path: Path) -> None:
-    found = virtual(read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0), (1.0, 1.5, 1.0)] * 2)))
-    assert found.typical.busy_s == [24, 28, 24, 28]
-    assert found.bubble.measured == pytest.approx(found.typical.makespan_s / 26 - 1) == found.bubble.expected
-    assert found.bubble.beside_busiest == pytest.approx(found.typical.makespan_s / 28 - 1)
-    assert found.bubble.closed_form == pytest.approx(3 / 8)
+def test_unequal_stages_count_as_idle_time_but_not_with_equally_busy_ranks(tmp_path: Path) -> None:
+    found = virtual(read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0), (1.25, 1.25, 1.25)] * 2)))
+    assert found.typical.busy_s == [24, 30, 24, 30]
+    assert found.bubble.measured == pytest.approx(found.typical.makespan_s / 27 - 1) == found.bubble.expected
+    assert found.bubble.balanced == pytest.approx(3 / 8) == found.bubble.closed_form
+    assert found.bubble.measured > 0.45
 
 
 def test_both_halves_of_split_backward_passes_count(tmp_path: Path) -> None:
@@ -177,3 +178,12 @@ def test_both_halves_of_split_backward_passes_count(tmp_path: Path) -> None:
     assert step
     by = {cause.name: cause.measured_s for cause in step.causes}
     assert by["forward"] == pytest.approx(8) and by["backward"] == pytest.approx(16)
+
+
+def test_predicted_cpu_seconds_are_shown_where_a_machine_was_calibrated(tmp_path: Path) -> None:
+    found = compare(read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)))
+    assert found.to_dict()["cpu_s"] == {"predicted": None, "measured": pytest.approx(96)}
+    job = found.run.job
+    machine = replace(job.cluster, engine={"plain": Overhead((1.0,), (0.5,), (0.0,), (0.0,), (0.0,))})
+    known = compare(replace(found.run, job=replace(job, cluster=machine)))
+    assert known.cpu_s == pytest.approx(sum((known.predicted.cpu_time_s or {}).values())) and known.cpu_s > 0

@@ -66,6 +66,11 @@ class Comparison:
         return float(median(row[key] for row in rows))
 
     @property
+    def cpu_s(self) -> float | None:
+        """Predicted CPU seconds of a step, of all ranks together; None unless `calibrate` has measured the job's machine."""
+        return None if self.predicted.cpu_time_s is None else sum(self.predicted.cpu_time_s.values())
+
+    @property
     def contention(self) -> float | None:
         """Seconds on the clock for each CPU second, in parts that wait for nobody; 1 on a quiet machine. None where there are none."""
         free = (
@@ -117,7 +122,7 @@ class Comparison:
             "run": self.run.folder, "model": p.job.model.name, "layout": p.to_dict()["layout"], "ranks": int(p.layout.chips),
             "steps": len(self.run.metrics), "recorded_steps": [s.step for s in self.run.ranks[0].steps] if self.run.ranks else [],
             "step_time_s": {"predicted": p.step_time_s, "measured": self.median("step_time_s")},
-            "cpu_s": {"predicted": None, "measured": self.median("cpu_s")},
+            "cpu_s": {"predicted": self.cpu_s, "measured": self.median("cpu_s")},
             "virtual_step_s": self.virtual.step_s if self.virtual else None,
             "contention": self.contention, "threads_on_host": self.crowd[0], "cores_of_host": self.crowd[1],
             "bubble": self._bubble(), "causes": self._causes(),
@@ -131,7 +136,7 @@ class Comparison:
             return None
         b = self.virtual.bubble
         return {
-            "measured": b.measured, "measured_raw": b.measured_raw, "expected": b.expected, "closed_form": b.closed_form, "beside_busiest": b.beside_busiest,
+            "measured": b.measured, "measured_raw": b.measured_raw, "expected": b.expected, "closed_form": b.closed_form, "balanced": b.balanced,
             "predicted": self.replayed.timeline.makespan_s * len(self.replayed.timeline.order) / sum(self.replayed.timeline.busy_s) - 1,
             "as_planned": b.as_planned,
         }  # fmt: skip

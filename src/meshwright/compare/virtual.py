@@ -56,8 +56,8 @@ class Bubble:
     """Of the plan: the schedule's own order of actions, each with the median seconds of its kind on its stage."""
     closed_form: float
     """Of equal stages: the schedule's formula with the mean seconds of F, I and W."""
-    beside_busiest: float
-    """As `measured`, but beside the busiest rank: what is left when unequal stages are not counted as idle time."""
+    balanced: float
+    """As `measured`, with the seconds of each rank scaled so that all are equally busy: what is left when unequal stages are not idle time."""
     as_planned: bool
     """Every rank ran its actions in the order of `schedule`."""
 
@@ -129,9 +129,15 @@ def bubble(layout: Layout, pipe: Pipeline, kinds: Kinds, raw: Sequence[Timeline]
         measured_raw=median(idle(t) for t in raw),
         expected=idle(plan),
         closed_form=float(schedule.bubble(p, m, v, f, i, w)) / useful if p > 1 and useful else 0.0,
-        beside_busiest=typical.makespan_s / (max(typical.busy_s) or 1.0) - 1,
+        balanced=idle(pipe.replay(balanced(pipe, kinds, typical.busy_s))),
         as_planned=pipe.order == order,
     )
+
+
+def balanced(pipe: Pipeline, kinds: Kinds, busy: Sequence[float]) -> Seconds:
+    """Seconds of actions by kind and stage, each rank in a unit of time in which it is as busy as the mean rank."""
+    unit = {stage: mean(busy) / (s or 1.0) for held, s in zip(pipe.stages, busy, strict=True) for stage in held}
+    return {key: kinds[key[:2]] * unit[key[1]] for key in pipe.seconds}
 
 
 def by_stage(found: Sequence[Pipeline]) -> Kinds:

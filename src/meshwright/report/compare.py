@@ -67,7 +67,9 @@ def whole(c: Comparison) -> Table:
             "",
             "if each rank had a core of its own and messages were free",
         )
-    table.add_row("CPU seconds", "", seconds(c.median("cpu_s")), "", "", "of all ranks together, median of the run")
+    spent, planned = c.median("cpu_s"), c.cpu_s
+    foretold = (seconds(planned), seconds(spent), f"{spent / planned:.2f}") if planned else ("", seconds(spent), "")
+    table.add_row("CPU seconds", *foretold, "", "of all ranks together, median of the run")
     return table
 
 
@@ -130,7 +132,7 @@ def bubble(c: Comparison) -> Iterator[Text]:
         "bold",
     )
     yield Text(
-        f"  {percent(b.measured_raw)} with every action's own seconds, {percent(b.beside_busiest)} beside the busiest rank alone; closed form of equal stages {percent(b.closed_form)}",
+        f"  {percent(b.measured_raw)} with every action's own seconds, {percent(b.balanced)} with equally busy ranks; closed form of equal stages {percent(b.closed_form)}",
         "dim",
     )
     if not b.as_planned:
