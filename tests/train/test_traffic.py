@@ -14,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
-from jobs import GPT, LLAMA, LLAMA6, SETTINGS, job, share, tokens  # noqa: E402
+from jobs import DEEPSEEK, GPT, LLAMA, LLAMA6, MIXTRAL, SETTINGS, job, share, tokens  # noqa: E402
 
 from meshwright.count import vocabulary  # noqa: E402
 from meshwright.count.model import kinds, layer  # noqa: E402
@@ -38,9 +38,11 @@ def measured(model: Model, layout: Layout, folder: Path) -> list[dict[str, Any]]
         trainer.step(0, *share(trainer, tokens(0)))  # stages agree on shapes in the first one
         with Traffic(axes_of(trainer.mesh)) as traffic:
             trainer.accumulate(*share(trainer, tokens(1)))
-        found = {axis: traffic.over(axis) for axis in ("tp", "cp", "pp", "replicas", "pair")}
+        found = {axis: traffic.over(axis) for axis in ("tp", "cp", "pp", "ep", "edp", "replicas", "pair")}
         found["rank"] = trainer.mesh.index("pp")
-        found["elements"] = [p.numel() for p in trainer.parameters().values()]
+        elements = {name: p.numel() for name, p in trainer.parameters().items()}
+        found["of experts"] = sum(n for name, n in elements.items() if ".experts." in name)
+        found["of all"] = sum(elements.values())
         torch.save(found, folder / f"{dist.get_rank()}.pt")
 
     fork_ranks(work, int(layout.chips), timeout_s=120)
@@ -54,7 +56,7 @@ def kept(model: Model, layout: Layout) -> Job:
 
 
 def counted(wanted: Job, rank: int, axis: str) -> Counter[tuple[str, int]]:
-    """What `count` says a rank of the pp axis sends over tp or cp in a step."""
+    """What `count` says a rank of the pp axis sends over tp, cp or ep in a step."""
     layout, found = wanted.layout, Counter()
     stages = stage_layers(wanted.model.layers, stage_count(layout))
     if getattr(layout, axis) == 1:
@@ -72,7 +74,7 @@ def counted(wanted: Job, rank: int, axis: str) -> Counter[tuple[str, int]]:
 
 
 def norms(wanted: Job, rank: int) -> Counter[tuple[str, int]]:
-    """Gradients of norms and learned positions, made of sequence shards, are summed over tp once a step: not in `count`."""
+    """Gradients of norms, routers and learned positions, made of sequence shards, are summed over tp once a step: not in `count`."""
     m, layout, found = wanted.model, wanted.layout, Counter()
     if layout.tp == 1 or not layout.sequence_parallel:
         return found
@@ -83,7 +85,11 @@ def norms(wanted: Job, rank: int) -> Counter[tuple[str, int]]:
         found["all_reduce", m.hidden * FP32] += len(stages[number]) * each + last * (2 if m.norm == "layernorm" else 1)
         if number == 0 and m.positions == "learned":
             found["all_reduce", m.seq * m.hidden * FP32] += 1
-    return found
+        for _ in (i for i in stages[number] if kinds(m)[i].moe):
+            found["all_reduce", m.moe.experts * m.hidden * FP32] += 1
+            found["all_reduce", m.moe.experts * FP32] += m.moe.router_bias
+            found["all_reduce", m.hidden * FP32] += m.moe.shared_gate
+    return +found
 
 
 INSIDE = {
@@ -120,17 +126,62 @@ def test_between_replicas(zero: int, tmp_path: Path) -> None:
     """W bytes of weights, m = 2 microbatches: all-reduce W; gather and scatter W; scatter m W; gather 2 m W."""
     layout = Layout(dp=2, zero=zero, microbatch=2)
     for found in measured(LLAMA6, layout, tmp_path):
-        weights = sum(found["elements"]) * FP32
-        volume: Counter[str] = Counter()
-        for (kind, size), times in found["replicas"].items():
-            volume[kind] += size * times
-        want = [
-            {"all_reduce": weights},
-            {"all_gather": weights, "reduce_scatter": weights},
-            {"all_gather": weights, "reduce_scatter": 2 * weights},
-            {"all_gather": 4 * weights, "reduce_scatter": 2 * weights},
-        ]
-        assert dict(volume) == want[zero]
+        assert volume(found["replicas"]) == synchronised(found["of all"] * FP32)[zero]
+
+
+def volume(found: Counter[tuple[str, int]]) -> dict[str, int]:
+    """Bytes by kind."""
+    total: Counter[str] = Counter()
+    for (kind, size), times in found.items():
+        total[kind] += size * times
+    return dict(total)
+
+
+def synchronised(weights: int) -> list[dict[str, int]]:
+    """What replicas of so many bytes of weights send in a step of two microbatches, under ZeRO 0, 1, 2 and 3."""
+    return [
+        {"all_reduce": weights},
+        {"all_gather": weights, "reduce_scatter": weights},
+        {"all_gather": weights, "reduce_scatter": 2 * weights},
+        {"all_gather": 4 * weights, "reduce_scatter": 2 * weights},
+    ]
+
+
+@pytest.mark.parametrize(
+    "zero", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3]
+)
+def test_between_replicas_of_experts(zero: int, tmp_path: Path) -> None:
+    """Each of two ep ranks has half the experts; they are synchronised over edp, all other weights over all four replicas."""
+    for found in measured(DEEPSEEK, Layout(dp=4, ep=2, zero=zero, microbatch=1), tmp_path):
+        assert volume(found["edp"]) == synchronised(found["of experts"] // 2 * FP32)[zero]
+        assert volume(found["replicas"]) == synchronised((found["of all"] - found["of experts"]) * FP32)[zero]
+
+
+TO_EXPERTS = {
+    "dp2 ep2": (MIXTRAL, Layout(dp=2, ep=2, microbatch=2)),
+    "tp2 ep2": (DEEPSEEK, Layout(tp=2, ep=2, microbatch=4)),
+    "pp2 dp2 ep2 interleaved": (MIXTRAL, Layout(pp=2, dp=2, ep=2, microbatch=2, interleave=2, schedule="interleaved")),
+}
+
+
+@pytest.mark.parametrize("name", TO_EXPERTS)
+def test_to_experts_and_back(name: str, tmp_path: Path) -> None:
+    """A rank sends k copies of each of its tokens, as counted; what it sends back is what it got, as much as counted over all ranks together.
+
+    How many rows go to whom is exchanged before, 8 bytes an expert: not in `count`.
+    """
+    model, layout = TO_EXPERTS[name]
+    wanted, every = kept(model, layout), measured(model, layout, tmp_path)
+    total, expected = 0, 0
+    for found in every:
+        ((kind, size), times), *others = counted(wanted, found["rank"], "ep").items()
+        layers = times // 4  # times microbatches: there and back, forward and backward
+        counts = found["ep"].pop(("all_to_all", model.moe.experts * 8))
+        assert (kind, counts, others) == ("all_to_all", layers, [])
+        assert sum(found["ep"].values()) == times and found["ep"][kind, size] >= times // 2
+        total, expected = total + volume(found["ep"])[kind], expected + size * times
+        assert found["tp"] == counted(wanted, found["rank"], "tp") + norms(wanted, found["rank"])
+    assert total == expected > 0
 
 
 def test_a_tied_matrix_on_two_stages_is_summed_once(tmp_path: Path) -> None:

@@ -79,7 +79,12 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
             group = CollectiveOp.get_process_group(op, args)
             if group.size() == 1:
                 return out
-            axis = self.axes.get(group.group_name, "world" if group.size() == dist.get_world_size() else "pair")
+            # one group serves all axes that span the world; only experts exchange
+            axis = (
+                "ep"
+                if kind == "all_to_all"
+                else self.axes.get(group.group_name, "world" if group.size() == dist.get_world_size() else "pair")
+            )
             self.sent[kind, axis, tensor.numel() * tensor.element_size()] += 1
         return out
 
@@ -110,5 +115,6 @@ def axes_of(mesh: Mesh) -> dict[str, str]:
         axis = "copies" if name == "copies" else "cp" if alone else "replicas"
         found[group.group_name] = axis
     if mesh.experts is not None:
-        found |= {mesh.experts.get_group(name).group_name: name for name in ("edp", "ep", "etp")}
+        for name in ("edp", "ep"):
+            found.setdefault(mesh.experts.get_group(name).group_name, name)
     return found
