@@ -68,6 +68,17 @@ def test_a_run_goes_on_under_another_layout() -> None:
     )
 
 
+def test_the_example_with_experts_goes_on_under_another_ep() -> None:
+    table = tomllib.loads((QUICKSTART.parent / "moe.toml").read_text("utf-8"))
+    table["train"] |= {"steps": 4, "data": "synthetic", "save_every": 2, "check_every": 1, "output": "run"}
+    Path("job.toml").write_text(dumps_toml(table), "utf-8")
+    assert cli.run(["train", "job.toml"]) == 0
+    whole = [row["loss"] for row in rows()]
+    shutil.rmtree("run/step-00000004")
+    assert cli.run(["train", "job.toml", "--resume", "--ep", "1", "--zero", "3"]) == 0
+    assert [row["loss"] for row in rows()] == pytest.approx(whole, abs=1e-5)
+
+
 def test_an_unfinished_line_of_metrics_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "m.jsonl").write_text('{"step": 1}\n{"step": 2, "lo')
     assert metrics(tmp_path / "m.jsonl") == [{"step": 1}]

@@ -188,20 +188,23 @@ def data_parallel(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
         return
     policy = MixedPrecisionPolicy(mixed, torch.float32) if mixed else MixedPrecisionPolicy()
 
-    def over(part: nn.Module, ranks: DeviceMesh, **how: Any) -> None:
+    def over(part: nn.Module, ranks: DeviceMesh) -> None:
         if layout.zero == 0:
             replicate(part, mesh=ranks, mp_policy=policy)
         else:
-            fully_shard(part, mesh=ranks, mp_policy=policy, reshard_after_forward=layout.zero == 3, **how)
+            cut = partial(evenly, ranks=ranks.size(-1))
+            fully_shard(
+                part, mesh=ranks, mp_policy=policy, reshard_after_forward=layout.zero == 3, shard_placement_fn=cut
+            )
 
     if edp is not None:
         for experts in stage.experts:
-            over(experts, edp, shard_placement_fn=partial(whole_experts, size=edp.size()))
+            over(experts, edp)
     for part in (*stage.blocks, stage):
         over(part, m.replicas)
 
 
-def whole_experts(p: nn.Parameter, size: int) -> Shard:
-    """ZeRO gives each of `size` ranks whole experts where they divide, else a part of each."""
-    count = p.to_local().shape[0] if isinstance(p, DTensor) else p.shape[0]
-    return Shard(0 if count % size == 0 or p.shape[1] % size else 1)
+def evenly(p: nn.Parameter, ranks: int) -> Shard:
+    """ZeRO cuts a weight along its first dim that the ranks divide (whole experts, if they do), so that nothing is padded; the first if none is."""
+    shape = p.to_local().shape if isinstance(p, DTensor) else p.shape
+    return Shard(next((dim for dim, n in enumerate(shape) if n % ranks == 0), 0))

@@ -212,7 +212,10 @@ class Log:
         fresh.replace(path)  # whoever is killed here loses no row
         self.file = path.open("a", encoding="utf-8", buffering=1)
         layout = plan.job.layout
-        axes = " ".join(f"{axis} {getattr(layout, axis)}" for axis in ("tp", "cp", "pp", "dp"))
+        axes = " ".join(
+            f"{axis} {getattr(layout, axis)}"
+            for axis in ("tp", "cp", "pp", "dp", "ep")[: 5 if plan.job.model.moe else 4]
+        )
         self.say(f"{plan.job.model.name}: {parameters(plan.job.model):,.0f} parameters on {layout.chips} ranks ({axes}), {plan.settings.steps} steps"
                  + (f", resumed after step {first}" if first else ""))  # fmt: skip
 
