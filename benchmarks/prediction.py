@@ -34,7 +34,7 @@ from meshwright.train.settings import Settings
 from meshwright.validate.stats import spearman
 
 HERE = Path(__file__).parent
-STEPS, WARM = 7, 2
+STEPS, WARM = 6, 2
 LLAMA = Model("llama, 8 layers of 256", 8, 256, 8, 704, 512, 128, kv_heads=4)
 GPT = Model(
     "gpt, 6 layers of 320", 6, 320, 4, 1280, 1024, 192, gated=False, norm="layernorm", positions="learned",
@@ -101,7 +101,7 @@ def report(machine: Cluster, found: dict[str, Any]) -> str:
         "",
     ]
     lines += [
-        "CPU seconds are summed over ranks, lower quartile of 5 steps; nothing of the predictions was fitted to a step of these models. Contention:",
+        "CPU seconds are summed over ranks, lower quartile of 4 steps; nothing of the predictions was fitted to a step of these models. Contention:",
         "clock over CPU time of a fixed piece of work beside each run (1 = quiet).", "",
     ]  # fmt: skip
     for title, (model, batch, layouts) in SETS.items():

@@ -21,7 +21,7 @@ from ...spec.model import Model
 from ..loop import Trainer
 from ..settings import Settings
 
-LAYERS, MICROBATCHES = (4, 8), (4, 8)
+LAYERS, MICROBATCHES = (4, 8), (2, 6)
 TINY = Model("empty", LAYERS[0], 32, 4, 64, 64, 16)
 """Its matrices are smaller than a microsecond's work."""
 WARM = 2

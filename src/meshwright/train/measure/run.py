@@ -115,7 +115,7 @@ def measure_engine(w: Wanted, feature: str, ranks: int, device: torch.device) ->
     for layers in engine.LAYERS:
         for m in engine.MICROBATCHES:
             wanted = engine.job(blank, layout, layers, m)
-            found.append([layers, m, low(engine.cpu_seconds(wanted, device, 3 if w.quick else 6, 8 * w.least_s))])
+            found.append([layers, m, low(engine.cpu_seconds(wanted, device, 3 if w.quick else 5, 8 * w.least_s))])
     return found
 
 
@@ -188,7 +188,8 @@ def machine(w: Wanted, found: Measured) -> Cluster:
     base = Cluster(chip(w, tables, from_here), network(w, found, from_here), max((1, *w.ranks)))
     for ranks in (1, *w.ranks):
         for feature in engine.layouts(ranks):
-            base = with_feature(base, feature, ranks, found[f"engine/{feature}/{ranks}"], from_here)
+            if rows := found.get(f"engine/{feature}/{ranks}"):
+                base = with_feature(base, feature, ranks, rows, from_here)
     return base
 
 
