@@ -20,7 +20,7 @@ from meshwright.spec.job import PRECISIONS, Job  # noqa: E402
 from meshwright.spec.layout import Layout  # noqa: E402
 from meshwright.spec.model import Model  # noqa: E402
 from meshwright.spec.network import Dim, Network  # noqa: E402
-from meshwright.train import oracle  # noqa: E402
+from meshwright.train import expected, oracle, peak  # noqa: E402
 from meshwright.train.settings import Settings  # noqa: E402
 
 pytestmark = pytest.mark.oracle
@@ -121,3 +121,18 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     assert "differs from the prediction in tp all-reduce" in capsys.readouterr().out
     assert cli.main(["compare", "--oracle", str(file), "--rank", "8"]) == 2
     assert "rank must be 0 to 7" in capsys.readouterr().err
+
+
+def test_named_terms_are_the_tensors_that_live() -> None:
+    """Of a first stage with 5 microbatches at its peak: each term against the tensors that only this buffer makes."""
+    wanted = job(WIDE, Layout(tp=2, pp=2), 5)
+    live = oracle.run(wanted, 0, Settings()).live.at_peak
+    terms = peak.peak(expected.carried_out(wanted), 0).peak
+    made: Counter[str] = Counter()
+    for site, size in live.items():
+        made[site.made_by] += size
+        made[f"{site.made_by} {site.shape[0] if site.shape else 0}"] += size
+    assert terms["receive buffers"] == made["empty_strided"] == 5 * 512 // 2 * 1024 * 2
+    assert terms["weights"] == made["empty_like"]
+    assert terms["optimizer"] == pytest.approx(made["zeros_like"], rel=1e-6)
+    assert terms["vocabulary gradient"] == made[f"_to_copy {WIDE.vocab}"] / 2 > 0
