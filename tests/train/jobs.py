@@ -32,6 +32,7 @@ DEEPSEEK = Model(
     "shared experts, dense layers first", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2,
     moe=MoE(4, 2, 48, shared_ffn=64, dense_layers=1, router_bias=True, shared_gate=True),
 )  # fmt: skip
+FEW_EXPERTS = Model("fewer experts than ranks", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2, moe=MoE(2, 1, 96))
 PLAIN_EXPERTS = Model(
     "experts with biases, no gates",
     4,

@@ -12,7 +12,21 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
-from jobs import DEEPSEEK, GPT, LLAMA, LLAMA6, MIXTRAL, PLAIN_EXPERTS, SETTINGS, WINDOW, job, reference, share, tokens  # noqa: E402
+from jobs import (  # noqa: E402
+    DEEPSEEK,
+    FEW_EXPERTS,
+    GPT,
+    LLAMA,
+    LLAMA6,
+    MIXTRAL,
+    PLAIN_EXPERTS,
+    SETTINGS,
+    WINDOW,
+    job,
+    reference,
+    share,
+    tokens,
+)
 
 from meshwright.spec.layout import Layout  # noqa: E402
 from meshwright.spec.model import Model  # noqa: E402
@@ -80,7 +94,7 @@ MORE_EXPERTS = {
     "dp4 ep2 zero2": (PLAIN_EXPERTS, Layout(dp=4, ep=2, zero=2, microbatch=1)),
     "dp4 ep2 zero3": (MIXTRAL, Layout(dp=4, ep=2, zero=3, microbatch=2)),
     "dp4 ep4 zero1 full": (MIXTRAL, Layout(dp=4, ep=4, zero=1, microbatch=2, recompute="full")),
-    "dp4 zero3, parts of experts": (DEEPSEEK, Layout(dp=4, ep=2, zero=3, microbatch=2)),
+    "dp4 zero3, parts of experts": (FEW_EXPERTS, Layout(dp=4, zero=3, microbatch=2)),
     "tp2 dp2 ep4 zero1": (DEEPSEEK, Layout(tp=2, dp=2, ep=4, zero=1, microbatch=2)),
     "tp2 dp2 ep2 zero2": (DEEPSEEK, Layout(tp=2, dp=2, ep=2, zero=2, microbatch=2)),
     "cp2 dp2 ep4": (MIXTRAL, Layout(cp=2, dp=2, ep=4, microbatch=4)),
