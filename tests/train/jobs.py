@@ -69,7 +69,7 @@ def share(trainer: Any, whole: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def reference(model: Model, settings: Settings = SETTINGS, batch: int = BATCH) -> dict[str, Any]:
-    """One process, the whole batch at once, PyTorch's own clipping and AdamW: losses, norms, gradients of the first and last step, weights."""
+    """One process, the whole batch at once, PyTorch's own clipping and AdamW: losses, norms, weights."""
     decoder = Decoder(model, range(model.layers), SEQ)
     initialise(decoder, model, settings.seed)
     named = dict(decoder.named_parameters())
@@ -80,21 +80,32 @@ def reference(model: Model, settings: Settings = SETTINGS, batch: int = BATCH) -
     found: dict[str, Any] = {"losses": [], "norms": []}
     for step in range(settings.steps):
         optimizer.zero_grad()
-        whole = tokens(step, batch)
-        value = loss(decoder(whole[:, :-1]), whole[:, 1:])
-        value.backward()  # type: ignore[no-untyped-call]
-        if step in (0, settings.steps - 1):
-            found[f"gradients {step}"] = {
-                n: p.grad.clone() for n, p in decoder.named_parameters() if p.grad is not None
-            }
+        value = backward(decoder, step, batch)
         norm = torch.nn.utils.clip_grad_norm_(decoder.parameters(), settings.clip or 1e30)
         for group in optimizer.param_groups:
             group["lr"] = rate(step, settings)
         optimizer.step()
-        found["losses"].append(float(value.detach()))
+        found["losses"].append(value)
         found["norms"].append(float(norm))
     found["weights"] = {n: p.detach().clone() for n, p in decoder.named_parameters()}
     return found
+
+
+def backward(decoder: Decoder, step: int, batch: int) -> float:
+    """The loss of the whole batch of a step at once; leaves its gradients."""
+    whole = tokens(step, batch)
+    value = loss(decoder(whole[:, :-1]), whole[:, 1:])
+    value.backward()  # type: ignore[no-untyped-call]
+    return float(value.detach())
+
+
+def gradients(model: Model, weights: dict[str, Tensor], step: int, batch: int) -> dict[str, Tensor]:
+    """Gradients of one process at these weights (a tied head has none of its own)."""
+    decoder = Decoder(model, range(model.layers), SEQ)
+    decoder.load_state_dict(weights, strict=False)
+    assert {name for name, _ in decoder.named_parameters()} <= set(weights)
+    backward(decoder, step, batch)
+    return {name: p.grad for name, p in decoder.named_parameters() if p.grad is not None}
 
 
 def rate(step: int, s: Settings) -> float:
