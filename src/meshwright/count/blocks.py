@@ -133,7 +133,7 @@ def attention(
     )  # fmt: skip
     vector_back = 3 * P + R * (l * seen - 1) + drop + again * (softmax + drop)
     score_bytes = 0.0 if fused else P * act
-    kept, sizes = qo + kv_here + 2 * R, (b * H, l, lq / l, q)
+    kept, sizes = qo + kv_here + 2 * R, (b * H, l * l, lq / l, q)
     if autograd:
         kept = qo + b * H * l * (q + v) + R * FP32 / act + mask
     engines = ("attention forward", "attention backward") if fused else ("wide", "wide")

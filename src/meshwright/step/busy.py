@@ -11,6 +11,8 @@ from typing import Any
 
 from ..cost import measured
 from ..cost.network import Fabric
+from ..count import vocabulary
+from ..count.model import groups, layer
 from ..num import Num, where
 from ..schedule import get as schedule_named
 from ..spec.job import Job
@@ -42,15 +44,15 @@ def busy(job: Job, layout: Layout) -> dict[str, Num]:
     chunks = layout.pp * schedule_named(layout.schedule).chunks(layout.interleave)
     fabric = clock(job).fabric
     hop = 2 * (chunks - 1.0) * send(fabric, parts.boundary)
-    weights = parts.typical.weights * L + parts.embedding.weights + parts.head.weights - tied(job, layout)
+    shards = layout.replicas if layout.zero else 1.0
     return {
         "compute": group * m * (whole.compute + whole.memory),
-        "accumulate": group * (m - 1.0) * kernel(job, "accumulate", weights),
+        "accumulate": group * (m - 1.0) * of_weights(job, layout, "accumulate", 1.0),
         "tp_comm": group * m * whole.tp_comm,
         "cp_comm": group * m * whole.cp_comm,
         "pp_comm": group * m * hop,
         "dp_comm": group * synchronised(job, layout, parts, L),
-        "optimizer": group * kernel(job, "optimizer", weights) / (layout.replicas if layout.zero else 1.0),
+        "optimizer": group * of_weights(job, layout, "optimizer", shards),
         "engine": engine(job, layout),
     }
 
@@ -70,6 +72,22 @@ def kernel(job: Job, name: str, size: Num) -> Num:
     """Seconds of a measured kernel of one axis; 0 where it was not measured."""
     table = clock(job).rates.kernels.get(name)
     return measured.seconds(table, (size,)) if table else 0.0 * size
+
+
+def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
+    """Seconds of a kernel that goes over all weights of a chain of stages, tensor by tensor, each cut over `shards` ranks.
+
+    Small tensors stay in caches that one tensor of all weights would not fit in.
+    """
+    lead, rest = groups(job.model)
+    counted = [(float(n), op) for kind, n in (*lead, *rest) for op in layer(job, layout, kind)]
+    counted += [(1.0, op) for op in (*vocabulary.embedding(job, layout), *vocabulary.head(job, layout))]
+    total: Num = -kernel(job, name, tied(job, layout) / shards) if job.model.tied_embeddings else 0.0
+    for n, op in counted:
+        if not (isinstance(op.weights, float) and op.weights == 0.0):
+            tensors = op.forward.calls if op.kind == "matmul" else 1.0
+            total = total + n * tensors * kernel(job, name, op.weights / tensors / shards)
+    return total
 
 
 def synchronised(job: Job, layout: Layout, parts: Body, layers: Num) -> Num:

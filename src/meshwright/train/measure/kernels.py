@@ -7,6 +7,7 @@ taken from the system and given back, and caches are as cold as they are there.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +28,8 @@ NORMAL = Model("kernels", 1, 256, 8, 1024, 256, 128)
 """Whose heads and constants are measured where they matter little."""
 Build = Callable[..., tuple[Callable[..., Tensor], list[Tensor]]]
 """Sizes and a maker of tensors -> (the operation, its inputs)."""
-VECTOR = (2**10, 2**14, 2**17, 2**20)
+VECTOR = (2**10, 2**14, 2**16, 2**17, 2**18, 2**19, 2**21)
+"""Close together where results outgrow what the allocator keeps, and its memory comes from the system each time."""
 QUICK_VECTOR = (2**10, 2**14, 2**17)
 
 
@@ -65,8 +67,9 @@ def matmul(make: Make, tokens: float, inner: float, outer: float) -> Any:
     return fn.linear, [make(tokens, inner), make(outer, inner)]
 
 
-def attention(make: Make, heads: float, keys: float, share: float, width: float) -> Any:
-    """share: of the keys that are this rank's queries (1/cp); the last of them, as with context parallelism."""
+def attention(make: Make, heads: float, scores: float, share: float, width: float) -> Any:
+    """scores: keys squared; share: of the keys that are this rank's queries (1/cp), the last of them, as with context parallelism."""
+    keys = math.isqrt(int(scores))
     core, queries = Core(True, None), max(int(keys * share), 1)
     core.start = int(keys) - queries
     q, k, v = make(1, queries, heads, width), make(1, keys, heads, width), make(1, keys, heads, width)
@@ -119,8 +122,8 @@ NORM = ("tokens", "width"), ((16, 128, 1024), (64, 256, 1024)), ((16, 512), (32,
 KERNELS = (
     Kernel("matmul", ("tokens", "inner", "outer"), ((16, 128, 1024), (32, 128, 512, 2048), (32, 128, 512, 2048)),
            ((16, 512), (32, 256), (32, 256)), (256, 256, 384), matmul),
-    Kernel("attention", ("heads", "keys", "share", "width"), ((2, 32), (32, 128, 512), (0.25, 0.5, 1), (16, 32, 128)),
-           ((2, 16), (32, 128), (0.5, 1), (16, 32)), (8, 256, 1, 64), attention),
+    Kernel("attention", ("heads", "scores", "share", "width"), ((2, 32), (32**2, 128**2, 512**2), (0.25, 0.5, 1), (16, 32, 128)),
+           ((2, 16), (32**2, 128**2), (0.5, 1), (16, 32)), (8, 256**2, 1, 64), attention),
     Kernel("norm", *NORM, rmsnorm),
     Kernel("layernorm", *NORM, layernorm),
     vector("rotary", rotary),

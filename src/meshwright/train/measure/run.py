@@ -33,7 +33,7 @@ from .clock import low
 from .kernels import floats
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-FLAT = (2**10, 2**15, 2**20, 2**23)
+FLAT = (2**10, 2**14, 2**16, 2**17, 2**18, 2**20, 2**23)
 QUICK_FLAT = (2**10, 2**15, 2**20)
 SINGLE = ("accumulate", "copy", "optimizer")
 Say = Callable[[str], None]
