@@ -52,7 +52,7 @@ class Wanted:
     @property
     def least_s(self) -> float:
         """Seconds that a number is measured for."""
-        return 0.02 if self.quick else 0.1
+        return 0.02 if self.quick else 0.05
 
 
 Measured = dict[str, Any]
