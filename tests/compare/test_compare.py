@@ -12,7 +12,7 @@ from run_folders import OPTIMIZER_S, SLOWER, pipeline_run
 
 from meshwright import cli
 from meshwright.compare import Run, compare
-from meshwright.compare.virtual import on_the_clock, virtual
+from meshwright.compare.virtual import Virtual, on_the_clock, virtual
 from meshwright.errors import BadInput
 from meshwright.formats.run_folder import read
 from meshwright.schedule import SCHEDULES, get
@@ -119,6 +119,26 @@ def test_noise_moves_the_raw_bubble_and_not_the_typical_one(tmp_path: Path) -> N
     quiet, noisy = virtual(run).bubble, virtual(replace(run, ranks=tuple(ranks))).bubble
     assert noisy.measured == pytest.approx(quiet.measured)
     assert abs(noisy.measured_raw - quiet.measured_raw) > 1e-3
+
+
+def test_one_long_action_a_step_leaves_the_steady_bubble_as_it_was(tmp_path: Path) -> None:
+    """In each of three steps another action of every rank takes twice its time; what is slow in every step stays."""
+    run = read(pipeline_run(tmp_path / "run", LAYOUTS["interleaved"], [(0.5, 0.6, 0.4)] * 8))
+
+    def longer(odd: tuple[int, int, int], always: int) -> Virtual:
+        ranks = [
+            replace(r, steps=tuple(
+                replace(s, parts=tuple(p._replace(busy_s=p.busy_s * (2 if i in (k, always) else 1)) for i, p in enumerate(s.parts)))
+                for k, s in zip(odd, r.steps, strict=True)
+            ))
+            for r in run.ranks
+        ]  # fmt: skip
+        return virtual(replace(run, ranks=tuple(ranks)))
+
+    quiet, noisy, slow = virtual(run).bubble, longer((1, 3, 5), -1).bubble, longer((1, 3, 5), 4).bubble
+    assert noisy.measured_steady == pytest.approx(quiet.measured_steady)
+    assert noisy.measured_raw > quiet.measured_raw + 1e-3
+    assert slow.measured_steady > quiet.measured_steady + 1e-3
 
 
 def test_ranks_that_ran_different_actions_are_refused(tmp_path: Path) -> None:

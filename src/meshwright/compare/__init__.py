@@ -136,7 +136,8 @@ class Comparison:
             return None
         b = self.virtual.bubble
         return {
-            "measured": b.measured, "measured_raw": b.measured_raw, "expected": b.expected, "closed_form": b.closed_form, "balanced": b.balanced,
+            "measured": b.measured, "measured_raw": b.measured_raw, "measured_steady": b.measured_steady,
+            "expected": b.expected, "closed_form": b.closed_form, "balanced": b.balanced,
             "predicted": self.replayed.timeline.makespan_s * len(self.replayed.timeline.order) / sum(self.replayed.timeline.busy_s) - 1,
             "as_planned": b.as_planned,
         }  # fmt: skip

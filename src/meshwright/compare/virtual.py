@@ -2,8 +2,9 @@
 
 A machine with fewer cores than ranks stretches a step in ways that say nothing about its schedule. CPU seconds of an action hardly change
 then, so a replay of the actions with the dependencies of the pipeline tells how long the step would take if each rank had a core of
-its own and messages were free. Two replays: with every action's own seconds (`raw`), and with the median of its kind and stage over
-microbatches, steps and replicas (`typical`), which neighbours on the machine disturb less.
+its own and messages were free. Three replays: with every action's own seconds (`raw`), with each action's median over steps and replicas
+(`steady`), and with the median of its kind and stage over microbatches too (`typical`). Neighbours on the machine make single actions
+longer by chance; a chain of ranks that wait for one another adds up the longest, so `raw` overstates the bubble of tight schedules.
 
     bubble = makespan / useful - 1        useful: busy seconds of a rank, mean over ranks; as a closed form (p - 1) / (v m) and the like
 """
@@ -52,6 +53,8 @@ class Bubble:
     """Of the replay with typical seconds."""
     measured_raw: float
     """Of the replay with every action's own seconds; median over steps and replicas."""
+    measured_steady: float
+    """Of the replay with each action's median seconds over steps and replicas."""
     expected: float
     """Of the plan: the schedule's own order of actions, each with the median seconds of its kind on its stage."""
     closed_form: float
@@ -86,7 +89,8 @@ def virtual(run: Run) -> Virtual:
     raw = [pipe.replay(pipe.seconds) for pipe in found]
     typical = found[0].replay({key: kinds[key[:2]] for key in found[0].seconds})
     chosen = sorted(raw, key=lambda t: t.makespan_s)[len(raw) // 2]
-    return Virtual(chosen, typical, rest(run.ranks), bubble(run.job.layout, found[0], kinds, raw, typical))
+    steady = found[0].replay({key: median(pipe.seconds[key] for pipe in found) for key in found[0].seconds})
+    return Virtual(chosen, typical, rest(run.ranks), bubble(run.job.layout, found[0], kinds, raw, steady, typical))
 
 
 def pipelines(ranks: Sequence[RankRecord], k: int) -> list[Pipeline]:
@@ -116,7 +120,9 @@ def pipeline(by_rank: Sequence[Sequence[RankRecord]], k: int) -> Pipeline:
     return Pipeline(order, stages, seconds)
 
 
-def bubble(layout: Layout, pipe: Pipeline, kinds: Kinds, raw: Sequence[Timeline], typical: Timeline) -> Bubble:
+def bubble(
+    layout: Layout, pipe: Pipeline, kinds: Kinds, raw: Sequence[Timeline], steady: Timeline, typical: Timeline
+) -> Bubble:
     """The bubble as it was, and as the schedule promises it."""
     schedule, p, v = schedule_named(layout.schedule), int(layout.pp), int(layout.interleave)
     m = sum(action[:2] == ("F", 0) for action in pipe.order[0])
@@ -127,6 +133,7 @@ def bubble(layout: Layout, pipe: Pipeline, kinds: Kinds, raw: Sequence[Timeline]
     return Bubble(
         measured=idle(typical),
         measured_raw=median(idle(t) for t in raw),
+        measured_steady=idle(steady),
         expected=idle(plan),
         closed_form=float(schedule.bubble(p, m, v, f, i, w)) / useful if p > 1 and useful else 0.0,
         balanced=idle(pipe.replay(balanced(pipe, kinds, typical.busy_s))),

@@ -132,7 +132,7 @@ def bubble(c: Comparison) -> Iterator[Text]:
         "bold",
     )
     yield Text(
-        f"  {percent(b.measured_raw)} with every action's own seconds, {percent(b.balanced)} with equally busy ranks; closed form of equal stages {percent(b.closed_form)}",
+        f"  {percent(b.measured_raw)} with every action's own seconds, {percent(b.measured_steady)} with its median over steps, {percent(b.balanced)} with equally busy ranks; closed form of equal stages {percent(b.closed_form)}",
         "dim",
     )
     if not b.as_planned:
