@@ -46,9 +46,7 @@ def calibrate(
     from .train.measure.run import calibrate as measure
     from .train.measure.run import part_of, save
 
-    to = Path(output[:4096])
-    if to.suffix != ".toml":
-        raise BadInput(f"-o {output[:80]!r} must end in .toml")
+    to = target(output)
     machine = measure(wanted(device, precision, ranks, quick), to)
     save(to, dump_machine(machine, "Measured by meshwright calibrate; use it as --on 4x./" + to.name))
     part_of(to).unlink(missing_ok=True)
@@ -93,7 +91,7 @@ def from_files(paths: tuple[str, ...], on: str | None, output: str, json: bool) 
     if on is not None:
         if not samples:
             raise BadInput("--on needs collectives to read: output of nccl-tests, or a CSV")
-        Path(output[:4096]).write_text(dump_machine(with_collectives(on, samples, files)), "utf-8")
+        target(output).write_text(dump_machine(with_collectives(on, samples, files)), "utf-8")
     if json:
         console.show_json(
             console.envelope("calibrate", {"collectives": collectives_to_dict(fits), "kernels": kernels_to_dict(found)})
@@ -101,6 +99,21 @@ def from_files(paths: tuple[str, ...], on: str | None, output: str, json: bool) 
     else:
         console.show(*([collectives(fits)] if fits else []), *(kernels(name, of) for name, of in found.items()))
     return 0
+
+
+def target(output: str) -> Path:
+    """The machine file, in a folder that is there; BadInput, before anything is measured, if it cannot be written."""
+    to = Path(output[:4096])
+    if to.suffix != ".toml":
+        raise BadInput(f"-o {output[:80]!r} must end in .toml")
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        to.open("ab").close()
+        if not to.stat().st_size:
+            to.unlink()
+    except (OSError, ValueError) as error:
+        raise BadInput(f"-o {output[:80]!r} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+    return to
 
 
 def with_collectives(on: str, samples: list[Any], files: list[str]) -> Any:

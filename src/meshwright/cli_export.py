@@ -23,7 +23,7 @@ JobFile = Annotated[
 ]
 To = Annotated[str, word(f"{', '.join(FORMATS)}.", "NAME")]
 PerNode = Annotated[int | None, word("Ranks of one node; default: what the first dimension of the network joins.", "N")]
-Restarts = Annotated[int, word("How often ranks are started again after one has failed.", "N")]
+Restarts = Annotated[int | None, word("How often ranks are started again after one has failed; default: 3.", "N")]
 Partition = Annotated[str | None, word("Of Slurm.", "NAME")]
 Account = Annotated[str | None, word("Of Slurm.", "NAME")]
 Time = Annotated[str | None, word("Limit of one start in Slurm, such as 24:00:00.", "TIME")]
@@ -37,7 +37,7 @@ def export(
     *,
     to: To,
     per_node: PerNode = None,
-    restarts: Restarts = 3,
+    restarts: Restarts = None,
     partition: Partition = None,
     account: Account = None,
     time: Time = None,
@@ -56,8 +56,10 @@ def export(
         raise unknown("--to", to, FORMATS)
     site = {"partition": partition, "account": account, "time": time, "container": container}
     if to == "safetensors":
-        if given := [name for name, value in {**site, "per-node": per_node}.items() if value is not None]:
-            raise BadInput(f"--{given[0]} is for --to sbatch: weights have no such thing")
+        if given := [
+            name for name, value in {**site, "per-node": per_node, "restarts": restarts}.items() if value is not None
+        ]:
+            raise BadInput(f"--{given[0]} is for what starts a job: weights have no such thing")
         return weights(job, output, json)
     launch = described(job, per_node, restarts)
     if to == "torchrun":
@@ -101,7 +103,7 @@ def weights(run: str, output: str | None, json: bool) -> int:
     return 0
 
 
-def described(path: str, per_node: int | None, restarts: int) -> Launch:
+def described(path: str, per_node: int | None, restarts: int | None) -> Launch:
     """How the job in a file is started; BadInput for what `train` would refuse, and for what cannot be started so."""
     from .formats import parse_toml, read_text, torchrun
     from .formats.toml import load_job
@@ -112,6 +114,7 @@ def described(path: str, per_node: int | None, restarts: int) -> Launch:
         raise BadInput(f"export needs a JOB.toml, not {path[:60]!r}: meshwright plan ... -o plan.toml writes one")
     if "layout" not in parse_toml(read_text(path), path):
         raise BadInput(f"{path} has no table [layout]: meshwright plan {path} -o plan.toml writes the best one")
+    restarts = torchrun.Launch.restarts if restarts is None else restarts
     if restarts < 0:
         raise BadInput(f"--restarts must be at least 0, not {restarts}")
     notes: list[str] = []

@@ -70,6 +70,11 @@ def test_causes_and_remainder_add_up_to_the_measured_step(tmp_path: Path) -> Non
         ("record/rank-0001.jsonl", None, "not those of ranks 0 to 3"),
         ("record/rank-0001.jsonl", "{}\n", "is no record of a rank"),
         ("record/rank-0001.jsonl", '{"schema": "meshwright-record/1", "place": {}}\n', "rank must be a number"),
+        (
+            "metrics.jsonl",
+            '{"step": 1, "cpu_s": 1, "step_time_s": 1' + 400 * "0" + "}\n",
+            "step_time_s must be a number",
+        ),
     ],
 )
 def test_bad_run_folders_are_refused_with_a_sentence(
@@ -79,6 +84,15 @@ def test_bad_run_folders_are_refused_with_a_sentence(
     (folder / file).unlink() if text is None else (folder / file).write_text(text)
     assert cli.run(["compare", str(folder)]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_step_is_recorded_once(tmp_path: Path) -> None:
+    folder = pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
+    file = folder / "record" / "rank-0001.jsonl"
+    lines = file.read_text().splitlines(True)
+    file.write_text("".join([*lines, lines[1]]))
+    with pytest.raises(BadInput, match="must follow each other, each once"):
+        read(folder)
 
 
 def with_more_ranks(run: Run, busy: dict[tuple[str, int], float]) -> Run:

@@ -77,13 +77,25 @@ def test_a_table_of_collectives_becomes_a_measured_network(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"), [("hello", "no measured collectives"), ("collective,nodes\n", "no column gpus_per_node"), (ROWS, "does not list its ranks")]
+    ("text", "sentence"), [("hello", "no measured collectives"), ("collective,nodes\n", "no column gpus_per_node"), (ROWS, "does not list its ranks"),
+     ("collective,nodes,gpus_per_node,size_bytes,time_mean_s\nallreduce,1,8,1024,inf\nallreduce,1,8,nan,1\n", "no measured collectives")]
 )  # fmt: skip
 def test_what_is_no_measurement_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
     file = tmp_path / "all_gather_perf.txt"
     file.write_text(text)
     with pytest.raises(BadInput, match=sentence):
         nccl_tests.load(file)
+
+
+@pytest.mark.parametrize(("to", "says"), [("folder.toml", "Is a directory"), ("m.json", "must end in .toml"), ("m.toml/x.toml", "cannot be written")])  # fmt: skip
+def test_where_nothing_can_be_written_is_told_first(
+    to: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "m.toml").touch()
+    (table := tmp_path / "t.csv").write_text(PERLMUTTER)
+    assert main(["calibrate", "--read", str(table), "--on", "a100-40", "-o", str(tmp_path / to)]) == 2
+    assert says in capsys.readouterr().err
 
 
 def event(name: str, ts: float, dur: float, cat: str = "cpu_op", tid: int = 1) -> dict[str, Any]:
@@ -120,7 +132,10 @@ def test_on_a_gpu_its_kernels_count() -> None:
         assert list(kineto.classes([event(name, 0, 5, "kernel"), event("aten::mm", 0, 50)])) == [kind], name
 
 
-@pytest.mark.parametrize("text", ["[1", "{}", '{"traceEvents": 3}', ""])
+@pytest.mark.parametrize(
+    "text",
+    ["[1", "{}", '{"traceEvents": 3}', "", "[]", '[{"ph": "X", "name": "a", "ts": 1, "dur": 1' + 400 * "0" + "}]"],
+)
 def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(BadInput):

@@ -11,6 +11,8 @@ import pytest
 from meshwright.errors import BadInput
 from meshwright.formats.profile_trace import read
 
+STEP = '{"traceEvents": [{"ph": "X", "cat": "user_annotation", "name": "step 3", "ts": 1, "dur": 7}]}'
+
 
 def part(name: str, begin: float, end: float) -> dict[str, Any]:
     return {"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": end - begin}
@@ -34,7 +36,7 @@ def test_waits_within_microbatches_count_and_memory_is_that_of_the_first_step(tm
     assert found.peak_bytes == 800
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"traceEvents": 3}', '{"traceEvents": [{"ph": "X", "cat": "user_annotation", "name": "step x"}]}', '{"traceEvents": []}'])  # fmt: skip
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"traceEvents": 3}', '{"traceEvents": [{"ph": "X", "cat": "user_annotation", "name": "step x"}]}', '{"traceEvents": []}', *(STEP.replace("7", n) for n in ("1" + 400 * "0", "1e999", "NaN"))])  # fmt: skip
 def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(BadInput, match=r"t.json (is not a trace|holds no profiled step)"):

@@ -168,6 +168,8 @@ def test_ranks_on_cpus_get_cores(capsys: pytest.CaptureFixture[str]) -> None:
         ({}, ("--account", "x\n#SBATCH --nodes=1"), "may only hold"),
         ({}, ("--container", "$(reboot)"), "may only hold"),
         ({}, ("--restarts", "-1"), "at least 0"),
+        ({}, ("--restarts", "3", "--to", "safetensors"), "--restarts is for what starts a job"),
+        ({}, ("--per-node", "0"), "do not fill nodes of 0"),
         ({}, ("-o", "nowhere/x"), "cannot be written"),
     ],
 )

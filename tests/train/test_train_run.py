@@ -80,9 +80,24 @@ def test_the_example_with_experts_goes_on_under_another_ep() -> None:
 
 
 def test_an_unfinished_line_of_metrics_does_not_count(tmp_path: Path) -> None:
-    (tmp_path / "m.jsonl").write_text('{"step": 1}\n{"step": 2, "lo')
-    assert metrics(tmp_path / "m.jsonl") == [{"step": 1}]
-    assert metrics(tmp_path / "none.jsonl") == []
+    row = {"step": 1, "step_time_s": 0.5, "cpu_s": 0.25}
+    (tmp_path / "m.jsonl").write_text(json.dumps(row) + '\n{"step": 2, "lo')
+    assert metrics(tmp_path / "m.jsonl") == (row,)
+    assert metrics(tmp_path / "none.jsonl") == ()
+
+
+@pytest.mark.parametrize(("text", "says"), [("junk\n{}\n", "line 1: not a line of JSON"), ('{"step": "x"}\n', "step must be a number"), ("\xff", "not a UTF-8")])  # fmt: skip
+def test_a_damaged_run_is_told_before_ranks_start(text: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run/step-00000005").mkdir(parents=True)
+    Path("run/metrics.jsonl").write_text(text, "latin-1")
+    assert cli.run(["train", small(), "--resume"]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_run_needs_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("taken").touch()
+    assert cli.run(["train", small(output="taken")]) == 2
+    assert "train.output 'taken' cannot be written: File exists" in capsys.readouterr().err
 
 
 def test_sigterm_finishes_the_step_saves_and_ends() -> None:

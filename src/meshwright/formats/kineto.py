@@ -17,6 +17,8 @@ from ..errors import BadInput
 
 LARGEST = 512 * 2**20
 """Bytes of a trace, unpacked."""
+MOST = 1e18
+"""Microseconds; what is larger, or no number, is no time."""
 CLASSES = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
     for name, pattern in (
@@ -59,12 +61,15 @@ def events(path: str | Path) -> list[dict[str, Any]]:
     found = trace.get("traceEvents") if isinstance(trace, dict) else trace
     if not isinstance(found, list):
         raise BadInput(f"{path} has no list traceEvents: not a trace of torch.profiler")
-    return [e for e in found if isinstance(e, dict) and e.get("ph") == "X" and timed(e)]
+    kept = [e for e in found if isinstance(e, dict) and e.get("ph") == "X" and timed(e)]
+    if not kept:
+        raise BadInput(f"{path} holds no event with a duration: not a trace of torch.profiler")
+    return kept
 
 
 def timed(event: dict[str, Any]) -> bool:
     """It has a name, a start and a duration."""
-    numbers = all(isinstance(event.get(key), (int, float)) for key in ("ts", "dur"))
+    numbers = all(isinstance(event.get(key), (int, float)) and abs(event[key]) < MOST for key in ("ts", "dur"))
     return numbers and isinstance(event.get("name"), str) and event["dur"] >= 0
 
 

@@ -21,6 +21,7 @@ from . import read_text
 
 LARGEST = 16 * 2**20
 MOST_ROWS = 100_000
+MOST_BYTES, SHORTEST_S, LONGEST_S = 1e18, 1e-12, 1e9
 KINDS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all", "broadcast": "broadcast",
     "reduce": "reduce", "sendrecv": "send",
@@ -87,8 +88,8 @@ def of_text(text: str, kind: str, where: str) -> Iterator[Sample]:
             size = float(row[0])
         except ValueError:
             raise BadInput(f"{where}: {' '.join(row)[:80]!r} is not a line of nccl-tests") from None
-        if size > 0 and times and min(times) > 0:
-            yield Sample(kind, nodes, len(ranks) // nodes, size, sum(times) / len(times) / 1e6)
+        if times and possible(size, seconds := sum(times) / len(times) / 1e6):
+            yield Sample(kind, nodes, len(ranks) // nodes, size, seconds)
 
 
 def of_csv(text: str) -> Iterator[Sample]:
@@ -103,8 +104,13 @@ def of_csv(text: str) -> Iterator[Sample]:
             size, seconds = float(row["size_bytes"]), float(row["time_mean_s"])
         except (TypeError, ValueError):
             continue
-        if kind and nodes * per_node > 1 and size > 0 and seconds > 0:
+        if kind and nodes * per_node > 1 and possible(size, seconds):
             yield Sample(kind, nodes, per_node, size, seconds)
+
+
+def possible(size: float, seconds: float) -> bool:
+    """A size and a time that a collective can have; nan and inf are none."""
+    return 0 < size < MOST_BYTES and SHORTEST_S < seconds < LONGEST_S
 
 
 Group = tuple[str, int, int]

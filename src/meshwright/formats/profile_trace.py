@@ -10,6 +10,7 @@ Source: "Trace Event Format" (Google, 2016); the memory instants as in PyTorch 2
 from __future__ import annotations
 
 import json
+import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -35,8 +36,10 @@ def read(path: Path) -> Profile:
         steps = {int(event["name"][5:]): span(event) for event in ranges(events, "step ")}
         within = sorted(span(event) for event in ranges(events, "") if event["name"] in WITHIN)
         waits = [(event["name"][5:25], span(event)) for event in ranges(events, "wait ")]
-        memory = [(float(e["ts"]), float(e["args"]["Total Allocated"])) for e in events if e.get("name") == "[memory]"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        memory = [
+            (finite(e["ts"]), finite(e["args"]["Total Allocated"])) for e in events if e.get("name") == "[memory]"
+        ]
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise BadInput(
             f"{path} is not a trace of meshwright train: it must hold traceEvents of profiled steps"
         ) from None
@@ -60,8 +63,15 @@ def ranges(events: Sequence[Mapping[str, Any]], prefix: str) -> list[Mapping[str
 
 def span(event: Mapping[str, Any]) -> Range:
     """Begin and end of a range."""
-    begin = float(event["ts"])
-    return begin, begin + float(event["dur"])
+    begin = finite(event["ts"])
+    return begin, begin + finite(event["dur"])
+
+
+def finite(value: Any) -> float:
+    """A number of a trace; ValueError or OverflowError if it is none that can be added up."""
+    if not math.isfinite(number := float(value)):
+        raise ValueError(value)
+    return number
 
 
 def waited(waits: Sequence[tuple[str, Range]], within: Sequence[Range]) -> dict[str, float]:

@@ -12,8 +12,8 @@ wall_s, thread_cpu_s, process_cpu_s, bytes {kind: bytes}, parts [[kind, stage, m
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,11 @@ SCHEMA = "meshwright-record/1"
 MOST_RANKS = 4096
 """Ranks whose records are read."""
 LARGEST_RECORD = 64 * 2**20
-"""Bytes of one rank's record, and of metrics.jsonl."""
+"""Bytes of one rank's record."""
 LARGEST_RUN = 2**30
-"""Bytes of all records together."""
+"""Bytes of all records together, and of metrics.jsonl."""
+MOST = 1e18
+"""Of any number in a record."""
 
 
 def rank_file(rank: int, suffix: str) -> str:
@@ -54,16 +56,16 @@ def read(folder: str | Path) -> Run:
 
 def metrics(path: Path) -> tuple[dict[str, Any], ...]:
     """The rows of a metrics.jsonl, none if there is no such file."""
-    rows = [row for row in lines(path) if isinstance(row, dict)] if path.exists() else []
+    rows = [row for row in lines(path, LARGEST_RUN) if isinstance(row, dict)] if path.exists() else []
     for row in rows:
         for key in ("step", "step_time_s", "cpu_s"):
             number(row.get(key), f"{path}: {key}")
     return tuple(rows)
 
 
-def lines(path: Path) -> list[Any]:
+def lines(path: Path, largest: int = LARGEST_RECORD) -> list[Any]:
     """The JSON values of a file, one a line; an unfinished last line is left out."""
-    text = read_text(path, LARGEST_RECORD).split("\n")
+    text = read_text(path, largest).split("\n")
     found = []
     for count, line in enumerate(text, 1):
         try:
@@ -106,11 +108,14 @@ def rank_record(path: Path) -> RankRecord:
     if not isinstance(place, dict) or len(place) > 8:
         raise BadInput(f"{path}: place must say where the rank stands on each axis")
     whole = {key: int(number(head.get(key), f"{path}: {key}")) for key in ("rank", "ranks", "cores", "threads")}
+    steps = tuple(step_record(row, f"{path}, line {count}") for count, row in enumerate(rows, 2))
+    if any(b.step <= a.step for a, b in pairwise(steps)):
+        raise BadInput(f"{path}: recorded steps must follow each other, each once")
     return RankRecord(
         place={str(axis)[:20]: int(number(index, f"{path}: place")) for axis, index in place.items()},
         host=str(head.get("host"))[:200],
         device=str(head.get("device"))[:20],
-        steps=tuple(step_record(row, f"{path}, line {count}") for count, row in enumerate(rows, 2)),
+        steps=steps,
         **whole,
     )
 
@@ -151,11 +156,7 @@ def part(value: object, where: str) -> Part:
 def number(value: object, where: str, least: float = 0.0) -> float:
     """A finite number of at least `least`."""
     if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not math.isfinite(value)
-        or value < least
-        or value > 1e18
+        isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= MOST  # nan is neither
     ):
         raise BadInput(f"{where} must be a number of at least {least:g}, not {str(value)[:40]!r}")
     return float(value)

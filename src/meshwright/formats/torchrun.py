@@ -52,7 +52,7 @@ def nodes(job: Job, per_node: int | None = None) -> tuple[int, int]:
         raise BadInput(
             f"network {job.cluster.network.name} has no nodes, its first dimension is a {first.kind}: give --per-node"
         )
-    size = min(per_node or first.size or world, world)
+    size = min(first.size or world if per_node is None else per_node, world)
     if size < 1 or world % size:
         raise BadInput(
             f"{world} ranks do not fill nodes of {size}, and torchrun starts the same number on each: "

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ..count.model import model_flops, parameters
 from ..errors import BadInput
+from ..formats.run_folder import metrics as metrics
 from ..formats.toml import dump_job
 from ..prediction import Prediction, predict
 from ..spec.job import Job
@@ -67,6 +68,8 @@ def prepare(job: Job, settings: Settings, resume: bool, world: int | None) -> Pl
         )
     if resume and not found and world is None:
         raise BadInput(f"{settings.output} holds no checkpoint to resume from")
+    if found:
+        metrics(Path(settings.output) / "metrics.jsonl")  # a damaged one is told before ranks start
     if settings.weights and not found:
         weights.check(Path(settings.weights), job.model)
     predicted = predict(job)
@@ -108,8 +111,12 @@ def fork(plan: Plan) -> None:
 
 def write_job(plan: Plan) -> None:
     """Leave the description of the run in its folder."""
-    plan.folder.mkdir(parents=True, exist_ok=True)
-    (plan.folder / "job.toml").write_text(dump_job(plan.job), "utf-8")
+    try:
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        (plan.folder / "job.toml").write_text(dump_job(plan.job), "utf-8")
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"train.output {str(plan.folder)[:200]!r} cannot be written: {reason}") from None
 
 
 def source(job: Job, settings: Settings) -> Source:
@@ -249,12 +256,6 @@ class Log:
         """The end of the run."""
         if self.file:
             self.file.close()
-
-
-def metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl, none if there is no such file; a last line that a killed rank left unfinished does not count."""
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]
 
 
 def summary(plan: Plan) -> dict[str, Any]:
