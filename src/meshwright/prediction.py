@@ -17,7 +17,7 @@ from .spec.job import Job
 from .spec.layout import Layout, placed
 from .step import Body, Step, body, microbatches, step
 from .step.beyond import beyond
-from .step.busy import busy
+from .step.busy import busy, untold
 from .terms import Term, memory_term, step_term
 
 
@@ -59,8 +59,8 @@ class Prediction:
 
     @cached_property
     def cpu_time_s(self) -> dict[str, float] | None:
-        """CPU seconds by cause, summed over all ranks; None unless `meshwright calibrate` has measured what the engine costs here."""
-        if not self.job.cluster.engine:
+        """CPU seconds by cause, summed over all ranks; None unless `meshwright calibrate` has measured all that the layout needs (`untold`)."""
+        if untold(self.job, self.layout):
             return None
         return {cause: float(value) for cause, value in busy(self.job, self.layout).items()}
 

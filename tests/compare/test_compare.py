@@ -16,6 +16,7 @@ from meshwright.compare.virtual import Virtual, on_the_clock, virtual
 from meshwright.errors import BadInput
 from meshwright.formats.run_folder import read
 from meshwright.schedule import SCHEDULES, get
+from meshwright.spec.assumptions import PYTORCH
 from meshwright.spec.layout import Layout
 from meshwright.spec.measured import Overhead
 
@@ -218,6 +219,7 @@ def test_predicted_cpu_seconds_are_shown_where_a_machine_was_calibrated(tmp_path
     found = compare(read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)))
     assert found.to_dict()["cpu_s"] == {"predicted": None, "measured": pytest.approx(96)}
     job = found.run.job
-    machine = replace(job.cluster, engine={"plain": Overhead((1.0,), (0.5,), (0.0,), (0.0,), (0.0,))})
-    known = compare(replace(found.run, job=replace(job, cluster=machine)))
+    cost = Overhead((1.0,), (0.5,), (0.0,), (0.0,), (0.0,))
+    machine = replace(job.cluster, engine={"plain": cost, "1f1b": cost})
+    known = compare(replace(found.run, job=replace(job, cluster=machine, assumptions=PYTORCH)))
     assert known.cpu_s == pytest.approx(sum((known.predicted.cpu_time_s or {}).values())) and known.cpu_s > 0

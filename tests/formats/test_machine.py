@@ -14,9 +14,12 @@ from meshwright.errors import BadInput
 from meshwright.formats.machine import dump_machine, load_machine
 from meshwright.formats.toml import dump_job, load_job
 from meshwright.prediction import predict
+from meshwright.spec.assumptions import REALISTIC
 from meshwright.spec.chip import Chip
 from meshwright.spec.cluster import Cluster
+from meshwright.spec.layout import Layout
 from meshwright.spec.measured import Overhead, Table
+from meshwright.spec.model import MoE
 from meshwright.spec.network import Dim, Network
 
 ORIGIN = {"*": {"source": "a test", "date": "2026-11-21"}}
@@ -95,6 +98,32 @@ def test_cpu_seconds_add_up_over_ranks(file: Path) -> None:
     assert one["engine"] == pytest.approx(plain) and two["engine"] == pytest.approx(2 * (plain + 1.0))
     assert one["tp_comm"] == 0 < two["tp_comm"]
     assert predict(replace(job, cluster=replace(job.cluster, engine={}))).cpu_time_s is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"layout": Layout(dp=2, zero=3, microbatch=4)}, "has no engine 'zero3'"),
+        ({"layout": Layout(pp=2, microbatch=1)}, "has no engine '1f1b'"),
+        (
+            {"model": replace(load_job({**TINY, "cluster": {"on": "1xh100-sxm"}}).model, moe=MoE(4, 2, 64))},
+            "experts were not measured",
+        ),
+    ],
+)
+def test_cpu_seconds_of_what_was_not_measured_are_not_told(file: Path, changes: Any, says: str) -> None:
+    """They would lack a part, silently."""
+    job = load_job({**TINY, "cluster": {"on": f"2x{file}"}, "layout": {"tp": 2, "microbatch": 4}})
+    found = predict(replace(job, **changes))
+    assert found.cpu_time_s is None and any(says in note for note in found.notes)
+    assert predict(replace(job, assumptions=REALISTIC)).cpu_time_s is None
+
+
+def test_groups_beyond_the_measured_ones_are_noted(file: Path) -> None:
+    job = load_job({**TINY, "cluster": {"on": f"4x{file}"}, "layout": {"tp": 4, "microbatch": 4}})
+    assert any(
+        "engine tp is used outside its measured range: ranks 4 (measured 2)" in note for note in predict(job).notes
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from ..count.work import Op
 from ..num import product
 from ..spec.job import Job
 from ..spec.layout import Layout
+from .busy import features, untold
 from .parts import clock
 
 MOST = 4
@@ -18,10 +19,24 @@ MOST = 4
 
 
 def beyond(job: Job, layout: Layout) -> list[str]:
-    """A sentence for each measured kernel or collective that the layout (placed, numbers) uses outside of its range."""
-    found = list(dict.fromkeys([*kernels(job, layout), *messages(job, layout)]))
+    """A sentence for each measured feature of the engine, kernel or collective that the layout (placed, numbers) uses outside of its range."""
+    found = list(dict.fromkeys([*engine(job, layout), *kernels(job, layout), *messages(job, layout)]))
     more = [f"{len(found) - MOST} more kernels and collectives are outside their measured ranges"]
     return found[:MOST] + (more if len(found) > MOST else [])
+
+
+def engine(job: Job, layout: Layout) -> Iterator[str]:
+    """Of the engine, where measurements are asked for."""
+    if not job.cluster.engine or job.assumptions.chip.model != "calibrated":
+        return
+    if why := untold(job, layout):
+        yield f"CPU seconds are not predicted: {why}"
+        return
+    for name, ranks in features(layout).items():
+        known = job.cluster.engine[name].ranks
+        if not known[0] <= ranks <= known[-1]:
+            measured_at = f"{known[0]:g} to {known[-1]:g}" if len(known) > 1 else f"{known[0]:g}"
+            yield f"engine {name} is used outside its measured range: ranks {ranks:g} (measured {measured_at})"
 
 
 def operations(job: Job, layout: Layout) -> list[Op]:

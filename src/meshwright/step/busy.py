@@ -24,6 +24,18 @@ from .parts import Body, backward, body, clock, microbatches
 CPU = "/cpu"
 
 
+def untold(job: Job, layout: Layout) -> str:
+    """Why CPU seconds cannot be predicted; "" if they can. An unmeasured part would count as nothing."""
+    if not job.cluster.engine:
+        return "the machine was not measured by meshwright calibrate"
+    if job.assumptions.chip.model != "calibrated" or job.assumptions.network.collective != "measured":
+        return f"assumptions {job.assumptions.name} take no measured kernels and collectives"
+    if job.model.moe:
+        return "experts were not measured"
+    missing = [name for name in features(layout) if name not in job.cluster.engine]
+    return f"the machine file has no engine {', '.join(map(repr, missing))}" if missing else ""
+
+
 def in_cpu_seconds(network: Network) -> Network:
     """The network whose collectives cost the CPU seconds of a rank instead of time."""
     dims = []
