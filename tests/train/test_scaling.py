@@ -20,7 +20,7 @@ from meshwright.train import checkpoint, replicas  # noqa: E402
 from meshwright.train.initial import local  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
-from meshwright.train.scaling import LEAST, Scaler  # noqa: E402
+from meshwright.train.scaling import FIRST, LEAST, Scaler  # noqa: E402
 
 SMALL = replace(LLAMA, layers=2)
 STEPS = 6
@@ -99,3 +99,14 @@ def test_the_scale_has_bounds_and_damage_is_refused() -> None:
     assert off.update(float("inf")) and off.scale == 1
     with pytest.raises(BadInput, match="it has no right scaler"):
         scaler.load({"scale": "much"})
+
+
+def test_a_scale_of_one_comes_back_and_no_scale_starts_anew() -> None:
+    one, again, grown = Scaler(True, 1.0), Scaler(True), Scaler(True, 4.0, growth_steps=2)
+    again.load(one.state())
+    assert again.scale == 1
+    again = Scaler(True)
+    again.load(Scaler(False).state())
+    assert again.scale == FIRST
+    grown.load({"scale": 4.0, "good": 7, "skipped": 0})  # of a run whose scale grew more seldom
+    assert grown.update(1.0) and grown.scale == 8

@@ -90,6 +90,30 @@ def test_bad_jsonl_is_refused(tmp_path: Path, content: str, says: str) -> None:
     assert not (tmp_path / "t.json").exists()
 
 
+def test_what_cannot_be_written_is_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "empty.txt").touch()
+    for name, to, says in [
+        ("a.txt", tmp_path / "a.txt" / "t", "cannot be written"),
+        ("a.txt", Path("."), "it has no name"),
+        ("empty.txt", tmp_path / "t", "empty.txt holds no text"),
+    ]:
+        with pytest.raises(BadInput, match=says):
+            data.prepare(tmp_path / name, to)
+    with pytest.raises(BadInput, match="it has no name"):
+        data.File(Path("."), 256, 9, 0)
+    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "empty.txt"}
+
+
+def test_a_token_file_without_tokens_is_refused(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    path.with_suffix(".bin").write_bytes(b"")
+    header = json.loads(path.with_suffix(".json").read_text())
+    path.with_suffix(".json").write_text(json.dumps({**header, "tokens": 0}))
+    with pytest.raises(BadInput, match="holds 0 tokens, less than one sequence"):
+        data.File(path, 256, 9, 0)
+
+
 def test_a_missing_tokenizer_package_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(BadInput, match="pip install tokenizers|is not a tokenizer.json"):

@@ -25,10 +25,11 @@ from meshwright.spec.layout import Layout  # noqa: E402
 from meshwright.spec.model import Model, RopeScaling  # noqa: E402
 from meshwright.train import checkpoint, run, weights  # noqa: E402
 from meshwright.train.data import Synthetic  # noqa: E402
-from meshwright.train.export import export  # noqa: E402
+from meshwright.train.export import export, whole  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.model import Decoder, loss  # noqa: E402
+from meshwright.train.storage import Reader, sealed  # noqa: E402
 
 MADE = Path(__file__).parent / "huggingface"
 SEQ = 12
@@ -213,3 +214,15 @@ def test_files_of_a_body_without_names_of_the_whole(tmp_path: Path) -> None:
 def copy(name: str, to: Path) -> Path:
     shutil.copytree(MADE / name, to)
     return to
+
+
+def test_a_checkpoint_of_no_or_another_model_is_not_exported(tmp_path: Path) -> None:
+    part = tmp_path / "step-00000001"
+    part.mkdir()
+    index = {"format": "meshwright-checkpoint-1", "step": 1, "tensors": {}, "files": {}}
+    (part / "index.json").write_text(json.dumps(sealed(index)))
+    with pytest.raises(BadInput, match="the checkpoint's model"):
+        export(part, tmp_path / "out")
+    reader = Reader(part, {"tensors": {"weights/norm.weight": {"shape": [8], "chunks": []}}})
+    with pytest.raises(BadInput, match=r"holds weights/norm.weight as \[8\], but its model needs \[4\]"):
+        whole(reader, "weights/norm.weight", [4])

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -61,12 +62,12 @@ class File:
         header = read_header(path)
         if header["vocab"] > vocab:
             raise BadInput(f"{path} was made with {header['vocab']} tokens, but model.vocab is only {vocab}")
-        self.tokens = np.memmap(path.with_suffix(".bin"), DTYPES[header["dtype"]], "r")
-        self.seq, self.seed, self.count = seq, seed, (len(self.tokens) - 1) // seq
+        self.seq, self.seed, self.count = seq, seed, (header["tokens"] - 1) // seq
         if self.count < 1:
             raise BadInput(
-                f"{path} holds {len(self.tokens)} tokens, less than one sequence of {seq} and its last target"
+                f"{path} holds {header['tokens']} tokens, less than one sequence of {seq} and its last target"
             )
+        self.tokens = np.memmap(beside(path, ".bin"), DTYPES[header["dtype"]], "r")
         self.epoch, self.order = -1, np.zeros(0, np.int64)
 
     def samples(self, first: int, count: int) -> Tokens:
@@ -83,18 +84,26 @@ class File:
         return found
 
 
+def beside(path: Path, suffix: str) -> Path:
+    """NAME.bin or NAME.json of a token file; BadInput for what has no name, such as "."."""
+    if not path.name:
+        raise BadInput(f"{str(path)!r} is no token file: it has no name")
+    return path.with_suffix(suffix)
+
+
 def read_header(path: Path) -> dict[str, Any]:
     """The description of a token file, checked against its size."""
-    header = parse_json(read_text(path.with_suffix(".json")), str(path.with_suffix(".json")))
+    about, tokens = beside(path, ".json"), beside(path, ".bin")
+    header = parse_json(read_text(about), str(about))
     right = header.get("format") == FORMAT and header.get("dtype") in DTYPES
     if not right or not all(type(header.get(k)) is int for k in ("tokens", "vocab")):
-        raise BadInput(f"{path.with_suffix('.json')} does not describe a token file of meshwright data")
+        raise BadInput(f"{about} does not describe a token file of meshwright data")
     try:
-        size = path.with_suffix(".bin").stat().st_size
+        size = tokens.stat().st_size
     except OSError as error:
-        raise BadInput(f"{path.with_suffix('.bin')} cannot be read: {error.strerror}") from None
+        raise BadInput(f"{tokens} cannot be read: {error.strerror}") from None
     if size != (want := header["tokens"] * DTYPES[header["dtype"]].itemsize):
-        raise BadInput(f"{path.with_suffix('.bin')} has {size} bytes, but its header says {want}: it is damaged")
+        raise BadInput(f"{tokens} has {size} bytes, but its header says {want}: it is damaged")
     return header
 
 
@@ -103,28 +112,28 @@ def write(
 ) -> dict[str, Any]:
     """Write a token file chunk by chunk; its header. It appears under its name only when it is whole, the header last.
 
-    end: the token after each document.
+    end: the token after each document.  BadInput if there is no token, or the file cannot be written; then nothing of it is left.
     """
     dtype = "uint16" if vocab <= 2**16 else "uint32"
-    total = 0
-    path.parent.mkdir(parents=True, exist_ok=True)
-    parts = {suffix: path.with_suffix(f"{suffix}.{os.getpid()}") for suffix in (".bin", ".json")}
-    with parts[".bin"].open("wb") as file:
-        for chunk in chunks:
-            total += len(chunk)
-            file.write(chunk.astype(DTYPES[dtype]).tobytes())
-    header = {
-        "format": FORMAT,
-        "dtype": dtype,
-        "tokens": total,
-        "vocab": vocab,
-        "tokenizer": tokenizer,
-        "source": source,
-        **({"end": end} if end is not None else {}),
-    }
-    parts[".json"].write_text(json.dumps(header, indent=1) + "\n", "utf-8")
-    for suffix, part in parts.items():
-        part.replace(path.with_suffix(suffix))
+    header: dict[str, Any] = {"format": FORMAT, "dtype": dtype, "tokens": 0, "vocab": vocab, "tokenizer": tokenizer, "source": source,
+              **({"end": end} if end is not None else {})}  # fmt: skip
+    parts = {suffix: beside(path, f"{suffix}.{os.getpid()}") for suffix in (".bin", ".json")}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with parts[".bin"].open("wb") as file:
+            header["tokens"] = sum(file.write(chunk.astype(DTYPES[dtype]).tobytes()) for chunk in chunks)
+        header["tokens"] //= DTYPES[dtype].itemsize
+        if not header["tokens"]:
+            raise BadInput(f"{source} holds no text")
+        parts[".json"].write_text(json.dumps(header, indent=1) + "\n", "utf-8")
+        for suffix, part in parts.items():
+            part.replace(path.with_suffix(suffix))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        for part in parts.values():
+            with suppress(OSError):
+                part.unlink()
     return header
 
 

@@ -40,7 +40,7 @@ def export(source: Path, to: Path, largest: int = SHARD_BYTES) -> dict[str, Any]
     path = newest(source)
     index = read_index(path)
     verify(path, index)
-    model = read(Model, index["model"], "the checkpoint's model")
+    model = read(Model, index.get("model"), "the checkpoint's model")
     config = write_hf(model)
     if any((to / name).exists() for name in (ONE, INDEX, "config.json")):
         raise BadInput(f"{to} holds weights already: take another folder")
@@ -107,18 +107,20 @@ def gather(reader: Reader, shard: dict[str, Parts]) -> dict[str, Tensor]:
     """The tensors of one file."""
     made = {}
     for name, parts in shard.items():
-        pieces = [whole(reader, f"weights/{ours}")[:count] for ours, _, _, count in parts]
+        pieces = [whole(reader, f"weights/{ours}", shape)[:count] for ours, _, shape, count in parts]
         tensor = torch.cat(pieces)
         made[name] = (tensor.T if parts[0][1].transposed else tensor).contiguous()
     return made
 
 
-def whole(reader: Reader, name: str) -> Tensor:
-    """A tensor of a checkpoint, put together from the chunks of all ranks."""
+def whole(reader: Reader, name: str, shape: list[int]) -> Tensor:
+    """A tensor of a checkpoint, put together from the chunks of all ranks; BadInput if it is missing or of another shape."""
     entry = reader.index["tensors"].get(name)
     if entry is None:
         raise BadInput(f"checkpoint {reader.folder} does not hold {name}")
-    found = torch.empty(entry["shape"])
+    if entry["shape"] != shape:
+        raise BadInput(f"checkpoint {reader.folder} holds {name} as {entry['shape']}, but its model needs {shape}")
+    found = torch.empty(shape)
     for chunk in entry["chunks"]:
         region = tuple(slice(at, at + n) for at, n in zip(chunk["offset"], chunk["shape"], strict=True))
         found[region] = reader.read_chunk(MetadataIndex(name, torch.Size(chunk["offset"])))

@@ -43,21 +43,21 @@ class Scaler:
             self.scale, self.good, self.skipped = max(self.scale / 2, LEAST), 0, self.skipped + 1
             return False
         self.good += 1
-        if self.good == self.growth_steps:
+        if self.good >= self.growth_steps:
             self.scale, self.good = min(self.scale * 2, MOST), 0
         return True
 
     def state(self) -> dict[str, float]:
-        """What a checkpoint keeps."""
-        return {"scale": self.scale, "good": self.good, "skipped": self.skipped}
+        """What a checkpoint keeps; a scale of 0 says that there was none."""
+        return {"scale": self.scale if self.on else 0.0, "good": self.good, "skipped": self.skipped}
 
     def load(self, state: Mapping[str, Any] | None) -> None:
         """Go on from a checkpoint; from one without a scale (of a run in fp32), with the first one. BadInput if it is damaged."""
-        state = state or {"scale": 1.0, "good": 0, "skipped": 0}
+        state = state or {"scale": 0.0, "good": 0, "skipped": 0}
         try:
             scale, good, skipped = float(state["scale"]), int(state["good"]), int(state["skipped"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise BadInput("the checkpoint is damaged: it has no right scaler") from None
         self.skipped = skipped
-        if self.on and scale != 1:
+        if self.on and scale > 0:
             self.scale, self.good = scale, good
