@@ -26,6 +26,9 @@ On = Annotated[
 ]
 File = Annotated[str, Parameter(name=["--output", "-o"], help="The machine file, for --on 4x./machine.toml.")]
 
+MOST_RANKS = 64
+"""Of one group on this machine."""
+
 
 @verb()
 def calibrate(
@@ -37,7 +40,7 @@ def calibrate(
     Example: meshwright calibrate -o machine.toml; meshwright predict llama3-8b --on 4x./machine.toml --batch 8seq --assumptions pytorch
     """
     from .formats.machine import dump_machine
-    from .report import console
+    from .report import console, files
     from .report.machine import report, to_dict
 
     if read:
@@ -46,7 +49,8 @@ def calibrate(
     from .train.measure.run import calibrate as measure
     from .train.measure.run import part_of, save
 
-    to = target(output)
+    files.suffix(output, (".toml",))
+    to = Path(output)
     machine = measure(wanted(device, precision, ranks, quick), to)
     save(to, dump_machine(machine, "Measured by meshwright calibrate; use it as --on 4x./" + to.name))
     part_of(to).unlink(missing_ok=True)
@@ -69,29 +73,33 @@ def wanted(device: str, precision: str, ranks: str, quick: bool) -> Any:
     precisions = tuple(name.strip() for name in precision.split(","))
     if wrong := [name for name in precisions if name not in DTYPES]:
         raise BadInput(f"--precision {wrong[0][:40]!r} is not measured: take {', '.join(DTYPES)}")
-    sizes = sorted({int(n) for n in ranks.split(",") if n.strip().isdigit()} - {1})
-    if not all(n.strip().isdigit() for n in ranks.split(",")) or sizes and sizes[-1] > 64:
-        raise BadInput(f"--ranks must be group sizes such as 2,4 (1 for none), at most 64, not {ranks[:40]!r}")
-    have = torch.cuda.device_count() if device == "cuda" else 64
-    return Wanted(device, precisions, tuple(n for n in sizes if n <= have), quick)
+    sizes = sorted({int(n) if n.strip().isdecimal() else 0 for n in ranks.split(",")})
+    if not 1 <= sizes[0] <= sizes[-1] <= MOST_RANKS:
+        raise BadInput(
+            f"--ranks must be group sizes such as 2,4 (1 for none), at most {MOST_RANKS}, not {ranks[:40]!r}"
+        )
+    have = torch.cuda.device_count() if device == "cuda" else MOST_RANKS
+    return Wanted(device, precisions, tuple(n for n in sizes if 1 < n <= have), quick)
 
 
 def from_files(paths: tuple[str, ...], on: str | None, output: str, json: bool) -> int:
     """Measurements of other machines: classes of kernels of traces, fits of collectives; with --on also a machine file of these."""
     from .formats import kineto, nccl_tests
     from .formats.machine import dump_machine
-    from .report import console
+    from .report import console, files
     from .report.machine import collectives, collectives_to_dict, kernels, kernels_to_dict
 
-    files = [name.strip() for path in paths for name in path.split(",")]
-    traces = [name for name in files if name.endswith((".json", ".json.gz"))]
-    samples = [s for name in files if name not in traces for s in nccl_tests.load(name)]
+    names = [name.strip() for path in paths for name in path.split(",")]
+    traces = [name for name in names if name.endswith((".json", ".json.gz"))]
+    samples = [s for name in names if name not in traces for s in nccl_tests.load(name)]
     found = {name: kineto.load(name) for name in traces}
     fits = nccl_tests.fits(samples)
     if on is not None:
         if not samples:
             raise BadInput("--on needs collectives to read: output of nccl-tests, or a CSV")
-        target(output).write_text(dump_machine(with_collectives(on, samples, files)), "utf-8")
+        files.suffix(output, (".toml",))
+        machine = dump_machine(with_collectives(on, samples, names))
+        files.write(output, {".toml": lambda: machine})
     if json:
         console.show_json(
             console.envelope("calibrate", {"collectives": collectives_to_dict(fits), "kernels": kernels_to_dict(found)})
@@ -99,21 +107,6 @@ def from_files(paths: tuple[str, ...], on: str | None, output: str, json: bool) 
     else:
         console.show(*([collectives(fits)] if fits else []), *(kernels(name, of) for name, of in found.items()))
     return 0
-
-
-def target(output: str) -> Path:
-    """The machine file, in a folder that is there; BadInput, before anything is measured, if it cannot be written."""
-    to = Path(output[:4096])
-    if to.suffix != ".toml":
-        raise BadInput(f"-o {output[:80]!r} must end in .toml")
-    try:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        to.open("ab").close()
-        if not to.stat().st_size:
-            to.unlink()
-    except (OSError, ValueError) as error:
-        raise BadInput(f"-o {output[:80]!r} cannot be written: {getattr(error, 'strerror', None) or error}") from None
-    return to
 
 
 def with_collectives(on: str, samples: list[Any], files: list[str]) -> Any:

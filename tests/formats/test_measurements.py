@@ -87,7 +87,7 @@ def test_what_is_no_measurement_is_refused(tmp_path: Path, text: str, sentence: 
         nccl_tests.load(file)
 
 
-@pytest.mark.parametrize(("to", "says"), [("folder.toml", "Is a directory"), ("m.json", "must end in .toml"), ("m.toml/x.toml", "cannot be written")])  # fmt: skip
+@pytest.mark.parametrize(("to", "says"), [("folder.toml", "it is a folder itself"), ("m.json", "must end in .toml"), ("m.toml/x.toml", "cannot be written")])  # fmt: skip
 def test_where_nothing_can_be_written_is_told_first(
     to: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

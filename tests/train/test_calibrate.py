@@ -83,7 +83,7 @@ def test_it_writes_a_machine_that_predict_takes(
 
 
 @pytest.mark.parametrize(
-    "words", [["--device", "tpu"], ["--precision", "fp12"], ["--ranks", "two"], ["-o", "machine.json"], ["--read", "x.txt", "--on", "cray"]]
+    "words", [["--device", "tpu"], ["--ranks", "2,²"], ["--ranks", "0"], ["-o", "no/such/folder/m.toml"], ["--precision", "fp12"], ["--ranks", "two"], ["-o", "machine.json"], ["--read", "x.txt", "--on", "cray"]]
 )  # fmt: skip
 def test_mistakes_are_sentences(words: list[str], capsys: Any) -> None:
     assert main(["calibrate", *words]) == 2

@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from ...cost.fit import alpha_beta, bilinear
+from ...formats import parse_json, read_text
 from ...spec.chip import Chip
 from ...spec.cluster import Cluster
 from ...spec.measured import Overhead, Table
@@ -121,7 +122,7 @@ def measure_engine(w: Wanted, feature: str, ranks: int, device: torch.device) ->
 
 def measured(w: Wanted, part: Path, say: Say) -> Measured:
     """Every item, those in the .part file as they are there. Interrupted, it has lost no finished item."""
-    kept: Measured = json.loads(part.read_text("utf-8")) if part.exists() else {}
+    kept: Measured = parse_json(read_text(part), str(part)) if part.exists() else {}
     settings = [w.device, list(w.precisions), list(w.ranks), w.quick]
     if kept.get("settings") != settings:
         kept = {"settings": settings}
