@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..spec.layout import AXES, Layout
-from .grid import Grid, Pieces
+from .pieces import Grid, Pieces
 from .placement import Shares
 from .space import DEGREES, Options, Table
 

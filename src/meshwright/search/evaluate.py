@@ -11,8 +11,9 @@ import numpy as np
 from .. import memory
 from ..spec.job import Job
 from .best import Best
-from .grid import bound, exact, pieces
+from .grid import pieces
 from .nearest import pick
+from .pieces import bound, exact
 from .placement import Shares, placements
 from .space import Column, Options, Space, Table, cross, fill, keep, length, options, pipelines, shards, take
 

@@ -20,8 +20,9 @@ from ..spec.layout import Layout
 from ..step import Body, Stages, stages
 from .best import Best
 from .evaluate import BLOCK, LARGEST, Progress, best_first, dp_step, largest_dp, lower, optimist, valid
-from .grid import Kind, bound, fullest, holders_of, kinds, pieces
+from .grid import Kind, fullest, holders_of, kinds, pieces
 from .nearest import bodies, layouts, pick
+from .pieces import bound
 from .placement import spread
 from .space import PLACED, Column, Space, Table, cross, keep, length, pipelines, take
 

@@ -1,0 +1,103 @@
+"""The terms of the step of a block of layouts, each at its own small shape, and what they add up to: exactly, or as a bound.
+
+Axes: (sequence parallel, recomputation, schedule, ZeRO stage, row), as in `grid`, which makes the pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .space import Column, Options
+
+Grid = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
+class Pieces(NamedTuple):
+    """Terms of the step at their own shapes; absent axes have length 1. The fold axis has a place for unfolded and for folded schedules."""
+
+    left: Index
+    """The rows of the table that are left."""
+    choice: Options
+    """The options that are left."""
+    pipe: Grid
+    """(sp, recompute, schedule, 1, row) seconds of the pipeline; inf where the schedule cannot run, or not within the limit."""
+    after: Grid
+    """(sp, recompute, fold, zero, row) seconds of synchronisation and optimizer."""
+    kept: tuple[Grid, ...]
+    """Bytes of weights, gradients, optimizer and buffers on each device that may be the fullest: (1, 1, fold, zero, unplaced row)."""
+    held: tuple[Grid, ...]
+    """Activation bytes on each of them: (sp, recompute, schedule, 1, unplaced row)."""
+    of: Index
+    """The unplaced row of each row, ascending: placements of one row need the same memory."""
+    folded: Index
+    """Position of each schedule on the fold axis."""
+    ends: tuple[str, ...]
+    """Those of `step.ENDS` that may be the fullest."""
+
+    def rows(self, at: Any) -> Pieces:
+        """The terms of some of the rows (an index or a slice)."""
+        of = self.of[at]
+        first, end = (of[0], of[-1] + 1) if len(of) else (0, 0)
+        return self._replace(
+            left=self.left[at], pipe=self.pipe[..., at], after=self.after[..., at], of=of - first,
+            kept=tuple(x[..., first:end] for x in self.kept), held=tuple(x[..., first:end] for x in self.held),
+        )  # fmt: skip
+
+    def by_fold(self) -> Iterator[Pieces]:
+        """The unfolded and the folded schedules by themselves."""
+        for f in range(self.after.shape[2]):
+            at, (sp, rec, _, zero) = self.folded == f, (np.ones(n, dtype=bool) for n in self.choice.shape)
+            yield self._replace(
+                choice=self.choice.part([sp, rec, at, zero]), pipe=self.pipe[:, :, at], after=self.after[:, :, f, None],
+                kept=tuple(k[:, :, f, None] for k in self.kept), held=tuple(h[:, :, at] for h in self.held), folded=self.folded[at] - f,
+            )  # fmt: skip
+
+    @property
+    def spread(self) -> Any:
+        """Index that spreads the fold axis over the schedules."""
+        return self.folded if self.after.shape[2] > 1 else slice(None)
+
+
+def exact(p: Pieces, capacity: float) -> tuple[Grid, Grid]:
+    """Seconds on the whole grid, inf where the layout is illegal or does not fit, and bytes of unplaced rows (see `Pieces.of`)."""
+    seconds = p.pipe + p.after[:, :, p.spread]
+    use = p.held[0] + p.kept[0][:, :, p.spread]
+    for held, kept in zip(p.held[1:], p.kept[1:], strict=True):
+        np.maximum(use, held + kept[:, :, p.spread], out=use)
+    np.putmask(seconds, (use > capacity)[..., p.of], np.inf)
+    return seconds, use
+
+
+class Bound(NamedTuple):
+    """What no layout of a row undercuts."""
+
+    seconds: Column
+    bytes: Column
+    """Whether the schedule can run or not: that may depend on dp."""
+    by_schedule: Grid
+    """Seconds, (sp, recompute, schedule, 1, row), at the best ZeRO stage."""
+    by_zero: Grid
+    """Seconds, (sp, recompute, fold, zero, row), at the best schedule."""
+
+    def used(self, limit: float) -> list[NDArray[np.bool_]]:
+        """The choices of each axis that some row may need to stay within the limit."""
+        schedule, zero = self.by_schedule <= limit, self.by_zero <= limit
+        others = ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4))
+        return [*(np.asarray(schedule.any(axis=o)) for o in others), np.asarray(zero.any(axis=(0, 1, 2, 4)))]
+
+
+def bound(p: Pieces, capacity: float) -> Bound:
+    """Each term at its best option, among those that can fit at all."""
+    least_state = [k.min(axis=3, keepdims=True)[:, :, p.spread] for k in p.kept]
+    least_bytes = reduce(np.maximum, [h + k for h, k in zip(p.held, least_state, strict=True)])[..., p.of]
+    pipe = np.where(least_bytes > capacity, np.inf, p.pipe)
+    by_schedule = pipe + p.after.min(axis=3, keepdims=True)[:, :, p.spread]
+    by_zero = pipe.min(axis=2, keepdims=True, initial=np.inf) + p.after
+    best = [x.min(axis=(0, 1, 2, 3), initial=np.inf) for x in (by_schedule, least_bytes)]
+    return Bound(best[0], best[1], by_schedule, by_zero)
