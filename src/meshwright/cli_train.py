@@ -103,12 +103,13 @@ def data(
 
 def sentence(found: Mapping[str, Any]) -> str:
     """What a run came to."""
+    from .train.run import digits
     from .units import show
 
     if not found["steps"]:
         return "no step was run"
     return (
-        f"{found['steps']} steps, loss {found['first_loss']:.4f} -> {found['last_loss']:.4f}, {show(found['step_time_s'], 's')} a step "
+        f"{found['steps']} steps, loss {digits(found['first_loss'])} -> {digits(found['last_loss'])}, {show(found['step_time_s'], 's')} a step "
         f"(predicted {show(found['predicted_step_time_s'], 's')}), {found['tokens_per_s']:,.0f} tokens/s, MFU {found['mfu']:.1%}; "
         f"metrics and checkpoints in {found['output']}"
     )

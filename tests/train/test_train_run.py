@@ -56,6 +56,17 @@ def test_a_run_leaves_metrics_checkpoints_and_its_job(capsys: pytest.CaptureFixt
     assert load_job("run/job.toml") == load_job("job.toml")
 
 
+def test_a_loss_that_is_no_number_is_null(capsys: pytest.CaptureFixture[str]) -> None:
+    job = small(steps=3, lr=1e30, warmup=1, save_every=3)
+    assert cli.run(["train", job, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found["first_loss"] > 0 and found["last_loss"] is None
+    last = Path("run/metrics.jsonl").read_text("utf-8").splitlines()[-1]
+    assert json.loads(last, parse_constant=pytest.fail)["loss"] is None
+    assert cli.run(["train", job, "--resume"]) == 0
+    assert "-> not a number" in capsys.readouterr().out
+
+
 def test_a_run_goes_on_under_another_layout() -> None:
     assert cli.run(["train", small()]) == 0
     whole = [row["loss"] for row in rows()]

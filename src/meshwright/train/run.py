@@ -6,6 +6,7 @@ A run is a folder: job.toml (what was run), metrics.jsonl (a line a step), step-
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import signal
@@ -226,21 +227,22 @@ class Log:
         self.say(f"{plan.job.model.name}: {parameters(plan.job.model):,.0f} parameters on {layout.chips} ranks ({axes}), {plan.settings.steps} steps"
                  + (f", resumed after step {first}" if first else ""))  # fmt: skip
 
-    def write(self, done: int, result: dict[str, float], seconds: float, spent: dict[str, float]) -> None:
-        """One step."""
+    def write(self, done: int, result: dict[str, float | None], seconds: float, spent: dict[str, float]) -> None:
+        """One step. What is not finite becomes null: NaN is not JSON."""
         if not self.file:
             return
         job, predicted = self.plan.job, self.plan.predicted.step_time_s
         rate = job.batch_tokens / seconds
         peak = job.cluster.chip.peak(job.precision.compute) * float(job.layout.chips)
+        said = {name: None if value is None or not math.isfinite(value) else value for name, value in result.items()}
         row = {
-            "step": done, **result, "step_time_s": seconds, "predicted_step_time_s": predicted, "tokens_per_s": rate,
+            "step": done, **said, "step_time_s": seconds, "predicted_step_time_s": predicted, "tokens_per_s": rate,
             "mfu": rate * model_flops(job.model, job.T) / peak, "cpu_s": spent["cpu"], "memory_bytes": spent["memory"],
         }  # fmt: skip
         self.file.write(json.dumps(row) + "\n")
         if time.monotonic() - self.told > TELL_S or done == self.plan.settings.steps:
             self.told = time.monotonic()
-            self.say(f"step {done}/{self.plan.settings.steps}  loss {row['loss']:.4f}  {rate:,.0f} tokens/s  MFU {row['mfu']:.1%}  "
+            self.say(f"step {done}/{self.plan.settings.steps}  loss {digits(row['loss'])}  {rate:,.0f} tokens/s  MFU {row['mfu']:.1%}  "
                      f"{show(seconds, 's')} a step (predicted {show(predicted, 's')})  {show(spent['memory'], 'GiB')}")  # fmt: skip
 
     def sync(self) -> None:
@@ -272,6 +274,11 @@ def summary(plan: Plan) -> dict[str, Any]:
         "checkpoint": str(found[-1]) if found else None,
         "output": str(plan.folder),
     }  # fmt: skip
+
+
+def digits(loss: float | None) -> str:
+    """A loss for people."""
+    return "not a number" if loss is None else f"{loss:.4f}"
 
 
 def overridden(settings: Settings, **given: Any) -> Settings:
