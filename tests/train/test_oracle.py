@@ -63,8 +63,11 @@ def test_flops_and_collectives_are_exact(name: str) -> None:
     assert differences(job(model, layout, microbatches), rank, memory=False) == []
 
 
-def test_hybrid_sharding() -> None:
-    wanted = job(LLAMA, Layout(dp=4, zero=2), 2)
+@pytest.mark.parametrize(
+    ("model", "layout"), [(LLAMA, Layout(dp=4, zero=2)), (GPT, Layout(pp=2, dp=4, zero=1))], ids=["", "tied embeddings"]
+)
+def test_hybrid_sharding(model: Model, layout: Layout) -> None:
+    wanted = job(model, layout, 2)
     assert differences(wanted, 0, memory=False, settings=Settings(shards=2)) == []
 
 

@@ -159,7 +159,7 @@ def sent(job: Job, rank: int, shards: int = 0) -> Sent:
                     found[message.kind, message.axis, int(message.bytes)] += m
     found += between_stages(job, rank, m) + of_norms(job, rank, m) + of_replicas(job, rank, m, shards)
     if job.model.tied_embeddings and any(s.first != s.last for s in stages(job, rank)):
-        found += of_tied(job, rank)
+        found += of_tied(job, rank, shards)
     return found
 
 
@@ -238,12 +238,12 @@ def replicas(layout: Layout, shards: int) -> tuple[int, int]:
     return every // inside, inside
 
 
-def of_tied(job: Job, rank: int) -> Sent:
+def of_tied(job: Job, rank: int, shards: int) -> Sent:
     """The gradients of a matrix that is embedding on one rank and head on another are summed, by pairs of ranks."""
     mine = stages(job, rank)
     if any(s.first for s in mine) and any(s.last for s in mine):
         return Sent()
     rows = root_shapes(job, next(s for s in mine if s.first or s.last))
     name = "embedding.weight" if "embedding.weight" in rows else "head.weight"
-    shards = 1 if job.layout.zero == 0 else int(job.layout.dp * job.layout.cp)
-    return Sent({("all_reduce", "pair", elements({name: rows[name]}, shards) // shards * FP32): 1})
+    _, inside = replicas(job.layout, shards)
+    return Sent({("all_reduce", "pair", elements({name: rows[name]}, inside) // inside * FP32): 1})
