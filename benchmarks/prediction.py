@@ -10,6 +10,7 @@ trained as `meshwright train` trains it, for a few steps; CPU seconds are those 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from statistics import median
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from meshwright.formats.machine import load_machine
 from meshwright.prediction import predict
@@ -35,6 +37,8 @@ from meshwright.validate.stats import spearman
 
 HERE = Path(__file__).parent
 STEPS, WARM = 6, 2
+CORES, QUIET = os.cpu_count() or 1, 1.1
+NOTHING = {"contention": float("inf")}
 LLAMA = Model("llama, 8 layers of 256", 8, 256, 8, 704, 512, 128, kv_heads=4)
 GPT = Model(
     "gpt, 6 layers of 320", 6, 320, 4, 1280, 1024, 192, gated=False, norm="layernorm", positions="learned",
@@ -68,14 +72,13 @@ def name(layout: Layout) -> str:
     return ", ".join(f"{k} {v}" for k, v in vars(layout).items() if v != getattr(plain, k)) or "one process"
 
 
-def probe() -> dict[str, float]:
-    """A fixed piece of work: clock over CPU time (1 = nobody else wants the core), and its CPU time."""
+def probe() -> float:
+    """Clock over CPU time of a fixed piece of work: 1 if nobody else wants the core."""
     x = torch.ones(512, 512)
     wall, cpu = time.perf_counter(), time.thread_time()
     for _ in range(40):
         x @ x
-    cpu = time.thread_time() - cpu
-    return {"contention": (time.perf_counter() - wall) / cpu, "work_s": cpu}
+    return (time.perf_counter() - wall) / (time.thread_time() - cpu)
 
 
 def measure(wanted: Job) -> dict[str, Any]:
@@ -86,12 +89,26 @@ def measure(wanted: Job) -> dict[str, Any]:
     return {"cpu_s": low([row["cpu_s"] for row in rows]), "step_time_s": low([row["step_time_s"] for row in rows])}
 
 
-def probed() -> dict[str, float]:
-    """The probe in a process of its own: ranks are forked from this one, which must not have used torch's threads."""
+def probed(ranks: int) -> float:
+    """The probe's contention where it is worst, in as many processes at once as ranks want cores: forked, as ranks are."""
     from meshwright.train.measure.run import on_ranks
 
-    found: dict[str, float] = on_ranks(lambda device: probe(), 1, "cpu")
+    def worst(device: torch.device) -> float:
+        mine = torch.tensor(probe())
+        dist.all_reduce(mine, dist.ReduceOp.MAX)
+        return float(mine)
+
+    found: float = on_ranks(worst, min(ranks, os.cpu_count() or 1), "cpu")
     return found
+
+
+def on_the_clock(wanted: Job) -> float:
+    """Predicted seconds of a step where every rank has a core: the step's, with the engine's CPU seconds of a rank, and the optimizer
+    tensor by tensor as those count it."""
+    found = predict(wanted)
+    cpu = {cause: float(seconds) for cause, seconds in busy(wanted, found.layout).items()}
+    own = (cpu["engine"] + cpu["accumulate"] + cpu["optimizer"]) / float(found.layout.chips)
+    return found.step_time_s - found.time_s["optimizer"] + own
 
 
 def report(machine: Cluster, found: dict[str, Any]) -> str:
@@ -102,7 +119,7 @@ def report(machine: Cluster, found: dict[str, Any]) -> str:
     ]
     lines += [
         "CPU seconds are summed over ranks, lower quartile of 4 steps; nothing of the predictions was fitted to a step of these models. Contention:",
-        "clock over CPU time of a fixed piece of work beside each run (1 = quiet).", "",
+        "clock over CPU time of a fixed piece of work before and after each run, on as many cores as ranks want (1 = quiet).", "",
     ]  # fmt: skip
     for title, (model, batch, layouts) in SETS.items():
         rows = []
@@ -125,8 +142,30 @@ def report(machine: Cluster, found: dict[str, Any]) -> str:
         for (label, terms, got), (p, m) in zip(rows, pairs, strict=True):
             parts = " | ".join(f"{x:.3f}" for x in terms.values())
             lines.append(f"| {label} | {p:.3f} | {m:.3f} | {p / m - 1:+.1%} | {got['contention']:.2f} | {parts} |")
-        lines.append("")
+        lines += ["", *clock(machine, model, batch, layouts, found)]
     return "\n".join(lines)
+
+
+def clock(machine: Cluster, model: Model, batch: int, layouts: list[Layout], found: dict[str, Any]) -> list[str]:
+    """Seconds on the clock, of layouts that have a core for every rank and ran while the machine was quiet."""
+    rows = [
+        (name(layout), on_the_clock(job(machine, model, batch, layout)), got["step_time_s"], got["contention"])
+        for layout in layouts
+        if layout.chips <= CORES and (got := found.get(key_of(model, layout), NOTHING))["contention"] <= QUIET
+    ]
+    if len(rows) < 3:
+        return []
+    errors = [p / m - 1 for _, p, m, _ in rows]
+    ranks = spearman([p for _, p, _, _ in rows], [m for _, _, m, _ in rows])
+    return [
+        f"On the clock, {len(rows)} of these layouts: at most {CORES} ranks, contention at most {QUIET}: median error {median(map(abs, errors)):.1%}, "
+        f"largest {max(map(abs, errors)):.1%}, bias {median(errors):+.1%}, Spearman {ranks:.3f}.",
+        "",
+        "| layout | predicted s | measured s | error | contention |",
+        "|---|--:|--:|--:|--:|",
+        *(f"| {label} | {p:.3f} | {m:.3f} | {p / m - 1:+.1%} | {c:.2f} |" for label, p, m, c in rows),
+        "",
+    ]
 
 
 def key_of(model: Model, layout: Layout) -> str:
@@ -141,9 +180,9 @@ def main() -> None:
         for layout in layouts:
             if key_of(model, layout) not in found and time.monotonic() < limit:
                 print(key_of(model, layout), file=sys.stderr)
-                before = probed()
-                row, after = measure(job(machine, model, batch, layout)), probed()
-                found[key_of(model, layout)] = {**row, **{k: max(before[k], after[k]) for k in before}}
+                before = probed(int(layout.chips))
+                row = measure(job(machine, model, batch, layout))
+                found[key_of(model, layout)] = {**row, "contention": max(before, probed(int(layout.chips)))}
                 path.write_text(json.dumps(found, indent=1))
     (HERE / "prediction.md").write_text(report(machine, found) + "\n")
 
