@@ -1,6 +1,7 @@
 """Set up and start Meshwright on a machine that has only Python 3.11, pip and git.
 
     python3 run.py plan llama3-70b --on 1024xh100-sxm --batch 4Mi      any verb of the command, in .venv
+    python3 run.py train examples/quickstart.toml                      verbs that need PyTorch, in .venv-train
     python3 run.py test [pytest arguments]                             lint, types and tests, in .venv-test
     python3 run.py gpu-check --chip h100-sxm --docs                    the trainer on the GPUs of this machine, in .venv-gpu
 
@@ -17,6 +18,7 @@ import tomllib
 import venv
 from pathlib import Path
 
+NEED_TORCH = ("train", "data", "calibrate", "export")
 HERE = Path(__file__).resolve().parent
 TORCH = "torch==2.13.0"  # a CPU build is enough; an unpinned torch would bring gigabytes of CUDA
 
@@ -55,7 +57,9 @@ def main() -> int:
     if sys.argv[1:2] == ["gpu-check"]:
         tools = environment(".venv-gpu", [["-e", ".[train]"]])
         return subprocess.run([str(tools / "python"), "benchmarks/gpu.py", *sys.argv[2:]], cwd=HERE).returncode
-    tools = environment(".venv", [["-e", ".[plot]"]])
+    with_torch = sys.argv[1:2] and sys.argv[1] in NEED_TORCH or "--oracle" in sys.argv
+    requirements = [[TORCH], ["-e", ".[plot,train]"]] if with_torch else [["-e", ".[plot]"]]
+    tools = environment(".venv-train" if with_torch else ".venv", requirements)
     return subprocess.run([str(tools / "meshwright"), *sys.argv[1:]]).returncode
 
 
