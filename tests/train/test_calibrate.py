@@ -11,6 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.profiler import profile  # noqa: E402
+
 from meshwright.cli import main  # noqa: E402
 from meshwright.formats.machine import load_machine  # noqa: E402
 from meshwright.spec.layout import Layout  # noqa: E402
@@ -100,3 +102,13 @@ def test_a_real_trace_is_read(tmp_path: Path) -> None:
     profile.export_chrome_trace(str(tmp_path / "trace.json"))
     found = kineto.load(tmp_path / "trace.json")
     assert found["gemm"].calls >= 3 and found["elementwise"].calls >= 3
+
+
+def test_the_norm_is_measured_as_the_trainer_makes_it() -> None:
+    """Without copies of the gradients in fp64, which would take twice as long as the update."""
+    a, b = ([torch.ones(1000, requires_grad=grad) for _ in "ab"] for grad in (True, False))
+    step = kernels.adamw(a, b)
+    with profile(record_shapes=True) as found:
+        step()
+    copies = [e.input_shapes for e in found.events() if e.name == "aten::_to_copy"]
+    assert copies and [1000] not in [shapes[0] for shapes in copies]

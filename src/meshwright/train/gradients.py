@@ -75,8 +75,13 @@ def squares(stages: dict[int, Decoder], layout: Layout) -> Tensor:
         for name, p in stage.named_parameters():
             if name != "head.weight" or not stage.m.tied_embeddings:
                 by_share.setdefault(shards(p) / holders, []).append(local(grad(p)))
-    parts = [share * get_total_norm(found).double().square() for share, found in by_share.items()]
+    parts = [share * square(found) for share, found in by_share.items()]
     return torch.stack(parts).sum().cpu() if parts else torch.zeros((), dtype=torch.float64)
+
+
+def square(found: list[Tensor]) -> Tensor:
+    """Sum of the squares of all elements; fp64, made from the norm of each tensor, so without copies."""
+    return get_total_norm(found).double().square()
 
 
 def shards(p: Tensor) -> int:
