@@ -17,10 +17,11 @@ from meshwright.prediction import predict
 from meshwright.spec.assumptions import REALISTIC
 from meshwright.spec.chip import Chip
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.layout import Layout
+from meshwright.spec.layout import Layout, placed
 from meshwright.spec.measured import Overhead, Table
 from meshwright.spec.model import MoE
 from meshwright.spec.network import Dim, Network
+from meshwright.step.busy import busy
 
 ORIGIN = {"*": {"source": "a test", "date": "2026-11-21"}}
 KERNEL = Table(("tokens", "inner", "outer"), ((16.0, 1024.0), (32.0, 64.0), (32.0, 512.0)), (1e-6, 2e-6, 2e-6, 4e-6, 1e-4, 2e-4, 2e-4, 4e-4),
@@ -98,6 +99,19 @@ def test_cpu_seconds_add_up_over_ranks(file: Path) -> None:
     assert one["engine"] == pytest.approx(plain) and two["engine"] == pytest.approx(2 * (plain + 1.0))
     assert one["tp_comm"] == 0 < two["tp_comm"]
     assert predict(replace(job, cluster=replace(job.cluster, engine={}))).cpu_time_s is None
+
+
+@pytest.mark.parametrize(("schedule", "boundaries"), [("1f1b", 1), ("interleaved", 3), ("zbv", 2), ("dualpipev", 2)])
+def test_messages_are_counted_between_ranks(file: Path, schedule: str, boundaries: int) -> None:
+    """Two ranks: the stages of a folded pipeline are on ranks 0, 1, 1, 0, and what stays on a rank is no message."""
+    chunks = {"interleave": 2} if schedule == "interleaved" else {}
+    job = load_job({**TINY, "cluster": {"on": f"2x{file}"}})
+    found = busy(job, placed(Layout(pp=2, microbatch=2, schedule=schedule, **chunks), job.cluster.sizes))
+    sent = 2 * 32 * 64 * 4.0
+    one = 1e-4 + (sent - 1e3) / (1e6 - 1e3) * 1e-4
+    assert found["pp_comm"] == pytest.approx(
+        4 * boundaries * 2 * 2 * one
+    )  # microbatches, both ways, sender and receiver
 
 
 @pytest.mark.parametrize(

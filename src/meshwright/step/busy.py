@@ -53,9 +53,11 @@ def busy(job: Job, layout: Layout) -> dict[str, Num]:
     group = ranks / layout.pp
     p = parts.typical.forward + backward(parts.typical, layout.recompute)
     whole: Any = p * L + sum_of_ends(parts)
-    chunks = layout.pp * schedule_named(layout.schedule).chunks(layout.interleave)
+    schedule = schedule_named(layout.schedule)
+    stages = layout.pp * schedule.chunks(layout.interleave)
+    inside = float(schedule.folded)  # the last rank of a folded pipeline hands on to itself
     fabric = clock(job).fabric
-    hop = 2 * (chunks - 1.0) * send(fabric, parts.boundary)
+    hop = 2 * (stages - 1.0 - inside) * send(fabric, parts.boundary)
     shards = layout.replicas if layout.zero else 1.0
     return {
         "compute": group * m * (whole.compute + whole.memory),
