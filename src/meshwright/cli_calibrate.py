@@ -68,7 +68,7 @@ def wanted(device: str, precision: str, ranks: str, quick: bool) -> Any:
 
     if device not in ("cpu", "cuda"):
         raise BadInput(f"--device must be cpu or cuda, not {device[:40]!r}")
-    if device == "cuda" and not torch.cuda.is_available():
+    if device == "cuda" and not torch.cuda.device_count():  # is_available would start CUDA before ranks are forked
         raise BadInput("--device cuda: PyTorch finds no GPU on this machine")
     precisions = tuple(name.strip() for name in precision.split(","))
     if wrong := [name for name in precisions if name not in DTYPES]:
