@@ -102,12 +102,25 @@ def exposed_memory(work: Pass, compute: Num, r: Rates) -> Num:
     return maximum(work.memory / r.memory - compute, 0.0)
 
 
+def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
+    """(arithmetic, memory traffic that outlasts it) of a pass, in seconds, kernel by kernel."""
+    if not work.parts:
+        compute = compute_time(work, r)
+        return compute, exposed_memory(work, compute, r)
+    arithmetic: Num = 0.0
+    memory: Num = 0.0
+    for kernel in work.parts:
+        compute, exposed = alone(kernel, r)
+        arithmetic, memory = arithmetic + compute, memory + exposed
+    return arithmetic, memory
+
+
 def pass_time(works: Sequence[Pass], r: Rates) -> Num:
     """Seconds of several passes one after the other: of each the slower of its arithmetic and its memory traffic."""
     if r.levels and all(work.products for work in works):  # the same, without counting what the products do not need
         return hierarchy.time(r.levels, [p for work in works for p in work.products])
     total: Num = 0.0
     for work in works:
-        compute = compute_time(work, r)
-        total = total + compute + exposed_memory(work, compute, r)
+        compute, memory = alone(work, r)
+        total = total + compute + memory
     return total

@@ -11,7 +11,7 @@ from ..num import Num
 from ..spec.assumptions import Overlap
 from ..spec.layout import Layout
 from . import overlap
-from .chip import Rates, compute_time, exposed_memory
+from .chip import Rates, alone
 from .network import Fabric
 
 CAUSES = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm")
@@ -100,8 +100,7 @@ class Timer:
     def half(self, op: Op, work: Pass) -> Seconds:
         """One pass of one operation: the slower of arithmetic and memory, plus the communication it waits for."""
         idle = isinstance(work.memory, float) and work.memory == 0.0
-        compute = 0.0 if idle else compute_time(work, self.clock.rates)
-        memory = 0.0 if idle else exposed_memory(work, compute, self.clock.rates)
+        compute, memory = (0.0, 0.0) if idle else alone(work, self.clock.rates)
         if not (isinstance(op.panels, (int, float)) and op.panels == 0):
             return self._in_panels(op, work, compute, memory)
         comm: list[Num] = [0.0, 0.0, 0.0, 0.0]
@@ -120,6 +119,13 @@ class Timer:
             panel = panel + self.message(m, op.panels)
         return Seconds(compute, memory, overlap.summa(panel, compute + memory, op.panels))
 
+    def weight_gradient(self, op: Op, back: Seconds) -> Num:
+        """Seconds of the product that makes weight gradients: half of `back` where both are one pass, alike."""
+        if not op.backward.parts:
+            return 0.5 * (back.compute + back.memory)
+        compute, memory = alone(op.backward.parts[-1], self.clock.rates)
+        return compute + memory
+
     def layer(self, ops: Iterable[Op]) -> LayerCost:
         """All operations of a layer added up."""
         forward, backward, again = [], [], []
@@ -137,8 +143,8 @@ class Timer:
                 selective = selective + op.saved_again
             else:
                 selective = selective + op.saved
-            if op.kind == "matmul":  # the two products of its backward pass are alike; only one makes weight gradients
-                weight_pass = weight_pass + 0.5 * (back.compute + back.memory)
+            if op.kind == "matmul":
+                weight_pass = weight_pass + self.weight_gradient(op, back)
             saved = saved + op.saved
             if op.expert:
                 expert = expert + op.weights

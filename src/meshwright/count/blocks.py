@@ -12,25 +12,72 @@ from .work import Message, Op, Pass, Product
 
 
 def matmul(
-    name: str, T: Num, k: Num, n: Num, *, one: float, act: float, wgt: float,
-    kept: Num | None = None, copies: Num = 1.0, expert: bool = False,
-    forward: tuple[Message, ...] = (), backward: tuple[Message, ...] = (), calls: float = 1.0,
-) -> Op:  # fmt: skip
+    name: str,
+    T: Num,
+    k: Num,
+    n: Num,
+    *,
+    one: float,
+    act: float,
+    wgt: float,
+    gradient: Num | None = None,
+    stored: float | None = None,
+    kept: Num | None = None,
+    copies: Num = 1.0,
+    expert: bool = False,
+    engine: str = "matrix",
+    forward: tuple[Message, ...] = (),
+    backward: tuple[Message, ...] = (),
+    calls: float = 1.0,
+) -> Op:
     """Y[T,n] = X[T,k] W[k,n];  dX = dY W^T;  dW = X^T dY.
 
-    FLOPs: forward T n (2k-1); backward T k (2n-1) + k n (2T-1). Memory: forward X, Y, W; backward W, dW, X, dX, dY twice.
-    kept: tokens of X kept for backward (default T);  copies: weight matrices that share the T tokens (experts);
+    FLOPs: forward T n (2k-1); backward T k (2n-1) + k n (2T-1).
+    Memory: forward X, Y, W; input gradient dY, W, dX; weight gradient X, dY and dW.
+
+    gradient: bytes that one weight of dW moves. None: both products are one pass, and dW is written
+    as wide as W (the papers). Else they are two kernels, each against its own roofline.
+    stored: bytes of an element of X while it is kept (default act);  kept: tokens of X that are kept
+    (default T);  copies: weight matrices that share the T tokens (experts);
     calls: matrices that PyTorch keeps apart and Megatron-LM side by side in one W.
     """
-    weights, each = copies * k * n, (T / copies, k, n / calls)
+    weights = copies * k * n
+    tokens = (T * k + T * n) * act
+    d_input = Pass(
+        T * k * (2 * n - one),
+        memory=tokens + weights * wgt,
+        products=(Product(k, n, T, copies=copies),),
+        engine=engine,
+    )
+    d_weight = Pass(
+        k * n * (2 * T - one * copies),
+        memory=tokens + weights * (wgt if gradient is None else gradient),
+        products=(Product(k, n, T, True, copies),),
+        engine=engine,
+    )
+    call = Pass(engine=engine, sizes=(T / copies, k, n / calls), calls=calls * copies)
     return Op(
-        name, "matmul",
-        Pass(T * n * (2 * k - one), 0.0, (T * k + T * n) * act + weights * wgt, forward, (Product(n, k, T, copies=copies),),
-             kernel="matmul forward", sizes=each, calls=calls * copies),
-        Pass(T * k * (2 * n - one) + k * n * (2 * T - one * copies), 0.0, 2 * (T * k + T * n) * act + 2 * weights * wgt, backward,
-             (Product(k, n, T, copies=copies), Product(n, k, T, True, copies)), kernel="matmul backward", sizes=each, calls=calls * copies),
-        saved=(T if kept is None else kept) * k * act, weights=weights, expert=expert,
-    )  # fmt: skip
+        name,
+        "matmul",
+        call._replace(
+            matrix=T * n * (2 * k - one),
+            memory=tokens + weights * wgt,
+            comm=forward,
+            products=(Product(n, k, T, copies=copies),),
+            kernel="matmul forward",
+        ),
+        call._replace(
+            matrix=d_input.matrix + d_weight.matrix,
+            memory=d_input.memory + d_weight.memory,
+            comm=backward,
+            products=d_input.products + d_weight.products,
+            kernel="matmul backward",
+            parts=() if gradient is None else (d_input, d_weight),
+        ),
+        saved=(T if kept is None else kept) * k * (act if stored is None else stored),
+        weights=weights,
+        expert=expert,
+    )
 
 
 def bias(name: str, T: Num, n: Num, *, act: float, wgt: float, expert: bool = False, copies: Num = 1.0) -> Op:
@@ -147,21 +194,36 @@ def attention(
 
 
 def summa_matmul(
-    name: str, T: Num, k: Num, n: Num, *, n1: Num, n2: Num, panels: Num, one: float, act: float, wgt: float
+    name: str,
+    T: Num,
+    k: Num,
+    n: Num,
+    *,
+    n1: Num,
+    n2: Num,
+    panels: Num,
+    one: float,
+    act: float,
+    wgt: float,
+    gradient: Num | None = None,
+    stored: float | None = None,
 ) -> Op:
     """Y[T,n/n1] = X[T,k] W[k,n/n1] on an n1 x n2 grid by SUMMA in `panels` panels; T tokens local, k the whole inner width.
 
     Each device keeps X[T,k/n1] and W[k/n2,n/n1]. Forward broadcasts X over n1 and W over n2; backward broadcasts W (n2) and X (n1) and reduces
     dX (n1) and dW (n2). The output is written once a panel. FLOPs: forward 2 T N k; backward T k (2N-1) + k N (2T-1), N = n/n1.
+    gradient, stored: as in `matmul`; the panels of both products stay one pass.
     """
     N = n / n1
     x_bytes, w_bytes = T * k * act, k * N * wgt
     memory = x_bytes + w_bytes + panels * T * N * act
+    weights = (k / n2) * N
+    summed = 0.0 if gradient is None else weights * (gradient - wgt)
     b1, b2 = Message("broadcast", "tp", x_bytes), Message("broadcast", "cp", w_bytes)
     r1, r2 = Message("reduce", "tp", x_bytes), Message("reduce", "cp", w_bytes)
     return Op(
         name, "matmul",
         Pass(2 * T * N * k, 0.0, memory, (b1, b2)),
-        Pass(T * k * (2 * N - one) + k * N * (2 * T - one), 0.0, 2 * memory, (b2, r1, b1, r2)),
-        saved=T * (k / n1) * act, weights=(k / n2) * N, panels=panels,
+        Pass(T * k * (2 * N - one) + k * N * (2 * T - one), 0.0, 2 * memory + summed, (b2, r1, b1, r2)),
+        saved=T * (k / n1) * (act if stored is None else stored), weights=weights, panels=panels,
     )  # fmt: skip

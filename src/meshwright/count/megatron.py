@@ -16,6 +16,7 @@ from ..spec.layout import Layout
 from . import blocks
 from .blocks import FP32 as FP32
 from .context import exchange
+from .linear import linear
 from .moe import experts
 from .work import Local, Message, Op, local
 
@@ -47,10 +48,22 @@ def attention(job: Job, layout: Layout, size: Local, window: int | None) -> list
         K = H
     beside_ffn = m.norms_per_layer == 1  # a parallel block: the feed-forward gathers, keeps and reduces for both
     ops = [norm(job, "attention/norm", size, () if m.mla and m.mla.q_lora_rank else gather, gather)]
-    ops += latent(job, layout, size) if m.mla else [
-        blocks.matmul("attention/qkv", t, D, (H + 2 * K) * q, one=one, act=act, wgt=wgt, calls=3.0, kept=0.0 if beside_ffn else kept(c.gathered_inputs, size),
-                      backward=() if beside_ffn else column_backward(c.gathered_inputs, gather, reduce))
-    ]  # fmt: skip
+    if m.mla:
+        ops += latent(job, layout, size)
+    else:
+        ops.append(
+            linear(
+                job,
+                layout,
+                "attention/qkv",
+                t,
+                D,
+                (H + 2 * K) * q,
+                calls=3.0,
+                kept=0.0 if beside_ffn else kept(c.gathered_inputs, size),
+                backward=() if beside_ffn else column_backward(c.gathered_inputs, gather, reduce),
+            )
+        )
     if m.qkv_bias:
         ops.append(blocks.bias("attention/qkv bias", t, (H + 2 * K) * q, act=act, wgt=wgt))
     if m.qk_norm:
@@ -63,9 +76,8 @@ def attention(job: Job, layout: Layout, size: Local, window: int | None) -> list
         "attention/core", size.b, H, K, size.T / size.cp, size.T, q, v, seen=seen(job, window), one=one, act=act,
         dropout=m.dropout, fused=job.attention_kernel == "flash", output_twice=c.attention_output == "twice",
         autograd=c.backward_needs == "autograd", mask=where((size.cp > 1) | (window is not None), size.T / size.cp * size.T, 0.0), forward=forward, backward=backward)._replace(weights=H if m.attention_sinks else 0.0))  # fmt: skip
-    ops.append(
-        blocks.matmul("attention/out", t, H * v, D, one=one, act=act, wgt=wgt, forward=() if beside_ffn else reduce)
-    )
+    sent = () if beside_ffn else reduce
+    ops.append(linear(job, layout, "attention/out", t, H * v, D, quantised=False, forward=sent))
     return ops + after(job, layout, size, "attention")
 
 
@@ -92,12 +104,11 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
     m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
     mla = m.mla
     assert mla is not None
-    one = 1.0 if c.dot_product == "2k-1" else 0.0
     D, t, H = m.hidden, size.tokens, m.heads / size.tp
     rope = mla.qk_rope_head_dim
 
     def down(name: str, n: int, kept: Num) -> Op:
-        return blocks.matmul(f"attention/{name} down", size.shard, D, n, one=one, act=act, wgt=wgt, kept=kept)
+        return linear(job, layout, f"attention/{name} down", size.shard, D, n, kept=kept)
 
     def latent_norm(name: str, width: int, *widths: int) -> Op:
         forward = tuple(message for w in (width, *widths) for message in collectives(layout, t * w * act)[0])
@@ -106,14 +117,13 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
     def up(name: str, k: int, n: Num, *beside: Message) -> Op:
         gather, reduce = collectives(layout, t * k * act)
         backward = (*column_backward(c.gathered_inputs, gather, reduce), *beside)
-        return blocks.matmul(
+        return linear(
+            job,
+            layout,
             f"attention/{name}",
             t,
             k,
             n,
-            one=one,
-            act=act,
-            wgt=wgt,
             kept=kept(c.gathered_inputs, size),
             backward=backward,
         )
@@ -134,21 +144,30 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
 def dense(job: Job, layout: Layout, size: Local, width: Num, name: str = "ffn", with_norm: bool = True) -> list[Op]:
     """Norm, up (and gate) projection, activation, down projection, residual; width = F."""
     m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
-    one = 1.0 if c.dot_product == "2k-1" else 0.0
     D, t, F = m.hidden, size.tokens, width / size.tp
     gather, reduce = collectives(layout, t * D * act)
-    up = blocks.matmul(f"{name}/up", t, D, F * (2 if m.gated else 1), one=one, calls=2.0 if m.gated else 1.0, act=act, wgt=wgt, kept=kept(c.gathered_inputs, size),
-                       backward=column_backward(c.gathered_inputs, gather, reduce))  # fmt: skip
+    gates = 2 if m.gated else 1
+    up = linear(
+        job,
+        layout,
+        f"{name}/up",
+        t,
+        D,
+        F * gates,
+        calls=float(gates),
+        kept=kept(c.gathered_inputs, size),
+        backward=column_backward(c.gathered_inputs, gather, reduce),
+    )
     parallel_block = m.norms_per_layer == 1
     ops = [norm(job, f"{name}/norm", size, gather, gather)] if with_norm and not parallel_block else []
     ops.append(up)
     if m.bias:
-        ops.append(blocks.bias(f"{name}/up bias", t, F * (2 if m.gated else 1), act=act, wgt=wgt))
+        ops.append(blocks.bias(f"{name}/up bias", t, F * gates, act=act, wgt=wgt))
     ops.append(blocks.gated_activation(f"{name}/activation", t * F, act=act, autograd=c.backward_needs == "autograd") if m.gated
                else blocks.gelu(f"{name}/activation", t * F, act=act))  # fmt: skip
     if m.dropout and c.dropout == "lbl":
         ops.append(blocks.dropout(f"{name}/activation dropout", t * F, act=act))
-    ops.append(blocks.matmul(f"{name}/down", t, F, D, one=one, act=act, wgt=wgt, forward=reduce))
+    ops.append(linear(job, layout, f"{name}/down", t, F, D, forward=reduce))
     return ops + (after(job, layout, size, name) if with_norm else [])
 
 

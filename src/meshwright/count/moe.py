@@ -11,25 +11,25 @@ from ..num import Num
 from ..spec.job import Job
 from ..spec.layout import Layout
 from . import blocks, megatron
+from .linear import linear
 from .work import Local, Message, Op, Pass
 
 
 def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
     """Operations of one mixture-of-experts feed-forward for one microbatch on one device, in forward order."""
-    m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
+    m, act, wgt = job.model, job.precision.activation_bytes, job.precision.weight_bytes
     moe = m.moe
     assert moe is not None
-    one = 1.0 if c.dot_product == "2k-1" else 0.0
     D, F, here = m.hidden, moe.expert_ffn / layout.etp, moe.experts / layout.ep
     sent = size.shard * moe.top_k
     x = sent * layout.etp
     gates = 2 if m.gated else 1
 
     def product(name: str, k: Num, n: Num) -> Op:
-        return blocks.matmul(f"experts/{name}", x, k, n, one=one, act=act, wgt=wgt, copies=here, expert=True)
+        return linear(job, layout, f"experts/{name}", x, k, n, copies=here, expert=True)
 
     # the router works on the device's own tokens; its weights are on every rank
-    router = blocks.matmul("experts/router", size.shard, D, moe.experts, one=one, act=act, wgt=wgt)
+    router = linear(job, layout, "experts/router", size.shard, D, moe.experts, quantised=False)
     router = router._replace(weights=router.weights + (moe.experts if moe.router_bias else 0))
     gather, _ = megatron.collectives(layout, size.tokens * D * act)
     # only shared experts need the whole sequence on each tp rank
@@ -59,7 +59,7 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
     if moe.shared_ffn:
         ops += megatron.dense(job, layout, size, moe.shared_ffn, name="shared", with_norm=False)
     if moe.shared_gate:
-        ops.append(blocks.matmul("shared/gate", size.shard, D, 1, one=one, act=act, wgt=wgt))
+        ops.append(linear(job, layout, "shared/gate", size.shard, D, 1, quantised=False))
     return ops + megatron.after(job, layout, size, "ffn", biased=False)
 
 

@@ -11,6 +11,7 @@ from ..spec.job import Job
 from ..spec.layout import Layout
 from . import blocks
 from .context import exchange
+from .linear import gradient_bytes
 from .megatron import Kind, seen
 from .work import Message, Op, local
 
@@ -25,7 +26,20 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     F = m.ffn / n1
 
     def product(name: str, k: float, n: float) -> Op:
-        return blocks.summa_matmul(name, t, k, n, n1=n1, n2=n2, panels=layout.panels, one=one, act=act, wgt=wgt)
+        return blocks.summa_matmul(
+            name,
+            t,
+            k,
+            n,
+            n1=n1,
+            n2=n2,
+            panels=layout.panels,
+            one=one,
+            act=act,
+            wgt=wgt,
+            gradient=gradient_bytes(job, layout),
+            stored=job.precision.kept_input_bytes,
+        )
 
     def norm(name: str) -> Op:
         width = D / n1 if c.summa_norm == "hidden" else floor(job.T / n1)

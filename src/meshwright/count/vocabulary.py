@@ -9,7 +9,8 @@ from __future__ import annotations
 from ..num import Num, ceil_div
 from ..spec.job import Job
 from ..spec.layout import Layout
-from . import blocks, megatron
+from . import megatron
+from .linear import linear
 from .megatron import FP32
 from .work import Message, Op, Pass, local
 
@@ -38,17 +39,23 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
 
 def head(job: Job, layout: Layout) -> list[Op]:
     """Last stage: final norm, logits, loss. The logits are kept in fp32 for the backward pass."""
-    m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
+    m, c, act = job.model, job.assumptions.count, job.precision.activation_bytes
     if not (m.vocab and c.vocabulary):
         return []
     size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
-    one = 1.0 if c.dot_product == "2k-1" else 0.0
     gather, reduce = megatron.collectives(layout, size.tokens * m.hidden * act)
     V = rows(job, layout)
-    logits = blocks.matmul("head/logits", size.tokens, m.hidden, V, one=one, act=act, wgt=wgt, kept=megatron.kept(c.gathered_inputs, size),
-                           backward=megatron.column_backward(c.gathered_inputs, gather, reduce))  # fmt: skip
-    logits = logits._replace(
-        forward=logits.forward._replace(engine="wide"), backward=logits.backward._replace(engine="wide")
+    logits = linear(
+        job,
+        layout,
+        "head/logits",
+        size.tokens,
+        m.hidden,
+        V,
+        quantised=False,
+        engine="wide",
+        kept=megatron.kept(c.gathered_inputs, size),
+        backward=megatron.column_backward(c.gathered_inputs, gather, reduce),
     )
     statistics = (
         Message("all_reduce", "tp", size.tokens * FP32),
@@ -68,14 +75,20 @@ def join(job: Job, layout: Layout) -> list[Op]:
     """What a multi-token-prediction block does before its layer: hidden state and the next token's embedding, each normalised,
     go side by side through one matrix of 2 D x D, cut tp ways by columns. Source: DeepSeek-AI 2024, DeepSeek-V3, section 2.2.
     """
-    m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
+    m, c, act = job.model, job.assumptions.count, job.precision.activation_bytes
     size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
-    one = 1.0 if c.dot_product == "2k-1" else 0.0
     D, t = m.hidden, size.tokens
     gather, reduce = megatron.collectives(layout, 2 * t * D * act)
     columns = (Message("all_gather", "tp", t * D * act),)
-    project = blocks.matmul(
-        "mtp/project", t, 2 * D, D / layout.tp, one=one, act=act, wgt=wgt, kept=megatron.kept(c.gathered_inputs, size),
-        forward=(*gather, *columns), backward=(*columns, *megatron.column_backward(c.gathered_inputs, gather, reduce)),
-    )  # fmt: skip
+    project = linear(
+        job,
+        layout,
+        "mtp/project",
+        t,
+        2 * D,
+        D / layout.tp,
+        kept=megatron.kept(c.gathered_inputs, size),
+        forward=(*gather, *columns),
+        backward=(*columns, *megatron.column_backward(c.gathered_inputs, gather, reduce)),
+    )
     return [megatron.norm(job, f"mtp/{name} norm", size) for name in ("hidden", "token")] + [project]

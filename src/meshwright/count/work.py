@@ -51,6 +51,9 @@ class Pass(NamedTuple):
     """Its sizes there, of one call."""
     calls: Num = 1.0
     """Calls of the kernel, as engines without fused matrices make them (queries, keys and values: 3)."""
+    parts: tuple[Pass, ...] = ()
+    """Kernels that make up this pass one after the other, each with its own roofline (the gradients
+    of input and weights); empty: it is one kernel. FLOPs and bytes above are those of all of them."""
 
 
 class Op(NamedTuple):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import step
+from ..count.linear import accumulates
 from ..num import Num
 from ..spec.job import Job
 from ..spec.layout import Layout
@@ -65,7 +66,8 @@ def layouts(table: Table, shares: Shares | None, sizes: tuple[int, ...], scheme:
 def bodies(job: Job, ways: Sequence[Layout]) -> tuple[list[step.Body], NDArray[np.intp]]:
     """Layer costs of the distinct rows of each layout, and which of them every row has. ways: the same table, sequence parallel or not."""
     groups = [ways[0].group(a) for a in (("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp"))]
-    columns = [ways[0].microbatch, ways[0].panels, *(share for group in groups for share in group)]
+    several = np.asarray(accumulates(job, ways[0]), dtype=np.float64)
+    columns = [ways[0].microbatch, ways[0].panels, several, *(share for group in groups for share in group)]
     index, number = distinct(columns)
     return [step.body(job, pick(layout, index)) for layout in ways], number
 

@@ -47,6 +47,12 @@ class Partly(NamedTuple):
     """Bound of the bubble of each schedule, in seconds, whatever the number of microbatches."""
 
 
+def _alone(job: Job, table: Table, space: Space) -> Table:
+    """Shards without pipeline, with the most replicas: nothing makes a microbatch cheaper (fewest add up gradients)."""
+    alone = table | {"pp": np.ones(length(table))}
+    return alone | {"dp": np.maximum(largest_dp(job, alone, space), 1.0)}
+
+
 def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column) -> Partly:
     """Every shard with every pipeline degree whose fewest microbatches, and smallest bubble, stay within the limit.
 
@@ -56,7 +62,7 @@ def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column)
     folds = sorted({kind.schedule.folded for kind in every})
     for start in range(0, length(table), CROSSED):
         part = take(table, np.arange(start, min(start + CROSSED, length(table))))
-        alone = part | {"pp": np.ones(length(part)), "dp": np.ones(length(part))}
+        alone = _alone(job, part, space)
         costs, which = bodies(
             easy, [layouts(alone, None, job.cluster.sizes, space.scheme, sp) for sp in best.choice.sequence_parallel]
         )
@@ -141,7 +147,7 @@ def _whole_model(job: Job, space: Space, best: Best, table: Table) -> Column:
     for start in range(0, length(table), BLOCK):
         at = slice(start, start + BLOCK)
         part = {k: c[at] for k, c in table.items()}
-        part |= {"pp": np.ones(length(part)), "dp": np.ones(length(part))}
+        part = _alone(job, part, space)
         costs, which = bodies(
             easy, [layouts(part, None, job.cluster.sizes, space.scheme, sp) for sp in best.choice.sequence_parallel]
         )

@@ -42,6 +42,9 @@ class Counting:
     operation ("autograd"): keys and values copied for every query head, the SiLU beside its product, RMSNorm's input in fp32 and normalised."""
     summa_norm: str = "hidden"
     """Width of a SUMMA layer norm shard: "hidden" / n1, or "sequence" / n1 (a defect of the LBL code)."""
+    weight_gradient: str = "apart"
+    """A matrix's two gradients are products "apart", each against its own roofline, and that of the weights is added up over
+    microbatches in `Precision.gradient_bytes`; or "one pass" (the papers), which writes dW as wide as W."""
     rotary: bool = False
     """Rotary positions, and copies of key/value heads for grouped queries, are passes of their own (not fused into their neighbours)."""
 
@@ -145,7 +148,9 @@ REALISTIC = Assumptions(
 LBL = Assumptions(
     "lbl-2024",
     "Subramanian et al. 2024, arXiv 2410.00273, with the defects of its public code repaired.",
-    count=Counting("2k-1", "full", False, False, False, "lbl", "replicated", "kept", "twice"),
+    count=Counting(
+        "2k-1", "full", False, False, False, "lbl", "replicated", "kept", "twice", weight_gradient="one pass"
+    ),
     chip=ChipTime(matrix_efficiency=0.8, vector_efficiency=0.8, memory_efficiency=1.0, launch_s=20e-6),
     network=NetworkTime(hop="mean"),
     overlap=Overlap(pp="none"),
@@ -163,7 +168,7 @@ LBL_CODE = replace(
 MEGATRON = Assumptions(
     "megatron-2021",
     "Narayanan et al. 2021, arXiv 2104.04473: closed forms of the analysis; compute at an achieved share of peak, communication free.",
-    count=Counting(causal="full"),
+    count=Counting(causal="full", weight_gradient="one pass"),
     chip=ChipTime("peak", matrix_efficiency=0.45, launch_s=0.0),
     network=NetworkTime("free"),
 )
@@ -171,7 +176,7 @@ MEGATRON = Assumptions(
 EPOCH = Assumptions(
     "epoch-2024",
     "Erdil & Schneider-Joseph 2024, arXiv 2411.01137: matrix products on a memory hierarchy, collectives level by level, all of them but the data-parallel ones behind compute.",
-    count=Counting(causal="full", vocabulary=False, residual=False, optimizer_step=False),
+    count=Counting(causal="full", vocabulary=False, residual=False, optimizer_step=False, weight_gradient="one pass"),
     chip=ChipTime("hierarchy", memory_efficiency=1.0, launch_s=4.5e-6),
     network=NetworkTime("levels", hop="mean"),
     overlap=Overlap(dp="none", tp=1.0, pp="all"),
@@ -181,7 +186,7 @@ EPOCH = Assumptions(
 BOOK_SUM = Assumptions(
     "scaling-book-sum",
     "How To Scale Your Model, part 5, editions of February 2025: collectives of different mesh axes do not overlap.",
-    count=Counting("2k", "full", False, False, False, gathered_inputs="kept"),
+    count=Counting("2k", "full", False, False, False, gathered_inputs="kept", weight_gradient="one pass"),
     chip=ChipTime("peak", matrix_efficiency=1.0, launch_s=0.0),
     network=NetworkTime("book", efficiency=1.0, ring_factor="one"),
     memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
@@ -198,7 +203,9 @@ PYTORCH = Assumptions(
     "pytorch",
     "What the trainer of this project does, on a machine that `meshwright calibrate` has measured: kernels and collectives as measured, nothing "
     "fused or overlapped that PyTorch 2.13 does not fuse or overlap on CPUs.",
-    count=Counting(gathered_inputs="kept", gathered_keys="kept", backward_needs="autograd", rotary=True),
+    count=Counting(
+        gathered_inputs="kept", gathered_keys="kept", backward_needs="autograd", weight_gradient="one pass", rotary=True
+    ),
     chip=replace(REALISTIC.chip, model="calibrated"),
     network=NetworkTime(collective="measured"),
     overlap=Overlap(dp="none", pp="none"),

@@ -25,19 +25,34 @@ class Precision:
     activation_bytes: float = 2.0
     gather_bytes: float = 2.0
     """Bytes a weight takes on the wire when shards are gathered."""
+    input_bytes: float | None = None
+    """Bytes an input of a linear layer takes while it is kept for its weight gradient; None = `activation_bytes`."""
 
+    @property
+    def kept_input_bytes(self) -> float:
+        """`input_bytes`, or those of any activation."""
+        return self.activation_bytes if self.input_bytes is None else self.input_bytes
+
+
+FP8_BLOCK = 1 + 1 / 32
+"""Bytes of an FP8 number: one, and a scale of one byte for every 32 (OCP Microscaling Formats 1.0, 2023)."""
+FP4_BLOCK = 1 / 2 + 1 / 16
+"""Bytes of an FP4 number: half, and a scale of one byte for every 16 (NVFP4, Transformer Engine 2.8, 2025)."""
 
 PRECISIONS = {
     "bf16": Precision(),
     "fp16": Precision("fp16"),
     "bf16-pure": Precision("bf16", gradient_bytes=2.0),
     "fp16-pure": Precision("fp16", gradient_bytes=2.0),
-    "fp8": Precision("fp8", gather_bytes=1.0),
-    "fp4": Precision("fp4", gather_bytes=1.0),
+    "fp8": Precision("fp8", gather_bytes=1.0, input_bytes=FP8_BLOCK),
+    "fp4": Precision("fp4", gather_bytes=1.0, input_bytes=FP4_BLOCK),
+    "fp8-pure": Precision("fp8", gradient_bytes=2.0, gather_bytes=1.0, input_bytes=FP8_BLOCK),
+    "fp4-pure": Precision("fp4", gradient_bytes=2.0, gather_bytes=1.0, input_bytes=FP4_BLOCK),
     "tf32": Precision("tf32", 4.0, 4.0, 4.0, 4.0),
     "fp32": Precision("fp32", 4.0, 4.0, 4.0, 4.0),
 }
-"""bf16/fp16: mixed precision with fp32 gradients and master weights (Megatron-LM); -pure: gradients in 2 bytes."""
+"""bf16/fp16: mixed precision with fp32 gradients and master weights (Megatron-LM); -pure: gradients in 2 bytes.
+fp8, fp4: inputs of linear layers are kept quantised, other activations, weights and logits in 16 bits (Transformer Engine)."""
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Counting.output_bias": ("sharded", "replicated"),
     "Counting.gathered_inputs": ("regathered", "kept"),
     "Counting.attention_output": ("once", "twice"),
+    "Counting.weight_gradient": ("apart", "one pass"),
     "Counting.summa_norm": ("hidden", "sequence"),
     "ChipTime.model": ("peak", "roofline", "hierarchy", "calibrated"),
     "NetworkTime.collective": ("ring", "best", "levels", "book", "free", "measured"),

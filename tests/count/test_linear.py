@@ -1,0 +1,131 @@
+"""A weight matrix: what its gradient moves with one and with several microbatches, and what low precision keeps."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from meshwright import Job, Layout, cluster, model, predict
+from meshwright.cost.layer import Timer
+from meshwright.count.blocks import matmul
+from meshwright.count.linear import linear
+from meshwright.spec.assumptions import LBL, REALISTIC
+from meshwright.spec.job import PRECISIONS
+from meshwright.spec.layout import placed
+from meshwright.step import clock
+
+T, K, N = 256.0, 4096.0, 16384.0
+TOKENS = (T * K + T * N) * 2
+"""Bytes of X and Y in 16 bits."""
+
+
+def job(batch=8, **fields):
+    return Job(model("llama3-8b"), cluster("8xh100-sxm"), batch, **fields)
+
+
+@pytest.mark.parametrize(
+    ("batch", "bytes_per_weight"),
+    [
+        (4, 2 + 4),  # m = 1: W read for dX; fp32 dW written
+        (8, 2 + 4 + 4),  # m = 2: dW read and written
+        (64, 2 + 4 + 4),
+    ],
+)
+def test_backward_moves_the_gradient_in_fp32_and_reads_it_too_when_it_is_added_up(batch, bytes_per_weight):
+    op = linear(job(batch), Layout(dp=4), "x", T, K, N)
+    assert op.backward.memory == 2 * TOKENS + bytes_per_weight * K * N
+    assert op.forward.memory == TOKENS + 2 * K * N
+
+
+def test_gradients_in_16_bits_move_half():
+    op = linear(job(64, precision=PRECISIONS["bf16-pure"]), Layout(), "x", T, K, N)
+    assert op.backward.memory == 2 * TOKENS + (2 + 2 + 2) * K * N
+
+
+def test_every_expert_has_a_gradient_of_its_own():
+    op = linear(job(64), Layout(), "x", T, K, N, copies=16.0, expert=True)
+    assert op.backward.memory == 2 * TOKENS + 16 * (2 + 4 + 4) * K * N
+
+
+def test_papers_write_dW_as_wide_as_W_in_one_pass():
+    op = linear(job(64, assumptions=LBL), Layout(), "x", T, K, N)
+    assert op.backward.memory == 2 * (TOKENS + 2 * K * N)
+    assert not op.backward.parts
+
+
+def test_a_table_of_replicas_counts_as_each_of_them():
+    dp = np.array([1.0, 4.0, 8.0])
+    table = linear(job(8), Layout(dp=dp), "x", T, K, N).backward.memory
+    assert list(table) == [linear(job(8), Layout(dp=d), "x", T, K, N).backward.memory for d in dp]
+    assert table[0] == table[1] > table[2]
+
+
+def test_input_and_weight_gradient_wait_for_memory_each_by_itself():
+    """256 tokens: dX (2 B a weight) is bound by arithmetic; dW (8 B) is not, and cannot hide behind it."""
+    layout = placed(Layout(dp=4), job().cluster.sizes)
+    timer = Timer(clock(job()), layout)
+    how = timer.clock.rates
+    op = linear(job(), layout, "x", T, K, N)
+    arithmetic = how.launch_s + 2 * T * K * N / how.matrix
+    d_input = max(arithmetic, (TOKENS + 2 * K * N) / how.memory)
+    d_weight = max(arithmetic, (TOKENS + 8 * K * N) / how.memory)
+    assert d_weight > arithmetic
+    half = timer.half(op, op.backward)
+    assert half.compute == pytest.approx(2 * arithmetic)
+    assert half.compute + half.memory == pytest.approx(d_input + d_weight)
+    assert timer.layer([op]).weight_pass == pytest.approx(d_weight)
+
+
+def test_few_tokens_a_device_are_no_bargain():
+    """The corner that a search finds when accumulation is free: 256 tokens a device, 256 microbatches."""
+    big = Job(model("llama3-405b"), cluster("16384xh100-sxm"), 2048)
+    corner = Layout(tp=1, cp=32, pp=64, dp=8, schedule="zb-h2", zero=1)
+    usual = Layout(tp=4, cp=8, pp=64, dp=8, schedule="zb-h2", zero=1)
+    assert predict(big, corner).step_time_s > 1.4 * predict(big, usual).step_time_s
+
+
+BLOCKS = {"fp8": 1 + 1 / 32, "fp4": 0.5 + 1 / 16}
+
+
+@pytest.mark.parametrize("precision", ["fp8", "fp4"])
+def test_inputs_of_linear_layers_are_kept_in_low_precision_with_their_scales(precision):
+    op = linear(job(precision=PRECISIONS[precision]), Layout(), "x", T, K, N)
+    assert op.saved == T * K * BLOCKS[precision]
+
+
+def test_low_precision_saves_only_on_inputs_of_linear_layers():
+    """One layer of Llama 3 8B, b s tokens: inputs of qkv, up and down shrink; q, k, v, o, norms, gate and up do not."""
+    from meshwright.count.megatron import Kind, layer
+
+    def saved(precision):
+        ops = layer(job(precision=PRECISIONS[precision]), placed(Layout(), (8, 1)), Kind(None, False))
+        return {op.name: op.saved for op in ops}
+
+    wide, narrow = saved("bf16"), saved("fp8")
+    changed = {name for name in wide if wide[name] != narrow[name]}
+    assert changed == {"attention/qkv", "ffn/up", "ffn/down"}
+    tokens = 8192.0
+    assert sum(wide.values()) - sum(narrow.values()) == pytest.approx(
+        tokens * (4096 + 4096 + 14336) * (2 - BLOCKS["fp8"])
+    )
+
+
+def test_sixteen_bits_keep_what_they_kept():
+    assert PRECISIONS["bf16"].kept_input_bytes == PRECISIONS["bf16"].activation_bytes
+    wider = replace(PRECISIONS["bf16"], activation_bytes=4.0)
+    assert wider.kept_input_bytes == 4.0
+
+
+def test_nvfp4_recipe_of_llama3_8b_on_8_b200_fits():
+    """Megatron-Bridge's llama3_8b_pretrain_8gpu_b200_nvfp4_config: microbatch 4, 2-byte gradients (Apache-2.0)."""
+    run = Job(model("llama3-8b"), cluster("8xb200"), 128, precision=PRECISIONS["fp4-pure"])
+    layout = Layout(dp=8, zero=1, microbatch=4)
+    assert predict(run, layout).fits
+    assert not predict(replace(run, precision=PRECISIONS["bf16-pure"]), layout).fits
+
+
+def test_reference_counts_both_gradients():
+    op = matmul("x", T, K, N, one=0.0, act=2.0, wgt=2.0, gradient=8.0)
+    assert op.backward.matrix == sum(part.matrix for part in op.backward.parts) == 4 * T * K * N
+    assert op.backward.memory == sum(part.memory for part in op.backward.parts)
+    assert REALISTIC.count.weight_gradient == "apart"
