@@ -12,11 +12,11 @@ distributed shared memory follows the calculation behind their tables.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..count.work import Product
 from ..errors import BadInput
-from ..num import Num, ceil, ceil_div, maximum, minimum, sqrt, where
+from ..num import Num, cache_key, ceil, ceil_div, maximum, minimum, sqrt, where
 from ..spec.chip import Chip
 
 PAD = 8
@@ -145,12 +145,12 @@ def product_time(chip: Levels, product: Product) -> Num:
 
 
 def time(chip: Levels, products: Iterable[Product]) -> Num:
-    """Seconds of several matrix products, one after the other; those of the very same numbers are computed once."""
+    """Seconds of several matrix products, one after the other; equal ones are computed once."""
     total: Num = 0.0
-    known: dict[tuple[int, ...], tuple[Num, Product]] = {}
+    known: dict[tuple[Any, ...], Num] = {}
     for product in products:
-        key = tuple(map(id, product))
+        key = cache_key(*product)
         if key not in known:
-            known[key] = product_time(chip, product), product  # keeps the numbers alive: id() stays theirs
-        total = total + known[key][0]
+            known[key] = product_time(chip, product)
+        total = total + known[key]
     return total

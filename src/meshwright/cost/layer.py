@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from ..count.work import Message, Op, Pass
-from ..num import Num
+from ..num import Num, cache_key
 from ..spec.assumptions import Overlap
 from ..spec.layout import Layout
 from . import overlap
@@ -81,21 +81,18 @@ class Timer:
     def __init__(self, clock: Clock, layout: Layout) -> None:
         self.clock, self.layout = clock, layout
         self._groups: dict[str, tuple[Num, ...]] = {}
-        self._times: dict[tuple[str, str, int], tuple[Num, Num]] = {}
+        self._times: dict[tuple[Any, ...], Num] = {}
 
     def message(self, message: Message, pieces: Num = 0.0) -> Num:
         """Seconds of one collective (of one of its `pieces`, if it is cut into panels)."""
         fabric, axis = self.clock.fabric, message.axis
         if axis not in self._groups:
             self._groups[axis] = self.layout.group(axis)
-        key = (message.kind, axis, id(message.bytes))
+        key = cache_key(message.kind, axis, message.bytes, pieces)
         if key not in self._times:
             volume = message.bytes / pieces if not (isinstance(pieces, float) and pieces == 0.0) else message.bytes
-            self._times[key] = (
-                fabric.time(message.kind, volume, self._groups[axis]),
-                message.bytes,
-            )  # keeps the bytes alive: id() stays theirs
-        return self._times[key][0]
+            self._times[key] = fabric.time(message.kind, volume, self._groups[axis])
+        return self._times[key]
 
     def half(self, op: Op, work: Pass) -> Seconds:
         """One pass of one operation: the slower of arithmetic and memory, plus the communication it waits for."""

@@ -159,8 +159,3 @@ class Model:
     def padded_vocab(self) -> int:
         """Vocabulary rounded up to `vocab_multiple`."""
         return -(-self.vocab // self.vocab_multiple) * self.vocab_multiple
-
-    @property
-    def moe_layers(self) -> int:
-        """Layers with experts."""
-        return self.layers - self.moe.dense_layers if self.moe else 0

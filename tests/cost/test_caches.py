@@ -1,0 +1,65 @@
+"""What is computed once for equal numbers is never taken for other numbers."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from meshwright import Layout, assumptions, chip, network
+from meshwright.cost.chip import rates
+from meshwright.cost.hierarchy import levels, product_time, time
+from meshwright.cost.layer import Clock, Timer
+from meshwright.cost.network import Fabric
+from meshwright.count.work import Message, Product
+from meshwright.num import cache_key
+from meshwright.spec.assumptions import Overlap
+from meshwright.spec.layout import placed
+
+SET = assumptions("realistic")
+FABRIC = Fabric.of(network("dgx-h100"), SET.network)
+EIGHT = placed(Layout(tp=8), (8, 1))
+
+
+def timer() -> Timer:
+    return Timer(Clock(rates(chip("h100-sxm"), "bf16", SET.chip), FABRIC, Overlap()), EIGHT)
+
+
+@pytest.mark.parametrize("panels", [(0.0, 4, 1), (4, 0.0, 2), (2.0, 8.0, 0.0)])
+def test_a_message_whole_and_in_panels(panels: tuple[float, ...]) -> None:
+    """Whichever is asked first: a panel of 1/n of the bytes takes the time of a message of 1/n of the bytes."""
+    asked, message = timer(), Message("all_gather", "tp", 100e6)
+    for pieces in panels:
+        expected = FABRIC.time("all_gather", message.bytes / (pieces or 1), (8, 1))
+        assert asked.message(message, pieces) == expected
+    assert asked.message(message, 4) < 0.5 * asked.message(message)
+
+
+def test_messages_of_a_table_of_layouts() -> None:
+    """Equal scalars are one message however they were computed; arrays are themselves, whole or in pieces."""
+    asked, sizes = timer(), np.array([1e6, 1e8])
+    for pieces in (0.0, 4.0, np.array([2.0, 4.0])):
+        whole = sizes if isinstance(pieces, float) and not pieces else sizes / pieces
+        got = asked.message(Message("all_gather", "tp", sizes), pieces)
+        assert np.array_equal(got, [FABRIC.time("all_gather", float(b), (8, 1)) for b in whole])
+    first = asked.message(Message("all_gather", "tp", 3.0 * 1e7))
+    known = len(asked._times)
+    assert asked.message(Message("all_gather", "tp", 3e7)) == first
+    assert len(asked._times) == known
+
+
+def test_identities_of_arrays_stay_theirs() -> None:
+    """A new array in the memory of one that is gone is another key: the key keeps what it names alive."""
+    keys = {cache_key("x", np.full(3, float(i))) for i in range(50)}
+    gc.collect()
+    assert len(keys) == 50
+    array = np.ones(3)
+    assert cache_key(array, 2) == cache_key(array, 2.0) != cache_key(array.copy(), 2)
+
+
+def test_equal_products_are_timed_once_and_others_apart() -> None:
+    h100 = levels(chip("epoch-h100"), "fp16", 0.7, 4.5e-6, 2.0)
+    products = [Product(1024.0 * n, 2048.0, 512.0, gradient) for n in (1, 2, 4) for gradient in (False, True)]
+    again = [Product(512.0 * 2 * n, 2048.0, 512.0, gradient) for n in (1, 2, 4) for gradient in (False, True)]
+    assert time(h100, [*products, *again]) == pytest.approx(2 * sum(product_time(h100, p) for p in products), rel=1e-15)
