@@ -17,6 +17,7 @@ from meshwright.limits import failures, laws, scenario
 from meshwright.spec import assumptions, chip, cluster, job, layout, model, network
 from meshwright.spec.ranges import CHOICES, RANGES
 from meshwright.spec.read import read, to_dict
+from meshwright.train import settings as train_settings
 
 TEXT = st.text(st.characters(categories=("L", "N", "P", "S"), include_characters=" "), max_size=12)
 SIZE = st.integers(1, 10**6)
@@ -391,7 +392,7 @@ def test_texts_of_a_url_are_enough():
 def test_ranges_and_choices_name_fields_that_exist():
     classes = [
         c
-        for m in (assumptions, chip, cluster, job, layout, model, network, failures, laws, scenario)
+        for m in (assumptions, chip, cluster, job, layout, model, network, failures, laws, scenario, train_settings)
         for c in vars(m).values()
         if dataclasses.is_dataclass(c)
     ]

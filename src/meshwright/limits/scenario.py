@@ -9,7 +9,7 @@ from .. import catalog
 from ..errors import BadInput, unknown
 from ..spec.assumptions import EPOCH, Assumptions
 from ..spec.chip import Chip
-from ..spec.fields import Unit
+from ..spec.fields import Checked, Unit
 from ..spec.job import PRECISIONS, Precision
 from ..spec.network import Network
 from .failures import Failures, loss
@@ -25,7 +25,7 @@ LOW_LATENCY_S = 0.45e-6
 
 
 @dataclass(frozen=True)
-class Scenario:
+class Scenario(Checked):
     """What is asked: how far does this scale?"""
 
     name: str

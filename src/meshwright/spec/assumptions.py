@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from ..errors import unknown
-from .fields import Unit
+from .fields import Checked, Unit
 
 
 @dataclass(frozen=True)
-class Counting:
+class Counting(Checked):
     """S1, what counts as work."""
 
     dot_product: str = "2k"
@@ -50,7 +50,7 @@ class Counting:
 
 
 @dataclass(frozen=True)
-class ChipTime:
+class ChipTime(Checked):
     """S2, from work to seconds on one chip."""
 
     model: str = "roofline"
@@ -72,7 +72,7 @@ class ChipTime:
 
 
 @dataclass(frozen=True)
-class NetworkTime:
+class NetworkTime(Checked):
     """S2, from messages to seconds."""
 
     collective: str = "ring"
@@ -95,7 +95,7 @@ class NetworkTime:
 
 
 @dataclass(frozen=True)
-class Overlap:
+class Overlap(Checked):
     """What hides behind what."""
 
     dp: str = "first and last microbatch"

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from ..errors import BadInput
-from .fields import Unit
+from .fields import Checked, Unit
 from .measured import Table
 
 THREADS = 128
@@ -46,7 +46,7 @@ class Hierarchy:
 
 
 @dataclass(frozen=True)
-class Chip:
+class Chip(Checked):
     """An accelerator as the planner sees it."""
 
     name: str

@@ -1,4 +1,4 @@
-"""The marker that says in which unit a field is kept."""
+"""What the descriptions share: the marker that says in which unit a field is kept, and the check of their texts."""
 
 from __future__ import annotations
 
@@ -10,3 +10,12 @@ class Unit:
     """`Annotated[float, Unit("B/s")]`: an SI float; text given for it is read by `units.parse`."""
 
     unit: str
+
+
+class Checked:
+    """A description that cannot be made with a text that `ranges.CHOICES` does not list, wherever it comes from."""
+
+    def __post_init__(self) -> None:
+        from .ranges import demand_choices  # it knows the descriptions
+
+        demand_choices(self)

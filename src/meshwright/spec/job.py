@@ -7,13 +7,13 @@ from typing import Annotated
 
 from .assumptions import REALISTIC, Assumptions
 from .cluster import Cluster
-from .fields import Unit
+from .fields import Checked, Unit
 from .layout import Layout
 from .model import Model
 
 
 @dataclass(frozen=True)
-class Precision:
+class Precision(Checked):
     """Which numbers are computed, kept and sent."""
 
     compute: str = "bf16"
@@ -79,7 +79,7 @@ OPTIMIZERS = {
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(Checked):
     """Everything a prediction needs."""
 
     model: Model

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ..num import Num, maximum, minimum, product
+from .fields import Checked
 
 AXES = ("tp", "cp", "dp", "pp")
 """Mesh axes in canonical order, the one that communicates most first (nearest)."""
@@ -21,7 +22,7 @@ RECOMPUTE = ("none", "selective", "full")
 
 
 @dataclass(frozen=True)
-class Layout:
+class Layout(Checked):
     """Degrees of parallelism, and the choices that go with them."""
 
     tp: Num = 1

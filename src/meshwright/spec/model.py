@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from .fields import Checked
+
 
 @dataclass(frozen=True)
 class MLA:
@@ -50,7 +52,7 @@ class MoE:
 
 
 @dataclass(frozen=True)
-class RopeScaling:
+class RopeScaling(Checked):
     """Rotary frequencies changed for sequences longer than those a model was first trained on."""
 
     kind: str
@@ -66,7 +68,7 @@ class RopeScaling:
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(Checked):
     """A decoder (or encoder) stack of equal layers, its embedding and its output head."""
 
     name: str

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from .fields import Unit
+from .fields import Checked, Unit
 from .measured import Table
 
 KINDS = ("switch", "ring", "line", "mesh")
 
 
 @dataclass(frozen=True)
-class Dim:
+class Dim(Checked):
     """One level or axis of the network."""
 
     name: str

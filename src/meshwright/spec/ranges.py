@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, unknown
 from ..num import product
 from .chip import PRECISIONS, Chip
 from .layout import AXES, RECOMPUTE, SCHEMES, Layout
@@ -88,6 +89,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Counting.gathered_inputs": ("regathered", "kept"),
     "Counting.attention_output": ("once", "twice"),
     "Counting.weight_gradient": ("apart", "one pass"),
+    "Counting.gathered_keys": ("regathered", "kept"),
+    "Counting.backward_needs": ("fused", "autograd"),
     "Counting.summa_norm": ("hidden", "sequence"),
     "ChipTime.model": ("peak", "roofline", "hierarchy", "calibrated"),
     "NetworkTime.collective": ("ring", "best", "levels", "book", "free", "measured"),
@@ -100,7 +103,43 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Overlap.cp": ("none", "ring"),
     "Overlap.axes": ("none", "full"),
     "Overlap.pp": ("none", "interleaved", "all"),
+    "Settings.device": ("cpu", "cuda"),
 }
+"""Allowed values of every field that holds a text, texts or keys; a field without a list must be in FREE."""
+
+FREE: dict[str, str] = {
+    **dict.fromkeys(
+        ("Assumptions.name", "Chip.name", "Cluster.name", "Optimizer.name", "Model.name", "Dim.name", "Network.name",
+         "Scenario.name", "Law.name", "Chip.vendor", "Chip.aliases", "Network.aliases"),
+        "a name its author gives",
+    ),
+    **dict.fromkeys(
+        ("Assumptions.source", "Law.source", "Table.fit", "Table.axes", "Chip.sources", "Table.sources",
+         "Overhead.sources", "Model.sources", "Network.sources"),
+        "for people",
+    ),
+    **dict.fromkeys(("Chip.network", "Network.chip"), "a name of the catalogue, refused there"),
+    **dict.fromkeys(("Chip.kernels", "Cluster.engine", "Dim.collectives"), "names of what was measured"),
+    "Layout.schedule": "a name of `schedule.SCHEDULES`, refused there",
+    **dict.fromkeys(("Settings.data", "Settings.weights", "Settings.output"), "a path"),
+}  # fmt: skip
+"""Fields that may hold any text, and why."""
+
+
+def demand_choices(instance: Any) -> None:
+    """Raise BadInput, with the nearest valid values, if a field holds a text that is not in its list."""
+    for name, field, allowed in _lists(type(instance)):
+        value = getattr(instance, name)
+        for text in (value,) if isinstance(value, str) else value or ():
+            if text not in allowed:
+                raise unknown(field, text, allowed)
+
+
+@cache
+def _lists(cls: type) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    """(name, class and name, allowed values) of the fields of a class that have a list."""
+    every = ((f.name, f"{cls.__name__}.{f.name}") for f in dataclasses.fields(cls))
+    return tuple((name, field, CHOICES[field]) for name, field in every if field in CHOICES)
 
 
 def check(instance: Any, where: str) -> None:

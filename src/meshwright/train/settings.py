@@ -9,12 +9,12 @@ from typing import Annotated, Any
 from ..errors import BadInput
 from ..formats import parse_toml, read_text
 from ..formats.flags import STDIN
-from ..spec.fields import Unit
+from ..spec.fields import Checked, Unit
 from ..spec.read import read
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """How a job is run."""
 
     steps: int = 100
@@ -90,6 +90,4 @@ def settings(data: object) -> Settings:
         raise BadInput(
             f"train.profile must be at most 10 steps, not {found.profile}: a trace grows by megabytes a step"
         )
-    if found.device not in ("cpu", "cuda"):
-        raise BadInput(f"train.device must be cpu or cuda, not {found.device!r}")
     return Settings(**vars(found))
