@@ -16,7 +16,7 @@ from .schedule.types import Schedule
 from .spec.job import Job
 from .spec.layout import Layout, placed
 from .step import Body, Step, body, microbatches, step
-from .step.beyond import beyond
+from .step.beyond import beyond, chip_unmeasured, unmeasured
 from .step.busy import busy, untold
 from .terms import Term, memory_term, step_term
 
@@ -89,6 +89,11 @@ class Prediction:
     def fits(self) -> bool:
         """The fullest device has room."""
         return bool(rules.fits(self.job, self.memory_use.total))
+
+    @property
+    def unmeasured(self) -> bool:
+        """No sustained rate of the chip was measured: one is assumed, and the notes say which."""
+        return chip_unmeasured(self.job)
 
     @property
     def microbatches(self) -> int:
@@ -205,7 +210,7 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
     for rule in rules.STRICT:
         if not rule.holds(job, full):
             notes.append(rule.sentence(job, full))
-    notes += beyond(job, full)
+    notes += [*unmeasured(job), *beyond(job, full)]
     prediction = Prediction(replace(job, layout=full), full, tuple(notes))
     if not prediction.fits:
         note = rules.too_big(job, prediction.memory_bytes["total"])

@@ -21,7 +21,7 @@ V = 1e12
 
 def dim(n, kind="ring", name="x", rate=W):
     """An axis; a line of one link has half the rate of a ring."""
-    return Dim(name, rate if kind == "ring" else rate / 2, 1e-6, n, kind)
+    return Dim(name, rate if kind == "ring" else rate / 2, 1e-6, n, kind, efficiency=1.0)
 
 
 def rings(*sizes, kind="ring"):
@@ -149,20 +149,23 @@ def test_short_messages_take_the_hops():
 
 
 def test_switches_that_add_up_halve_an_all_reduce_of_many():
-    node = ((torus.axis(Dim("nvlink", 450e9, 1e-6, 8), 8),),)
+    node = ((torus.axis(Dim("nvlink", 450e9, 1e-6, 8, efficiency=1.0), 8),),)
     assert torus.all_reduce(V, node) == pytest.approx(2 * 7 / 8 * V / 450e9)
     assert torus.all_reduce(V, node, in_network=True) == pytest.approx(V / 450e9)
 
 
 def test_levels_of_a_hierarchy():
     """The book, part 12: V (D - 1)/(D W) of the slowest level; all-to-all over m nodes V (m - 1)/(m^2 W_node)."""
-    levels = (torus.axis(Dim("nvlink", 450e9, 0.0, 8), 8),), (torus.axis(Dim("ib", 50e9, 0.0, 4), 4),)
+    levels = (
+        (torus.axis(Dim("nvlink", 450e9, 0.0, 8, efficiency=1.0), 8),),
+        (torus.axis(Dim("ib", 50e9, 0.0, 4, efficiency=1.0), 4),),
+    )
     assert torus.gather(V, levels) == pytest.approx(V * max(7 / 8 / 450e9, 3 / 4 / 400e9))
     assert torus.all_to_all(V / 32, levels) == pytest.approx(V * 3 / 16 / 400e9)
 
 
 def test_a_network_under_the_book_option_is_the_same_torus():
-    network = Network("t", (dim(4), dim(8, name="y"), Dim("dcn", 6.25e9, 1e-6)))
+    network = Network("t", (dim(4), dim(8, name="y"), Dim("dcn", 6.25e9, 1e-6, efficiency=1.0)))
     f = Fabric.of(network, replace(BOOK_SUM.network, ring_factor="exact"))
     assert f.time("all_gather", V, (4, 8, 1)) == pytest.approx(torus.gather(V, rings(4, 8)))
     assert f.time("all_reduce", V, (4, 8, 1)) == pytest.approx(2 * torus.gather(V, rings(4, 8)))

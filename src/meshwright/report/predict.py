@@ -25,7 +25,8 @@ def answer(p: Prediction) -> Iterator[Text]:
     """Title, headline and layout."""
     first, *rest = headline(p)
     cluster = p.job.cluster
-    machine = f"{cluster.chips:,} x {cluster.chip.name}, {cluster.network.name}"
+    chip = cluster.chip.name + (" (unmeasured)" if p.unmeasured else "")
+    machine = f"{cluster.chips:,} x {chip}, {cluster.network.name}"
     yield Text(f"{p.job.model.name} on {machine}, assumptions {p.job.assumptions.name}", "bold")
     yield Text("  " + layout_words(p.layout, p.microbatches))
     if where := placement_words(p):

@@ -11,6 +11,10 @@ from typing import Annotated
 from ..errors import unknown
 from .fields import Checked, Unit
 
+UNMEASURED = 0.55
+"""Share of the matrix peak assumed for a chip without a measured `sustained`: the lowest measured one of the catalogue (H100 PCIe,
+Erdil & Schneider-Joseph 2024, arXiv 2411.01137), so that what nobody measured is never the faster."""
+
 
 @dataclass(frozen=True)
 class Counting(Checked):
@@ -58,7 +62,7 @@ class ChipTime(Checked):
     on the chip, kernel by kernel, where it has them; else roofline)."""
     matrix_efficiency: float | None = None
     """Sustained share of the matrix peak; None = the chip's measured `sustained`, else `sustained`."""
-    sustained: float = 0.75
+    sustained: float = UNMEASURED
     """Share assumed for chips without a measurement."""
     attention_forward: float | None = None
     """Share of the 16-bit matrix peak that fused attention reaches; None = that of other products."""
@@ -81,7 +85,7 @@ class NetworkTime(Checked):
     book: torus axes side by side, levels pipelined behind one another, latency hidden under the bytes (the scaling book);
     measured: times measured on the network where it has them, else best."""
     efficiency: float | None = None
-    """Share of a link's bandwidth that large messages reach; None = the one of each network dimension."""
+    """Share of a link's bandwidth that large messages reach; None = the one of each network dimension (`network.UNMEASURED` where none was measured)."""
     ring_factor: str = "exact"
     """With `book`: n ranks move (n-1)/n of the vector ("exact"), or all of it ("one", the book's shorthand for large n)."""
     all_reduce_factor: str = "always"

@@ -15,6 +15,9 @@ from .fields import Checked, Unit
 from .measured import Table
 
 KINDS = ("switch", "ring", "line", "mesh")
+UNMEASURED = 0.70
+"""Share of its bandwidth assumed for a dimension without a measured `efficiency`: the lowest measured one of the catalogue
+(Perlmutter, Subramanian et al. 2024, arXiv 2410.00273), so that what nobody measured is never the faster."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,8 @@ class Dim(Checked):
     """Members; None = as many as the cluster has (last dimension only)."""
     kind: str = "switch"
     """switch (any to any), ring (wraps around), line (does not), mesh (a link between each pair)."""
-    efficiency: float = 1.0
-    """Share of `bandwidth` that large messages reach."""
+    efficiency: float | None = None
+    """Share of `bandwidth` that large messages reach; None = not measured (`UNMEASURED` is assumed)."""
     reduces: bool = False
     """The switch adds up values itself (NVLink SHARP, InfiniBand SHARP)."""
     wrap: int = 1
@@ -49,7 +52,7 @@ class Dim(Checked):
 
     def reached(self, efficiency: float | None) -> float:
         """The same with another share of the bandwidth than the dimension's own; None = its own."""
-        return self.bandwidth * (efficiency or self.efficiency) / self.shared_by
+        return self.bandwidth * (efficiency or self.efficiency or UNMEASURED) / self.shared_by
 
 
 @dataclass(frozen=True)

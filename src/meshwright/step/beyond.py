@@ -1,4 +1,4 @@
-"""What a prediction takes from beyond the sizes that were measured."""
+"""What a prediction takes from beyond what was measured: chips and links nobody measured, sizes outside of a table."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from ..count import vocabulary
 from ..count.model import groups, layer
 from ..count.work import Op
 from ..num import product
+from ..spec.assumptions import UNMEASURED as CHIP_SHARE
 from ..spec.job import Job
 from ..spec.layout import Layout
+from ..spec.network import UNMEASURED as LINK_SHARE
 from .busy import features, untold
 from .parts import clock
 
+WORST_CHIP = ", the lowest measured share of the catalogue (H100 PCIe; Erdil & Schneider-Joseph 2024, arXiv 2411.01137)"
+WORST_LINK = ", the lowest measured share of the catalogue (Perlmutter; Subramanian et al. 2024, arXiv 2410.00273)"
 MOST = 4
 """Sentences; the rest is counted."""
 
@@ -23,6 +27,30 @@ def beyond(job: Job, layout: Layout) -> list[str]:
     found = list(dict.fromkeys([*engine(job, layout), *kernels(job, layout), *messages(job, layout)]))
     more = [f"{len(found) - MOST} more kernels and collectives are outside their measured ranges"]
     return found[:MOST] + (more if len(found) > MOST else [])
+
+
+def unmeasured(job: Job) -> list[str]:
+    """A sentence for the chip, and one for the links, whose rates are assumed because no measurement is in their data."""
+    chip, how, network = job.cluster.chip, job.assumptions.chip, job.assumptions.network
+    found = []
+    if chip_unmeasured(job):
+        found.append(
+            f"chip {chip.name} is unmeasured: {how.sustained:g} of its peak is assumed"
+            f"{WORST_CHIP if how.sustained == CHIP_SHARE else ''}"
+        )
+    if network.efficiency is None and network.collective != "free":
+        dims = zip(job.cluster.network.dims, job.cluster.sizes, strict=True)
+        if links := [dim.name for dim, size in dims if size > 1 and dim.efficiency is None]:
+            are = (
+                f"network dimension {links[0]} is" if len(links) == 1 else f"network dimensions {', '.join(links)} are"
+            )
+            found.append(f"{are} unmeasured: {LINK_SHARE:g} of the bandwidth is assumed{WORST_LINK}")
+    return found
+
+
+def chip_unmeasured(job: Job) -> bool:
+    """The share of the chip's peak is neither the set's nor measured."""
+    return job.assumptions.chip.matrix_efficiency is None and job.cluster.chip.sustained is None
 
 
 def engine(job: Job, layout: Layout) -> Iterator[str]:

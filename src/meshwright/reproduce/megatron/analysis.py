@@ -99,7 +99,7 @@ def ring_share(n: int) -> float:
     from ...spec.assumptions import LBL
     from ...spec.network import Dim, Network
 
-    fabric = Fabric.of(Network("", (Dim("", 1.0, 0.0),)), LBL.network)
+    fabric = Fabric.of(Network("", (Dim("", 1.0, 0.0, efficiency=1.0),)), LBL.network)
     return 2 * float(ring(fabric, 1.0, (float(n),)))
 
 

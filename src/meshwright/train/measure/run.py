@@ -240,13 +240,13 @@ def network(w: Wanted, found: Measured, sources: dict[str, Any]) -> Network:
             seconds = tuple(float(row[column]) for n in ranks for row in rows[n])
             tables[name] = Table(("ranks", "bytes"), (tuple(map(float, ranks)), sizes), seconds, None, fit, sources)
     if not tables:
-        return Network("alone", (Dim("alone", 1e9, 0.0),), sources=sources)
+        return Network("alone", (Dim("alone", 1e9, 0.0, efficiency=1.0),), sources=sources)
     gather = tables["all_gather"]
     n, line = gather.points[0][0], alpha_beta(gather.points[1], gather.seconds[: len(gather.points[1])])
     rate = min(
         line.rate, n / (n - 1) * gather.points[1][-1] / min(gather.seconds[: len(gather.points[1])])
     )  # finite, however noisy
-    dim = Dim("host", rate * (n - 1) / n, line.latency / (n - 1), collectives=tables)
+    dim = Dim("host", rate * (n - 1) / n, line.latency / (n - 1), efficiency=1.0, collectives=tables)
     return Network("nccl" if w.device == "cuda" else "gloo", (dim,), sources=sources)
 
 

@@ -1,0 +1,94 @@
+"""What nobody measured is never the faster: shares assumed for chips and links without a measurement, and what says so."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from meshwright import BadInput, Job, Layout, assumptions, catalog, predict
+from meshwright.cost.chip import rates
+from meshwright.cost.network import Fabric
+from meshwright.report.predict import report
+from meshwright.spec import assumptions as sets
+from meshwright.spec import network as links
+from meshwright.spec.chip import Chip
+
+PAPERS = ("lbl-", "epoch-", "book-")
+CHIPS = [catalog.chip(name) for name in catalog.names("chips") if not name.startswith(PAPERS)]
+NETWORKS = [catalog.network(name) for name in catalog.names("networks") if not name.startswith(PAPERS)]
+SET = assumptions("realistic")
+
+
+def share(chip: Chip) -> float:
+    """Of the peak, in the precision it trains in."""
+    precision = "bf16" if "bf16" in chip.matrix_flops else "fp16"
+    return rates(chip, precision, SET.chip).matrix / chip.peak(precision)
+
+
+def test_an_unmeasured_chip_is_never_better_than_the_worst_measured() -> None:
+    measured = [chip.sustained for chip in CHIPS if chip.sustained is not None]
+    assert min(measured) == sets.UNMEASURED
+    for chip in CHIPS:
+        assert share(chip) == pytest.approx(min(measured) if chip.sustained is None else chip.sustained)
+    assert share(replace(catalog.chip("h100-sxm"), sustained=None)) <= share(catalog.chip("h100-sxm"))
+
+
+def test_an_unmeasured_link_is_never_better_than_the_worst_measured() -> None:
+    measured = [dim.efficiency for network in NETWORKS for dim in network.dims if dim.efficiency is not None]
+    assert min(measured) == links.UNMEASURED
+    for network in NETWORKS:
+        for dim, rate in zip(network.dims, Fabric.of(network, SET.network).rates, strict=True):
+            assert rate * dim.shared_by / dim.bandwidth <= (dim.efficiency or min(measured)) * (1 + 1e-12)
+    assert catalog.network("mi300x-node").dims[0].efficiency is None
+
+
+@pytest.mark.parametrize("name", [chip.name for chip in CHIPS])
+def test_less_knowledge_is_never_a_faster_step(name: str) -> None:
+    """Forgetting what was measured of a chip and its network cannot make the same step faster."""
+    job = Job(catalog.model("llama3-8b"), catalog.cluster(f"16x{name}"), 32, Layout(tp=4, dp=4))
+    dims = tuple(replace(dim, efficiency=None) for dim in job.cluster.network.dims)
+    blank = replace(
+        job.cluster, chip=replace(job.cluster.chip, sustained=None), network=replace(job.cluster.network, dims=dims)
+    )
+    try:
+        known = predict(job)
+    except BadInput:  # a V100 has no bf16
+        job = replace(job, precision=replace(job.precision, compute="fp16"))
+        known = predict(job)
+    assert predict(replace(job, cluster=blank)).step_time_s >= known.step_time_s * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("name", ["mi300x", "b200", "tpu-v5p", "h100-sxm", "a100-80"])
+def test_the_answer_says_what_is_unmeasured(name: str) -> None:
+    chip = catalog.chip(name)
+    p = predict(Job(catalog.model("llama3-8b"), catalog.cluster(f"16x{name}"), 32, Layout(tp=4, dp=4)))
+    said = [note for note in p.to_dict()["notes"] if note.startswith(f"chip {name} is unmeasured: 0.55 of its peak")]
+    assert bool(said) == p.unmeasured == (chip.sustained is None)
+    shown = Console(width=240, file=io.StringIO())
+    shown.print(report(p))
+    assert (f"{name} (unmeasured)" in shown.file.getvalue()) == (chip.sustained is None)  # type: ignore[attr-defined]
+    if said:
+        assert "lowest measured share" in said[0] and "arXiv 2411.01137" in said[0]
+
+
+def test_the_answer_says_which_links_are_unmeasured() -> None:
+    def said(on: str, name: str = "realistic") -> list[str]:
+        job = Job(catalog.model("llama3-8b"), catalog.cluster(on), 32, assumptions=assumptions(name))
+        return [
+            note for note in predict(job, Layout(tp=2, dp=job.cluster.chips // 2)).notes if note.startswith("network")
+        ]
+
+    assert "dimension infinity is unmeasured: 0.7 of the bandwidth" in said("16xmi300x")[0]
+    assert not said("16xh100-sxm")
+    assert said("16xtpu-v5p") == []  # a slice does not touch the data-centre network
+    assert not said("16xmi300x", "megatron-2021") and not said("16xmi300x", "scaling-book-sum")
+
+
+def test_a_share_that_a_set_names_is_not_called_the_lowest() -> None:
+    how = replace(SET, chip=replace(SET.chip, sustained=0.6))
+    job = Job(catalog.model("llama3-8b"), catalog.cluster("8xb200"), 8, assumptions=how)
+    note = next(note for note in predict(job, Layout(tp=8)).notes if "unmeasured" in note)
+    assert note == "chip b200 is unmeasured: 0.6 of its peak is assumed"
