@@ -10,7 +10,7 @@ from typing import Any
 
 from . import memory, rules
 from .cost.layer import Seconds
-from .count.model import MODEL_FLOPS, model_flops, operations, parameters
+from .count.model import executed_flops, model_flops, parameters
 from .schedule import get as schedule_named
 from .schedule.types import Schedule
 from .spec.job import Job
@@ -120,23 +120,17 @@ class Prediction:
 
     @property
     def hfu(self) -> float:
-        """As mfu, with the FLOPs of recomputation counted too."""
-        return self.mfu * (1 + self._recomputed_share)
+        """FLOP/s that kernels execute over the same peak: the causal half, and what is computed again (Chowdhery et al. 2022)."""
+        chip, chips = self.job.cluster.chip, self.job.cluster.chips
+        return self.executed_flops / (self.step_time_s * chips * chip.peak(self.job.precision.compute))
 
-    @cached_property
-    def _recomputed_share(self) -> float:
-        """FLOPs computed again over model FLOPs."""
-        if self.layout.recompute == "none":
-            return 0.0
-        full = self.layout.recompute == "full"
-        fused = self.job.attention_kernel == "flash"
-        again = sum(
-            float(op.forward.matrix) * n
-            for op, n in operations(replace(self.job.model, mtp_layers=0), self.job.T, MODEL_FLOPS)
-            if (full and not op.name.startswith(("embedding", "head")))
-            or (not full and op.kind == "attention" and not fused)
+    @property
+    def executed_flops(self) -> float:
+        """FLOPs of the matrix products of a step, on all chips together."""
+        job = self.job
+        return job.batch * executed_flops(
+            job.model, job.T, job.assumptions.count, job.attention_kernel, self.layout.recompute
         )
-        return again / (model_flops(self.job.model, self.job.T) * self.job.T)
 
     @property
     def train_time_s(self) -> float | None:

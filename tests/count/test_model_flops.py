@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from meshwright import catalog, predict
-from meshwright.count.model import model_flops
+from meshwright.count.model import executed_flops, model_flops
+from meshwright.spec.assumptions import REALISTIC
 from meshwright.spec.job import Job
 from meshwright.spec.layout import Layout
+from meshwright.spec.model import Model
 
 
 def test_a_window_counts_as_wide_as_it_is() -> None:
@@ -23,8 +25,46 @@ def test_a_window_counts_as_wide_as_it_is() -> None:
 
 @pytest.mark.parametrize("name", catalog.names("models"))
 def test_utilisation_stays_below_one(name: str) -> None:
-    """At usual lengths. At very long ones the convention counts twice the scores that a causal kernel computes."""
+    """MFU at usual lengths: at very long ones the convention counts twice the scores that a causal kernel computes. HFU never passes
+    what the chip sustains."""
     job = Job(
         catalog.model(name), catalog.cluster("64xh100-sxm"), 64, Layout(dp=64, zero=3, recompute="full"), seq=8192
     )
-    assert 0 < predict(job).mfu < predict(job).hfu < 1
+    p = predict(job)
+    assert 0 < p.mfu < 1
+    assert 0 < p.hfu < job.cluster.chip.sustained
+
+
+TOY = Model("toy", 3, 512, 8, 1536, 1000, 256, kv_heads=2)
+MATRICES = 3 * (512 * (512 + 2 * 128) + 512 * 512 + 3 * 512 * 1536)
+"""Weights of matrix products in its layers; the head has 512 x 1000 more."""
+T = 1024
+
+
+@pytest.mark.parametrize(("recompute", "passes", "scores"), [("none", 3, 7), ("full", 4, 9)])
+def test_executed_flops_by_hand(recompute: str, passes: int, scores: int) -> None:
+    """Flash attention: 2 products of scores forward and 5 backward, each over the T (T + 1)/2 pairs that the mask leaves; matrices 1 and 2
+    times; recomputation runs the layers, not the head, forward once more."""
+    pairs = T * (T + 1) / 2
+    layers = passes * 2 * MATRICES * T + scores * 2 * pairs * 512 * 3
+    got = executed_flops(TOY, T, REALISTIC.count, "flash", recompute)
+    assert got == pytest.approx(layers + 3 * 2 * 512 * 1000 * T, rel=1e-12)
+
+
+def test_nothing_skipped_and_nothing_repeated_is_the_model_itself() -> None:
+    counting = replace(REALISTIC.count, causal="full")
+    assert executed_flops(TOY, T, counting, "unfused", "none") == pytest.approx(model_flops(TOY, T) * T, rel=1e-12)
+    again = executed_flops(TOY, T, counting, "unfused", "selective") - model_flops(TOY, T) * T
+    assert again == pytest.approx(2 * 2 * T * T * 512 * 3, rel=1e-12)  # the core of attention, forward
+
+
+@pytest.mark.parametrize("seq", [2048, 2**14, 2**17])
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("kernel", ["flash", "unfused"])
+def test_kernels_never_run_faster_than_the_chip_sustains(seq: int, recompute: str, kernel: str) -> None:
+    """However long the sequence: MFU may pass the ceiling of the chip, HFU may not."""
+    layout = Layout(tp=8, cp=8, dp=8, zero=3, recompute=recompute)
+    job = Job(
+        catalog.model("llama3-70b"), catalog.cluster("512xh100-sxm"), 64, layout, seq=seq, attention_kernel=kernel
+    )
+    assert predict(job).hfu <= 0.70

@@ -99,3 +99,21 @@ def model_flops(model: Model, seq: int = 0) -> float:
     """
     total = sum(float(op.forward.matrix + op.backward.matrix) * n for op, n in operations(model, seq, MODEL_FLOPS))
     return total / (seq or model.seq)
+
+
+@lru_cache(maxsize=4096)
+def executed_flops(model: Model, seq: int, counting: Counting, kernel: str, recompute: str) -> float:
+    """FLOPs of matrix products that the kernels of one sequence execute, forward and backward (the numerator of HFU).
+
+    Under `counting`: only the causal half where kernels skip the rest, the scores that flash attention computes a second
+    time, and what recomputation runs again: every layer ("full"), or the core of attention ("selective").
+    """
+    total = sum(float(op.forward.matrix + op.backward.matrix) * n for op, n in operations(model, seq, counting, kernel))
+    if recompute == "none":
+        return total
+    again = operations(replace(model, mtp_layers=0), seq, counting, kernel)
+    return total + sum(
+        float(op.forward.matrix) * n
+        for op, n in again
+        if op.selective or (recompute == "full" and not op.name.startswith(("embedding", "head")))
+    )

@@ -78,7 +78,7 @@ def rates(p: Prediction) -> tuple[Term, ...]:
             "hfu",
             p.hfu,
             "",
-            f"mfu {p.mfu:.6g} x (1 + recomputed FLOPs / model FLOPs) = x {p.hfu / p.mfu:.6g}",
+            f"{p.executed_flops:.6g} FLOPs that kernels execute in a step / {p.step_time_s:.6g} s / {p.job.cluster.chips:,} chips / {peak:.6g} FLOP/s",
             definition,
         ),
     )

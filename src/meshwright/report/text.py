@@ -22,7 +22,7 @@ CAUSES = {
 """cause of time -> what it is; of communication, what is not hidden."""
 KINDS = Use._fields
 """Kinds of memory, in the order they are shown."""
-MFU = "MFU = model FLOP/s (attention uncut by the mask, nothing recomputed) / dense peak"
+MFU = "MFU = model FLOP/s (attention uncut by the mask, nothing recomputed) / dense peak; HFU: what kernels execute"
 BLOCKS = " ▏▎▍▌▋▊▉█"
 
 

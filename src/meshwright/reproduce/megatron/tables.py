@@ -101,7 +101,7 @@ def predicted_table_1() -> Table:
         layouts = search(job, space, 1).layouts("megatron", 2)
         if layouts:
             got = Prediction(replace(job, layout=layouts[0]), layouts[0])
-            ours = got.hfu * f.PEAK / 1e12
+            ours = f.flops(job.model, job.batch) / (got.step_time_s * gpus) / 1e12
             l = got.layout
             rows.append((name, t, p, gpus, batch, l.microbatch, l.interleave, rate, ours, ours / rate - 1))
     columns = ("model", "t", "p", "GPUs", "batch", "microbatch", "chunks", "printed TFLOP/s", "predicted", "difference")

@@ -83,7 +83,7 @@ def estimate(batch: int, b: int, p: int = 8) -> float:
 
 def tflops(p: Prediction) -> float:
     """Achieved FLOP/s a GPU as the paper counts them, recomputation included, in 1e12."""
-    return p.hfu * f.PEAK / 1e12
+    return f.flops(p.job.model, p.job.batch) / (p.step_time_s * p.job.cluster.chips) / 1e12
 
 
 def best(runs: Sequence[Run]) -> int:
