@@ -66,6 +66,8 @@ class Optimizer:
     """The part of it that is an fp32 copy of the weight; not kept where weights are fp32 themselves."""
     flops: float = 14.0
     """Floating-point operations of one update of one parameter."""
+    iterations: int = 0
+    """Newton-Schulz iterations that make the update of each matrix orthogonal (Muon); they are named in a note, not timed."""
 
 
 OPTIMIZERS = {
@@ -73,7 +75,7 @@ OPTIMIZERS = {
     "adam": Optimizer("adam"),
     "adamw-no-master": Optimizer("adamw-no-master", 8.0, 0.0),
     "sgd": Optimizer("sgd", 8.0, flops=4.0),
-    "muon": Optimizer("muon", 8.0),
+    "muon": Optimizer("muon", 8.0, iterations=5),  # Jordan et al. 2024, https://kellerjordan.github.io/posts/muon
     "adafactor": Optimizer("adafactor", 4.0),
 }
 

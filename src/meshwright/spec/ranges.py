@@ -46,6 +46,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "Optimizer.state_bytes": NONE_OR_MORE,
     "Optimizer.master_bytes": NONE_OR_MORE,
     "Optimizer.flops": NONE_OR_MORE,
+    "Optimizer.iterations": (0, 100),
     "ChipTime.matrix_efficiency": SHARE,
     "ChipTime.sustained": SHARE,
     "ChipTime.vector_efficiency": SHARE,

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from ..cost import measured
 from ..count import vocabulary
 from ..count.model import groups, layer
+from ..count.optimizer import orthogonal_flops
 from ..count.work import Op
 from ..num import product
 from ..spec.assumptions import UNMEASURED as CHIP_SHARE
 from ..spec.job import Job
 from ..spec.layout import Layout
 from ..spec.network import UNMEASURED as LINK_SHARE
+from ..units import show
 from .busy import features, untold
 from .parts import clock
 
@@ -45,6 +47,26 @@ def unmeasured(job: Job) -> list[str]:
                 f"network dimension {links[0]} is" if len(links) == 1 else f"network dimensions {', '.join(links)} are"
             )
             found.append(f"{are} unmeasured: {LINK_SHARE:g} of the bandwidth is assumed{WORST_LINK}")
+    return found
+
+
+def choices(job: Job, layout: Layout) -> list[str]:
+    """A sentence for each choice of this model of a step that costs or saves something only here, and is not in its terms."""
+    found = []
+    if job.optimizer.iterations:
+        work = orthogonal_flops(job.model, job.optimizer.iterations)
+        seconds = work / clock(job).rates.matrix / layout.chips
+        found.append(
+            f"optimizer {job.optimizer.name} is timed without its {job.optimizer.iterations} Newton-Schulz iterations ({work:.3g} FLOPs a step, "
+            f"{show(seconds, 's')} if all chips share them evenly) and without gathering whole matrices; it keeps {job.state_bytes:g} B of "
+            "state for every parameter, where AdamW for embedding, head and norms would keep more"
+        )
+    windows = [kind.window for part in groups(job.model) for kind, _ in part if kind.window]
+    if windows and layout.cp > 1 and layout.scheme != "summa":
+        found.append(
+            f"cp {layout.cp:g} gathers the keys and values of all {job.T:,} tokens in layers with a window of {min(windows):,} too, as "
+            "Transformer Engine's all-gather does: a choice, not a need"
+        )
     return found
 
 

@@ -1,0 +1,64 @@
+"""What an optimizer does beside one pass over its state, and the answers that say what is left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meshwright import Job, Layout, catalog, predict
+from meshwright.count.optimizer import newton_schulz, orthogonal_flops
+from meshwright.spec.job import OPTIMIZERS
+from meshwright.spec.model import Model, MoE
+
+MUON, ADAMW = OPTIMIZERS["muon"], OPTIMIZERS["adamw"]
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (4, 32), (32, 4)])
+def test_newton_schulz_multiplies_as_often_as_its_products(shape: tuple[int, int]) -> None:
+    """Run it: X (transposed if it is tall) keeps its shape, and every product of an iteration counts 2 a multiply-add."""
+    a, b, c = 3.4445, -4.7750, 2.0315  # Jordan et al. 2024
+    x, flops = np.random.default_rng(1).normal(size=shape), 0
+    x = (x.T if shape[0] > shape[1] else x) / np.linalg.norm(x)
+
+    def times(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        nonlocal flops
+        flops += 2 * left.shape[0] * left.shape[1] * right.shape[1]
+        return left @ right
+
+    for _ in range(5):
+        gram = times(x, x.T)
+        x = a * x + times(b * gram + c * times(gram, gram), x)
+    assert newton_schulz(*shape, 5) == flops
+    assert 0.5 < np.linalg.svd(x, compute_uv=False).min() < 1.5  # it is orthogonal, roughly
+
+
+def test_matrices_of_a_model() -> None:
+    dense = Model("m", 2, 64, 4, 256, 1000, 32, gated=False)
+    assert orthogonal_flops(dense, 5) == 2 * sum(
+        newton_schulz(m, n, 5) for m, n in ((192, 64), (64, 64), (64, 256), (256, 64))
+    )
+    experts = Model("m", 2, 64, 4, 256, 0, 32, gated=False, moe=MoE(8, 2, 128))
+    each = newton_schulz(64, 128, 5)
+    mixers = newton_schulz(192, 64, 5) + newton_schulz(64, 64, 5) + newton_schulz(8, 64, 5)
+    assert orthogonal_flops(experts, 5) == 2 * (mixers + 8 * 2 * each)
+
+
+def test_muon_says_what_it_leaves_out() -> None:
+    def said(optimizer: object) -> list[str]:
+        job = Job(catalog.model("llama3-70b"), catalog.cluster("64xh100-sxm"), 64, optimizer=optimizer)  # type: ignore[arg-type]
+        return [note for note in predict(job, Layout(tp=8, pp=8)).to_dict()["notes"] if "Newton-Schulz" in note]
+
+    assert not said(ADAMW)
+    (note,) = said(MUON)
+    assert "without its 5 Newton-Schulz iterations" in note and "8 B of state for every parameter" in note
+    assert f"{orthogonal_flops(catalog.model('llama3-70b'), 5):.3g} FLOPs" in note
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "said"),
+    [("gemma3-27b", Layout(cp=8), True), ("gemma3-27b", Layout(tp=8), False), ("llama3-8b", Layout(cp=8), False)],
+)
+def test_keys_of_windows_are_gathered_whole_and_it_is_said(name: str, layout: Layout, said: bool) -> None:
+    job = Job(catalog.model(name), catalog.cluster("8xh200"), 8, seq=131072)
+    notes = [note for note in predict(job, layout).notes if "keys and values of all 131,072 tokens" in note]
+    assert bool(notes) == said
