@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import memory
+from .cost.chip import told as compute_told
 from .cost.layer import Seconds, Timer
+from .cost.network import told as comm_told
 from .count import vocabulary
 from .count.model import groups, layer, next_token
 from .count.work import Op
@@ -15,8 +17,6 @@ from .step import clock, collectives, pick, shares, slowest, total
 
 if TYPE_CHECKING:
     from .prediction import Prediction
-
-LBL_SOURCE = "Subramanian et al. 2024, arXiv 2410.00273"
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,20 @@ def step_term(p: Prediction) -> Term:
     """The tree behind `Prediction.term`."""
     job, layout, m = p.job, p.layout, p.microbatches
     causes = _busy_terms(p)
-    r = clock(job).rates
-    chip, network = job.assumptions.chip, job.assumptions.network
+    at = clock(job)
+    r, hop = at.rates, job.assumptions.network.hop
+    arithmetic, traffic, chip = compute_told(job.assumptions.chip, r)
+    algorithm, network = comm_told(at.fabric)
     how = {
-        "compute": (f"launch {r.launch_s:.3g} s + matrix FLOPs / {r.matrix:.4g} + vector FLOPs / {r.vector:.4g}, x {m} microbatches", f"chip time {chip.model!r}"),
-        "memory": (f"max(bytes / {r.memory:.4g} B/s - compute, 0), x {m} microbatches", "roofline; LBL section 3.3"),
-        "tp_comm": (f"collectives {network.collective!r} over tp = {layout.tp}, ranks per dimension {layout.group('tp')}", LBL_SOURCE),
-        "cp_comm": (f"keys and values over cp = {layout.cp}, ranks per dimension {layout.group('cp')}", LBL_SOURCE),
-        "ep_comm": (f"all-to-all over ep = {layout.ep}", "Lepikhin et al. 2020"),
-        "pp_comm": (f"2 x {m} microbatches x hop of {float(p._body.boundary):.4g} B, as far as not hidden", LBL_SOURCE + ", section 3.4"),
-        "dp_comm": (_dp_formula(p), LBL_SOURCE + ", section 3.4"),
+        "compute": (f"{arithmetic}, x {m} microbatches", chip),
+        "memory": (f"{traffic}, x {m} microbatches", chip),
+        "tp_comm": (f"collectives over tp = {layout.tp}, ranks per dimension {layout.group('tp')}: {algorithm}", network),
+        "cp_comm": (f"keys and values over cp = {layout.cp}, ranks per dimension {layout.group('cp')}: {algorithm}", network),
+        "ep_comm": (f"all-to-all over ep = {layout.ep}: {algorithm}", f"experts: Lepikhin et al. 2020; {network}"),
+        "pp_comm": (f"2 x {m} microbatches x hop of {float(p._body.boundary):.4g} B ({hop} of the links), as far as not hidden: {algorithm}", network),
+        "dp_comm": (f"{_dp_formula(p)}: {algorithm}", network),
         "bubble": (f"{layout.schedule}: p = {layout.pp}, m = {m}, v = {p._schedule.chunks(layout.interleave)}", p._schedule.source),
-        "optimizer": (f"{_updated(p):.5g} parameters: the slower of their arithmetic and {job.state_bytes:g} B of state read and written, at {r.memory:.4g} B/s", "roofline"),
+        "optimizer": (f"{_updated(p):.5g} parameters: the slower of their arithmetic and {job.state_bytes:g} B of state read and written, at {r.memory:.4g} B/s", chip),
         "other": ("what is not explained", ""),
     }  # fmt: skip
     parts = tuple(Term(name, value, "s", *how[name], parts=causes.get(name, ())) for name, value in p.time_s.items())

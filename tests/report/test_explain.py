@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from meshwright.catalog import cluster, model
+from meshwright.catalog import chip, cluster, model
+from meshwright.cost.chip import MODELS
+from meshwright.cost.network import ALGORITHMS
 from meshwright.errors import BadInput
-from meshwright.prediction import predict
+from meshwright.prediction import Prediction, predict
 from meshwright.report.explain import find, rates, to_dict
+from meshwright.spec.assumptions import SETS, assumptions
 from meshwright.spec.job import Job
 from meshwright.spec.layout import Layout
+from meshwright.spec.ranges import CHOICES
 
 P = predict(Job(model("mixtral-8x7b"), cluster("64xh100-sxm"), 128, Layout(tp=2, pp=2, dp=16, zero=1)))
 
@@ -46,3 +52,55 @@ def test_rates_repeat_the_prediction() -> None:
 def test_unknown_terms(wanted: str) -> None:
     with pytest.raises(BadInput, match="did you mean"):
         find(P, wanted)
+
+
+PAPERS = {
+    "realistic": "NCCL|Subramanian|Lepikhin|roofline", "pytorch": "calibrate|NCCL|roofline|Lepikhin",
+    "lbl-2024": "Subramanian|Lepikhin", "lbl-2024-code": "Subramanian|Lepikhin", "megatron-2021": "Narayanan",
+    "epoch-2024": "Erdil", "scaling-book-sum": "How To Scale Your Model", "scaling-book-max": "How To Scale Your Model",
+}  # fmt: skip
+"""Assumption set -> whose options its terms name; any other author of a set in a term is wrong."""
+AUTHORS = ("Subramanian", "Narayanan", "Erdil", "How To Scale Your Model")
+CHOSEN = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "optimizer")
+"""Causes that an option of the set decides; the bubble is the schedule's."""
+
+
+def under(name: str, on: str = "64xh100-sxm") -> Prediction:
+    layout = Layout(tp=2, cp=2, pp=2, dp=8, ep=4, zero=1)
+    return predict(Job(model("mixtral-8x7b"), cluster(on), 128, layout, assumptions=assumptions(name)))
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_source_of_a_term_is_that_of_the_option_that_ran(name: str) -> None:
+    for part in under(name).term.parts:
+        if part.name in CHOSEN:
+            assert re.search(PAPERS[name], part.source), (part.name, part.source)
+    if name.startswith(("epoch", "scaling", "megatron")):
+        sources = " ".join(part.source for part in under(name).term.parts if part.name in CHOSEN)
+        assert "Subramanian" not in sources
+    if name.startswith("epoch"):
+        assert not any(other in sources for other in AUTHORS if other != "Erdil")
+
+
+def test_every_option_has_its_formula_and_source() -> None:
+    assert set(MODELS) == set(CHOICES["ChipTime.model"])
+    assert set(ALGORITHMS) == set(CHOICES["NetworkTime.collective"])
+    assert all(all(texts) for texts in (*MODELS.values(), *ALGORITHMS.values()))
+
+
+def test_the_formula_is_that_of_the_chip_model() -> None:
+    """With a memory hierarchy every product is a launch and tiles pass every level: rates of the chip's own data."""
+    h100 = chip("h100-sxm")
+    terms = {part.name: part for part in under("epoch-2024").term.parts}
+    assert "a matrix product" in terms["compute"].formula
+    assert f"HBM {h100.hbm_bandwidth:.4g}, L2 {h100.hierarchy.l2_bandwidth:.4g}" in terms["memory"].formula
+    terms = {part.name: part for part in under("realistic").term.parts}
+    assert "max(bytes / 3.017e+12 B/s - compute, 0)" in terms["memory"].formula  # 0.9 x 3352 GB/s
+    terms = {part.name: part for part in under("megatron-2021").term.parts}
+    assert terms["memory"].formula.startswith("0: memory takes no time") and terms["memory"].value == 0
+    assert terms["tp_comm"].value == 0 and "no time" in terms["tp_comm"].formula
+
+
+def test_a_torus_has_its_own_algorithm() -> None:
+    terms = {part.name: part for part in under("realistic", "64xtpu-v5p").term.parts}
+    assert terms["tp_comm"].source == ALGORITHMS["book"][1]

@@ -124,3 +124,33 @@ def pass_time(works: Sequence[Pass], r: Rates) -> Num:
         compute, memory = alone(work, r)
         total = total + compute + memory
     return total
+
+
+ROOFLINE = "launch {launch_s:.3g} s + matrix FLOPs / {matrix:.4g} + vector FLOPs / {vector:.4g}"
+OUTLASTS = "max(bytes / {memory:.4g} B/s - compute, 0)"
+MODELS = {
+    "peak": (
+        "launch {launch_s:.3g} s + matrix FLOPs / {matrix:.4g}",
+        "0: memory takes no time",
+        "a share of the peak: Narayanan et al. 2021, arXiv 2104.04473, section 5.1; How To Scale Your Model, part 5",
+    ),
+    "roofline": (ROOFLINE, OUTLASTS, "roofline: Subramanian et al. 2024, arXiv 2410.00273, section 3.3"),
+    "hierarchy": (
+        "{launch_s:.3g} s a matrix product + matrix FLOPs / {matrix:.4g} + vector FLOPs / {vector:.4g}",
+        "max(tile traffic / (HBM {levels.hbm:.4g}, L2 {levels.l2:.4g}, shared memory {levels.shared:.4g} B/s), padded "
+        "arithmetic) - compute",
+        "memory hierarchy: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.1",
+    ),
+    "calibrated": (
+        "measured seconds of each kernel, else " + ROOFLINE,
+        "in the measured seconds, else " + OUTLASTS,
+        "measured by `meshwright calibrate`; else roofline",
+    ),
+}
+"""Option `ChipTime.model` -> (formula of compute, formula of memory, source), as `--explain` prints them."""
+
+
+def told(how: ChipTime, r: Rates) -> tuple[str, str, str]:
+    """How the chip model that runs computes the arithmetic and the memory of an operation, and where that is from."""
+    compute, memory, source = MODELS[how.model]
+    return compute.format(**r._asdict()), memory.format(**r._asdict()), source
