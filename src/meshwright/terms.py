@@ -61,7 +61,7 @@ def step_term(p: Prediction) -> Term:
         "tp_comm": (f"collectives over tp = {layout.tp}, ranks per dimension {layout.group('tp')}: {algorithm}", network),
         "cp_comm": (f"keys and values over cp = {layout.cp}, ranks per dimension {layout.group('cp')}: {algorithm}", network),
         "ep_comm": (f"all-to-all over ep = {layout.ep}: {algorithm}", f"experts: Lepikhin et al. 2020; {network}"),
-        "pp_comm": (f"2 x {m} microbatches x hop of {float(p._body.boundary):.4g} B ({hop} of the links), as far as not hidden: {algorithm}", network),
+        "pp_comm": (f"2 x {m} microbatches x hop of {float(p._body.message):.4g} B ({hop} of the links), as far as not hidden: {algorithm}", network),
         "dp_comm": (f"{_dp_formula(p)}: {algorithm}", network),
         "bubble": (f"{layout.schedule}: p = {layout.pp}, m = {m}, v = {p._schedule.chunks(layout.interleave)}", p._schedule.source),
         "optimizer": (f"{_updated(p):.5g} parameters: the slower of their arithmetic and {job.state_bytes:g} B of state read and written, at {r.memory:.4g} B/s", chip),

@@ -82,4 +82,4 @@ def test_pipeline_of_8(rank: int, end: Any) -> None:
     assert record.flops == m * flops(ops)
     assert record.over("tp") == {key: m * n for key, n in sent(ops, "tp").items()}
     neighbours = 1 if end else 2
-    assert record.over("pp") == {("send", int(ours.boundary(job, job.layout))): m * neighbours}
+    assert record.over("pp") == {("send", int(ours.stage_message(job, job.layout))): m * neighbours}

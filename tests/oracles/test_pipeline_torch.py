@@ -1,4 +1,4 @@
-"""What crosses stage boundaries: PyTorch's pipeline runtime under a fake process group against `step.boundary` and the schedules."""
+"""What crosses stage boundaries: PyTorch's pipeline runtime under a fake process group against `step.stage_message` and the schedules."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_boundaries(name: str, v: int, rank: int, sequence: bool) -> None:
     layout = Layout(tp=2, pp=pp, interleave=v, sequence_parallel=sequence)
     job = job_of(model, layout, m)
     boundaries = 2 * v - 1  # of the 2 v stages' 2 v - 1 boundaries a rank sends forward over some, back over the others
-    assert record.over("pp") == {("send", int(ours.boundary(job, job.layout))): m * boundaries}
+    assert record.over("pp") == {("send", int(ours.stage_message(job, job.layout))): m * boundaries}
     layers = [op for kind in kinds(model)[: model.layers // pp] for op in layer(job, job.layout, kind)]
     end = vocabulary.head(job, job.layout) if rank else vocabulary.embedding(job, job.layout)
     assert record.over("tp") == {key: n * m for key, n in sent([*layers, *end], "tp").items()}

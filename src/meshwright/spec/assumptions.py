@@ -51,6 +51,9 @@ class Counting(Checked):
     microbatches in `Precision.gradient_bytes`; or "one pass" (the papers), which writes dW as wide as W."""
     rotary: bool = False
     """Rotary positions, and copies of key/value heads for grouped queries, are passes of their own (not fused into their neighbours)."""
+    stage_message: str = "scattered"
+    """What a tp rank sends to the next stage where all hold the same activation (no sequence parallelism): 1/tp of it ("scattered": scatter/gather of
+    Megatron-LM and DeepSpeed), or all of it ("whole": PyTorch's pipelines, and LBL, where only sequence parallelism cuts it)."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,17 @@ LBL = Assumptions(
     "lbl-2024",
     "Subramanian et al. 2024, arXiv 2410.00273, with the defects of its public code repaired.",
     count=Counting(
-        "2k-1", "full", False, False, False, "lbl", "replicated", "kept", "twice", weight_gradient="one pass"
+        "2k-1",
+        "full",
+        False,
+        False,
+        False,
+        "lbl",
+        "replicated",
+        "kept",
+        "twice",
+        weight_gradient="one pass",
+        stage_message="whole",
     ),
     chip=ChipTime(matrix_efficiency=0.8, vector_efficiency=0.8, memory_efficiency=1.0, launch_s=20e-6),
     network=NetworkTime(hop="mean"),
@@ -208,7 +221,12 @@ PYTORCH = Assumptions(
     "What the trainer of this project does, on a machine that `meshwright calibrate` has measured: kernels and collectives as measured, nothing "
     "fused or overlapped that PyTorch 2.13 does not fuse or overlap on CPUs.",
     count=Counting(
-        gathered_inputs="kept", gathered_keys="kept", backward_needs="autograd", weight_gradient="one pass", rotary=True
+        gathered_inputs="kept",
+        gathered_keys="kept",
+        backward_needs="autograd",
+        weight_gradient="one pass",
+        rotary=True,
+        stage_message="whole",
     ),
     chip=replace(REALISTIC.chip, model="calibrated"),
     network=NetworkTime(collective="measured"),

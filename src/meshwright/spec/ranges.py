@@ -93,6 +93,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Counting.gathered_keys": ("regathered", "kept"),
     "Counting.backward_needs": ("fused", "autograd"),
     "Counting.summa_norm": ("hidden", "sequence"),
+    "Counting.stage_message": ("scattered", "whole"),
     "ChipTime.model": ("peak", "roofline", "hierarchy", "calibrated"),
     "NetworkTime.collective": ("ring", "best", "levels", "book", "free", "measured"),
     "NetworkTime.ring_factor": ("exact", "one"),

@@ -14,7 +14,7 @@ from ..schedule import get as schedule_named
 from ..spec.job import Job
 from ..spec.layout import Layout
 from .after import ENDS, Collectives, Held, collectives, held, synchronise, update
-from .parts import Body, backward, body, boundary, clock, microbatches, total
+from .parts import Body, backward, body, boundary, clock, microbatches, stage_message, total
 from .pipeline import Pipeline, Share, Shares, Stages, hop, layers_on, ordered, pick, shares, slowest, stages
 
 
@@ -50,6 +50,6 @@ def step_time(job: Job, layout: Layout) -> Num:
 
 __all__ = [
     "ENDS", "Body", "Collectives", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "body", "boundary", "clock", "collectives",
-    "held", "hop", "layers_on", "microbatches", "ordered", "pick", "shares", "slowest", "stages", "step", "step_time", "synchronise",
+    "held", "hop", "layers_on", "microbatches", "ordered", "pick", "shares", "slowest", "stage_message", "stages", "step", "step_time", "synchronise",
     "total", "update",
 ]  # fmt: skip

@@ -57,7 +57,7 @@ def busy(job: Job, layout: Layout) -> dict[str, Num]:
     stages = layout.pp * schedule.chunks(layout.interleave)
     inside = float(schedule.folded)  # the last rank of a folded pipeline hands on to itself
     fabric = clock(job).fabric
-    hop = 2 * (stages - 1.0 - inside) * send(fabric, parts.boundary)
+    hop = 2 * (stages - 1.0 - inside) * send(fabric, parts.message)
     shards = layout.replicas if layout.zero else 1.0
     return {
         "compute": group * m * (whole.compute + whole.memory),

@@ -25,7 +25,9 @@ class Body(NamedTuple):
     head: LayerCost
     """Final norm, logits, loss, and multi-token-prediction blocks."""
     boundary: Num
-    """Bytes of the activation that stages hand on (each tp rank sends its part: Megatron-LM's scatter/gather)."""
+    """Bytes a device holds of the activation between two layers: the input that full recomputation keeps."""
+    message: Num
+    """Bytes a device sends of it to the next stage."""
 
 
 def clock(job: Job) -> Clock:
@@ -59,7 +61,7 @@ def body(job: Job, layout: Layout, details: bool = False) -> Body:
         )
     every = (typical, leading, timer.layer(vocabulary.embedding(job, layout)), head)
     typical, leading, embedding, head = every if details else (_plain(c) for c in every)
-    return Body(typical, leading, embedding, head, boundary(job, layout))
+    return Body(typical, leading, embedding, head, boundary(job, layout), stage_message(job, layout))
 
 
 def _plain(c: LayerCost) -> LayerCost:
@@ -67,12 +69,27 @@ def _plain(c: LayerCost) -> LayerCost:
 
 
 def boundary(job: Job, layout: Layout) -> Num:
-    """Bytes one device sends to the next stage for one microbatch: its shard of b T/cp tokens of width D."""
+    """Bytes one device holds of a microbatch between two layers: b T/cp tokens of width D, a shard of
+    them (/ tp) with sequence parallelism or SUMMA, else all.
+    """
     width: Num = job.model.hidden
     if layout.scheme == "summa" and job.assumptions.count.summa_norm == "sequence":
         width = floor(job.T / layout.tp) * layout.tp
-    share = layout.tp if layout.sequence_parallel or layout.scheme == "summa" else 1.0
+    share = layout.tp if _cut(layout) else 1.0
     return layout.microbatch * job.T / layout.cp * width / share * job.precision.activation_bytes
+
+
+def stage_message(job: Job, layout: Layout) -> Num:
+    """Bytes one device sends to the next stage for one microbatch: what it holds, or, where tp ranks
+    hold the same and the set scatters it, 1/tp of that (Narayanan et al. 2021, section 4.1).
+    """
+    scattered = job.assumptions.count.stage_message == "scattered" and not _cut(layout)
+    return boundary(job, layout) / (layout.tp if scattered else 1.0)
+
+
+def _cut(layout: Layout) -> bool:
+    """Do the tp ranks hold different parts of the activation between layers?"""
+    return layout.sequence_parallel or layout.scheme == "summa"
 
 
 def backward(c: LayerCost, recompute: str) -> Time:

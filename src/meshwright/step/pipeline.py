@@ -144,7 +144,7 @@ def _choose(condition: Any, a: Time, b: Time) -> Time:
 
 def hop(job: Job, layout: Layout, parts: Body) -> Num:
     """Seconds of one send between neighbouring stages."""
-    return pipeline_hop(clock(job).fabric, parts.boundary, layout.group("pp"))
+    return pipeline_hop(clock(job).fabric, parts.message, layout.group("pp"))
 
 
 def ordered(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> Pipeline:

@@ -18,7 +18,7 @@ from ..schedule import get as schedule_named
 from ..schedule.types import Action
 from ..spec.job import Job
 from ..spec.layout import Layout
-from ..step import boundary, microbatches
+from ..step import microbatches, stage_message
 from .grid import stage_count, stage_layers, stage_numbers
 
 FP32 = 4
@@ -31,11 +31,11 @@ LAST = "down"
 def carried_out(job: Job) -> Job:
     """The job with the choices of PyTorch's engine: gathered inputs, keys and values are kept, autograd keeps what each operation needs.
 
-    PyTorch's formulas for the FLOPs of attention know nothing of the causal mask.
+    Each tp rank sends the activation between stages as it holds it. PyTorch's formulas for the FLOPs of attention know nothing of the causal mask.
     """
     how = replace(
         job.assumptions.count, gathered_inputs="kept", gathered_keys="kept", backward_needs="autograd", causal="full",
-        dot_product="2k", vocabulary=True,
+        dot_product="2k", vocabulary=True, stage_message="whole",
     )  # fmt: skip
     return replace(job, assumptions=replace(job.assumptions, count=how))
 
@@ -168,7 +168,7 @@ def between_stages(job: Job, rank: int, m: int) -> Sent:
     layout, mine = job.layout, stage_numbers(job.layout, rank)
     count = stage_count(layout)
     sends = sum((0 <= to < count) and to not in mine for n in mine for to in (n - 1, n + 1))
-    return Sent({("send", "pp", int(boundary(job, layout))): m * sends} if sends else {})
+    return Sent({("send", "pp", int(stage_message(job, layout))): m * sends} if sends else {})
 
 
 def of_norms(job: Job, rank: int, m: int) -> Sent:

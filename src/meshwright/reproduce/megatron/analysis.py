@@ -14,7 +14,7 @@ from ...schedule.timeline import timeline
 from ...spec.job import Job
 from ...spec.layout import Layout, placed
 from ...spec.model import Model
-from ...step import boundary
+from ...step import boundary, stage_message
 from ..report import Check, check, relative
 from . import formulas as f
 from .tables import EXACT, rounded, selene, shaped
@@ -76,8 +76,8 @@ def volumes() -> Iterator[Check]:
             job = replace(selene(m, 96, 1536), layout=Layout(tp=t, pp=96 // t, microbatch=b, sequence_parallel=False))
             id, width = f"volume/t {t}, b {b}", job.precision.activation_bytes
             yield check(f"{id}/stage boundary", b * bsh, float(boundary(job, job.layout)) / width, EXACT)
-            scattered = replace(job.layout, sequence_parallel=True)
-            yield check(f"{id}/scatter and gather", b * bsh / t, float(boundary(job, scattered)) / width, EXACT)
+            sent = float(stage_message(job, job.layout))
+            yield check(f"{id}/scatter and gather", b * bsh / t, sent / width, EXACT)
             yield check(f"{id}/tensor parallel, a layer", 8 * b * bsh * (t - 1) / t, reduced(job) / width, EXACT)
     for d in (2, 8, 64):
         yield check(f"volume/data parallel, d {d}", 2 * (d - 1) / d, ring_share(d), EXACT, "shares of the gradients")

@@ -1,0 +1,62 @@
+"""What stages hand on, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from meshwright import catalog, predict
+from meshwright.errors import BadInput
+from meshwright.spec.assumptions import LBL, PYTORCH, REALISTIC, Assumptions, Counting
+from meshwright.spec.job import Job
+from meshwright.spec.layout import Layout
+from meshwright.spec.model import Model
+from meshwright.spec.read import read
+from meshwright.step import boundary, stage_message
+
+GPT = Model("gpt", 8, 1024, 16, 4096, 51200, 2048)
+WHOLE = 2 * 2048 * 1024 * 2.0
+"""b T D activations of 2 bytes, microbatch 2."""
+
+
+def described(sequence: bool, of: Assumptions) -> Job:
+    layout = Layout(tp=4, pp=2, microbatch=2, sequence_parallel=sequence)
+    return Job(GPT, catalog.cluster("8xa100-80"), 16, layout, assumptions=of)
+
+
+@pytest.mark.parametrize(
+    ("of", "sequence", "sent"),
+    [
+        (REALISTIC, True, WHOLE / 4),
+        (REALISTIC, False, WHOLE / 4),  # scatter/gather of Megatron-LM and DeepSpeed
+        (PYTORCH, True, WHOLE / 4),
+        (PYTORCH, False, WHOLE),
+        (LBL, False, WHOLE),
+    ],
+)
+def test_what_a_rank_sends_to_the_next_stage(of: Assumptions, sequence: bool, sent: float) -> None:
+    j = described(sequence, of)
+    assert stage_message(j, j.layout) == sent
+
+
+@pytest.mark.parametrize("of", [REALISTIC, PYTORCH])
+def test_what_a_rank_keeps_of_it_is_not_scattered(of: Assumptions) -> None:
+    """Full recomputation keeps the input of a layer as the rank holds it, whatever it sends."""
+    j = described(False, of)
+    assert boundary(j, j.layout) == WHOLE
+
+
+def test_only_the_message_depends_on_the_option() -> None:
+    """Memory is the same, and the step is shorter by what the stages send."""
+    whole = replace(REALISTIC, count=replace(REALISTIC.count, stage_message="whole"))
+    layout = replace(described(False, REALISTIC).layout, recompute="full")
+    a, b = (predict(replace(described(False, of), layout=layout), layout) for of in (REALISTIC, whole))
+    assert a.memory_use == b.memory_use
+    assert a.time_s["pp_comm"] < b.time_s["pp_comm"]
+    assert a.step_time_s < b.step_time_s
+
+
+def test_another_word_is_refused() -> None:
+    with pytest.raises(BadInput, match="stage_message"):
+        read(Counting, {"stage_message": "halved"})
