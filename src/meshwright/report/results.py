@@ -51,7 +51,7 @@ def _number(value: Any) -> str:
 
 
 def validated(data: Mapping[str, Any]) -> RenderableType:
-    """Errors against measured runs: overall, by source, and what was skipped."""
+    """Errors against measured runs: overall, by source, what was skipped, and what was assumed."""
     table = plain(
         "predicted against measured", "rows", "median error", "mean", "90th percentile", "bias", "in the interval"
     )
@@ -84,3 +84,5 @@ def _verdicts(overall: Mapping[str, Any]) -> Iterator[Text]:
 def _skipped(data: Mapping[str, Any]) -> Iterator[Text]:
     for reason, count in data["skipped"].items():
         yield Text(f"skipped {count:,}: {reason}", "dim")
+    for note, ids in data.get("notes", {}).items():
+        yield Text(f"note on {len(ids):,}: {note}", "dim")

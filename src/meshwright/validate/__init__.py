@@ -2,13 +2,14 @@
 
     validate("runs.json").overall["step_time"]["median_abs_error"]
 
-Nothing is fitted and no source has constants of its own. Rows that cannot be described are skipped with a sentence.
+Nothing is fitted and no source has constants of its own. Rows that cannot be described are skipped with a sentence; what
+had to be assumed of a row, or cannot be said in a layout, is a note.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ..spec.assumptions import REALISTIC, Assumptions
 from ..spec.job import Job
 from ..spec.layout import placed
 from . import collectives, rows
-from .jobs import job
+from .jobs import described
 from .measured import Pair, pairs, workload
 from .rows import Row, plain, text
 from .stats import confusion, quantile, ranking, stats
@@ -43,6 +44,8 @@ class Checked:
     skipped: str | None = None
     chip: str = ""
     workload: tuple[object, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What had to be assumed of the row, or is not in its job."""
 
     @property
     def ratio(self) -> float | None:
@@ -85,20 +88,34 @@ class Validation:
         for name in TIMES[1:]:
             if self.having(name):
                 found[name] = _stats(self.having(name))
-        oom = [(bool(r.predicted), bool(r.measured)) for r in self.rows if r.quantity == "out_of_memory"]
-        return {**found, "out_of_memory": confusion(oom), "ranking": ranking(groups.values())}
+        return {**found, "out_of_memory": confusion(verdicts(self.rows)), "ranking": ranking(groups.values())}
 
     @property
     def skipped(self) -> dict[str, int]:
         """Reason -> complete pre-training rows skipped for it."""
         return dict(Counter(r.skipped for r in self.rows if r.skipped).most_common())
 
+    @property
+    def notes(self) -> dict[str, list[str]]:
+        """Note -> ids of the rows it is said of, the most frequent first."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for id, note in dict.fromkeys((r.id, note) for r in self.rows for note in r.notes):
+            found[note].append(id)
+        return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
     def to_dict(self) -> dict[str, Any]:
         """The fields of `validate --json`."""
         return {
             "rows": [r.to_dict() for r in self.rows], "sources": self.by("source"), "chips": self.by("chip"),
-            "overall": self.overall, "skipped": self.skipped, "outside": self.outside,
+            "overall": self.overall, "skipped": self.skipped, "notes": self.notes, "outside": self.outside,
         }  # fmt: skip
+
+
+def verdicts(of: Iterable[Checked]) -> Iterator[tuple[bool | None, bool]]:
+    """(predicted, happened) of every run that ran out of memory or did not; predicted None = not known."""
+    for r in of:
+        if r.quantity == "out_of_memory":
+            yield None if r.predicted is None else bool(r.predicted), bool(r.measured)
 
 
 def _stats(of: Sequence[Checked]) -> dict[str, Any]:
@@ -157,11 +174,12 @@ def checked(row: Row, assumptions: Assumptions = REALISTIC) -> Iterator[Checked]
     """The comparisons of one row; one with a reason if there are none."""
     base = Checked(plain(row, "id")[:120], plain(row, "source")[:120], None)
     try:
-        prediction = predicted(replace(job(row), assumptions=assumptions))
-        found = list(pairs(row, prediction))
+        about = described(row)
+        prediction = predicted(replace(about.job, assumptions=assumptions))
+        found = list(pairs(row, prediction, about.memory))
         if not found:
             raise BadInput("nothing it measured can be compared")
-        if not all(0 <= p.predicted < 1e30 and 0 <= p.measured < 1e30 for p in found):
+        if not all(0 <= number < 1e30 for p in found for number in (p.predicted or 0.0, p.measured)):
             raise BadInput("its numbers are out of all proportion")
         same = workload(row, prediction.job)
     except (BadInput, ArithmeticError, ValueError) as error:
@@ -169,7 +187,7 @@ def checked(row: Row, assumptions: Assumptions = REALISTIC) -> Iterator[Checked]
             base, skipped=str(error)[:300] if isinstance(error, BadInput) else "its numbers are out of all proportion"
         )
         return
-    for quantity, here, there in found:
+    for quantity, here, there, note in found:
         yield replace(
             base,
             quantity=quantity,
@@ -178,6 +196,7 @@ def checked(row: Row, assumptions: Assumptions = REALISTIC) -> Iterator[Checked]
             interval=prediction.interval_s if quantity == "step_time" else None,
             chip=prediction.job.cluster.chip.name,
             workload=same,
+            notes=(*about.notes, note) if note else about.notes,
         )
 
 

@@ -1,8 +1,9 @@
 """The machine of a row: "A100-80GB-SXM" and "8x200Gb HDR InfiniBand per node" to a chip and its network.
 
-The chip is the catalogue's; memory, bandwidth and power that the name itself states replace its figures. The network is
-the one the chip is usually sold with, its bandwidths replaced by those the row states; latencies and efficiencies stay
-the catalogue's. Nothing is fitted.
+The chip is the catalogue's; memory, bandwidth and power that the name itself states replace its figures (a size that is
+only the box's rounding of the catalogue's does not). The network is the one the chip is usually sold with, its
+bandwidths replaced by those the row states; latencies and efficiencies stay the catalogue's. A rate that does not say
+whether it is a GPU's or a node's is that of the usual adapters of the system, and a note says so. Nothing is fitted.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from .. import catalog
 from ..errors import BadInput
+from ..num import product
 from ..spec.chip import Chip
 from ..spec.cluster import Cluster
 from ..spec.network import Dim, Network
@@ -20,7 +23,10 @@ from ..units import parse
 from .rows import Row, needed, part, plain, text, whole
 
 FAMILY = re.compile(r"tpu-?v?\d+[a-z]?|[a-z]{1,3}\d{2,4}[a-z]?")
-MEMORY = re.compile(r"\b(\d{2,4}) ?gi?b(?!/s|ps)")
+MEMORY = re.compile(r"(?<![\d.x])(\d{2,4}) ?(gi?b)(?!/s|ps)")
+SAME_SIZE = 0.12
+"""A stated size this near to the catalogue's is the same memory: boxes round nvidia-smi's MiB to decimal GB (5 to 8 % less), and
+tables of one chip differ (B200: 180 GB in DGX tables, 192 GB on the package)."""
 BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?) ?tb/s")
 POWER = re.compile(r"\b(\d{2,4}) ?w\b")
 
@@ -28,13 +34,20 @@ NVLINK = {1: "80 GB/s", 2: "150 GB/s", 3: "300 GB/s", 4: "450 GB/s", 5: "900 GB/
 """Generation -> one way per GPU. Sources: NVIDIA whitepapers of P100 to B200 (which print both ways)."""
 PCIE = {3: "16 GB/s", 4: "32 GB/s", 5: "64 GB/s", 6: "128 GB/s"}
 """Generation -> one way, 16 lanes. Source: PCI-SIG."""
-INFINIBAND = {"edr": "100 Gbit/s", "hdr": "200 Gbit/s", "ndr": "400 Gbit/s", "xdr": "800 Gbit/s"}
+INFINIBAND = {"hdr100": "100 Gbit/s", "ndr200": "200 Gbit/s", "edr": "100 Gbit/s", "hdr": "200 Gbit/s", "ndr": "400 Gbit/s", "xdr": "800 Gbit/s"}
 """Port rate, one way. Source: InfiniBand Trade Association roadmap."""
-RATE = re.compile(r"(?:(\d+) ?x ?)?(\d+(?:\.\d+)?) ?(gbit/s|gbps|gb/s|gbe|gb|g)\b(?:\+)?", re.IGNORECASE)
+RATE = re.compile(
+    r"(?:(\d+) ?[x\u00d7*] ?)?(\d+(?:\.\d+)?) ?(gbit/s|gbps|gb/s|gbe|gbit|gb|g|tbit/s|tbps|tb/s|tbit|tb)\b(?:\+)?", re.IGNORECASE
+)
+BYTES = re.compile(r"[GT]B(?:/s|ps)")
+"""Rates in bytes; bits are written Gb/s, and text in lower case is taken as bits."""
+OF_GPU = re.compile(r"\bper[- ]?(?:gpu|chip|accelerator|device|gcd|rank)\b|/ ?(?:gpu|chip|accelerator|device)\b|\b(?:a|each|every) (?:gpu|chip)\b")
+OF_NODE = re.compile(r"\bper[- ]?(?:node|host|server|machine|vm|instance|box)\b|/ ?(?:node|host|server|machine)\b|\b(?:a|each|every) (?:node|host|server)\b")
 BOTH_WAYS = re.compile(r"(\d+(?:\.\d+)?) ?(gb|tb)/s")
 NVL = re.compile(r"nvl ?-?(\d{1,4})")
 PAPERS = ("lbl-", "epoch-")
 """Chips as a paper counts them, not as they are sold."""
+UNITS = {"gb": 1e9, "gib": 2.0**30}
 LARGEST_DOMAIN = 16384
 """Chips that one fast domain may join in a row."""
 
@@ -45,7 +58,7 @@ def cluster(row: Row) -> Cluster:
     name, size = plain(hardware, "gpu"), whole(hardware, "gpus_per_node", 0)
     return Cluster(
         chip(name),
-        network(name, size, text(hardware, "intra_node"), text(hardware, "inter_node")),
+        network(name, size, plain(hardware, "intra_node"), plain(hardware, "inter_node")),
         needed(hardware, "count"),
     )
 
@@ -56,12 +69,17 @@ def chip(name: str) -> Chip:
     found = _known(name)
     low = name.lower()
     if memory := MEMORY.search(low):
-        found = replace(found, hbm_bytes=float(memory[1]) * 1e9)
+        found = replace(found, hbm_bytes=capacity(float(memory[1]) * UNITS[memory[2]], found.hbm_bytes))
     if bandwidth := BANDWIDTH.search(low):
         found = replace(found, hbm_bandwidth=float(bandwidth[1]) * 1e12)
     if power := POWER.search(low):
         found = replace(found, power_w=float(power[1]))
     return found
+
+
+def capacity(stated: float, known: float) -> float:
+    """Bytes of a device's memory: the catalogue's, unless the stated size is clearly another one."""
+    return known if abs(stated / known - 1) <= SAME_SIZE else stated
 
 
 def _known(name: str) -> Chip:
@@ -100,17 +118,30 @@ def _family(name: str) -> str:
 def network(chip_name: str, size: int, near: str, far: str) -> Network:
     """The chip's usual network with the node size and bandwidths of the texts (near: in a node, far: between nodes)."""
     base = catalog.network(chip(chip_name).network)
-    if "torus" in near:
-        return torus(base, size)
+    if "torus" in near.lower():
+        return _sliced(base, size, far)
     first, last = base.dims[0], base.dims[-1]
-    domain = NVL.search(near)
+    domain = NVL.search(near.lower())
     nodes = int(domain[1]) if domain else size or first.size or 1
     if not 1 <= nodes <= LARGEST_DOMAIN:
         raise BadInput(f"gpus_per_node must be from 1 to {LARGEST_DOMAIN}, not {nodes}")
+    between = _far(far, size or nodes, last, _system(far) or base)
     return replace(base, dims=(
-        replace(first, size=nodes, bandwidth=_near(near) or first.bandwidth),
-        replace(last, size=None, bandwidth=_far(far, size or nodes) or last.bandwidth),
+        replace(first, size=nodes, bandwidth=_near(near.lower()) or first.bandwidth),
+        replace(last, size=None, bandwidth=between.bandwidth, shared_by=between.shared_by),
     ))  # fmt: skip
+
+
+def note(row: Row) -> str:
+    """What the row leaves open of its network between nodes; "" if nothing, or if it has one node only."""
+    hardware = part(row, "hardware")
+    name, size, far = plain(hardware, "gpu"), whole(hardware, "gpus_per_node", 0), plain(hardware, "inter_node")
+    machine = network(name, size, plain(hardware, "intra_node"), far)
+    inside = product([d.size for d in machine.dims if d.size])
+    if needed(hardware, "count") <= inside:
+        return ""
+    base = catalog.network(chip(name).network)
+    return _far(far, size or inside, base.dims[-1], _system(far) or base).note
 
 
 def _near(text: str) -> float | None:
@@ -123,17 +154,81 @@ def _near(text: str) -> float | None:
     return None
 
 
-def _far(text: str, per_node: int) -> float | None:
-    """One way per chip: "8x200Gb HDR per node", "1600 Gb/s per node", "per-GPU 400Gb"; None if it does not say."""
+class Far(NamedTuple):
+    """The network between nodes, as one chip sees it."""
+
+    bandwidth: float
+    shared_by: int
+    note: str = ""
+
+
+def _far(text: str, per_node: int, usual: Dim, system: Network) -> Far:
+    """One way per chip: "8x200Gb HDR per node", "1600 Gb/s per node", "per-GPU 400Gb"; else what is usual, and a note.
+
+    usual: the last dimension of the chip's own network;  system: the one the text names ("DGX A100"), else the chip's.
+    A rate alone is one adapter's, and there are as many as the system usually has; a rate nearer to that of all of them
+    together is a node's.
+    """
+    words, adapter = text.lower(), system.dims[-1]
     match = RATE.search(text)
-    if not match:
-        port = next((rate for word, rate in INFINIBAND.items() if word in text), None)
-        return parse(port, "B/s") if port else None
-    bits = 8.0 if match[3] == "GB/s" else 1.0
-    rate = float(match[2]) * 1e9 * bits / 8
-    if match[1] or "per node" in text:
-        rate = rate * float(match[1] or 1) / per_node
-    return rate or None
+    rate, count = (_rate(match), float(match[1] or 1)) if match else (_port(words) or 0.0, 1.0)
+    if not rate:
+        if system.dims[-1] is usual:
+            return Far(usual.bandwidth, usual.shared_by, f"the rate between nodes is not stated: that of {system.name} is taken")
+        return Far(adapter.bandwidth, adapter.shared_by, f"the rate between nodes is taken from {system.name}, which the row names")
+    if of := _of(words, match):
+        return Far(rate * count / (per_node if of == "node" else 1), 1)
+    if match and match[1]:
+        return Far(rate * count / per_node, 1, f"{match[0].strip()} between nodes is taken as the adapters of a node")
+    inside = product([d.size or 1 for d in system.dims[:-1]])
+    adapters = max(float(inside) / adapter.shared_by, 1.0)
+    if rate > adapter.bandwidth * adapters**0.5 and adapters > 1:
+        return Far(rate / per_node, 1, "the rate between nodes does not say of what: it is taken as a node's")
+    return Far(
+        rate, adapter.shared_by,
+        f"the rate between nodes does not say of what: it is taken as that of each of the {adapters:g} usual adapters of {system.name}",
+    )  # fmt: skip
+
+
+def _of(words: str, match: re.Match[str] | None) -> str:
+    """What a rate is said to be of, the nearest such words after it first: "node", "gpu" or ""."""
+    for part_of in (words[match.end() :] if match else "", words):
+        found = [(m.start(), of) for of, kind in (("node", OF_NODE), ("gpu", OF_GPU)) if (m := kind.search(part_of))]
+        if found:
+            return min(found)[1]
+    return ""
+
+
+def _rate(match: re.Match[str]) -> float:
+    """B/s of a rate in words."""
+    unit = match[3]
+    scale = 1e12 if unit.lower().startswith("t") else 1e9
+    return float(match[2]) * scale / (1.0 if BYTES.fullmatch(unit) else 8.0)
+
+
+def _port(words: str) -> float | None:
+    """B/s of a generation of InfiniBand."""
+    port = next((rate for word, rate in INFINIBAND.items() if word in words), None)
+    return parse(port, "B/s") if port else None
+
+
+def _system(text: str) -> Network | None:
+    """The machine of the catalogue that a text names: "DGX A100", "p4d.24xlarge"."""
+    words = f"-{re.sub(r'[^a-z0-9.]+', '-', text.lower())}-"
+    spellings = [(n, n) for n in catalog.names("networks")] + list(catalog.aliases("networks").items())
+    found = [(len(s), n) for s, n in spellings if f"-{s}-" in words and not n.startswith((*PAPERS, "book-"))]
+    return catalog.network(max(found)[1]) if found else None
+
+
+def _sliced(base: Network, size: int, far: str) -> Network:
+    """A torus with what the text says of the network between slices."""
+    cut, last = torus(base, size), base.dims[-1]
+    if last.size is not None or cut.dims[-1].size is not None:
+        return cut
+    between = _far(far, size or 1, last, _system(far) or base)
+    return replace(
+        cut, dims=(*cut.dims[:-1], replace(cut.dims[-1], bandwidth=between.bandwidth, shared_by=between.shared_by))
+    )
 
 
 def torus(base: Network, size: int) -> Network:

@@ -3,50 +3,96 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import BadInput
 from ..spec.job import Job
 from ..spec.layout import Layout
 from ..spec.model import MLA, Model, MoE
 from ..spec.ranges import check
-from . import hardware, words
+from . import hardware, recompute, words
 from .rows import Row, flag, needed, number, part, plain, text, whole
 
 MOST_LAYERS = 5000
 MEGATRON_ROWS = 128
 """Megatron-LM pads the vocabulary to a multiple of this."""
+GROUP = re.compile(r"shard\w*[ _-](?:group|degree|size|factor)s?(?: of)?[\s=:]{0,3}(\d+)")
+"""Ranks of a group that shards among itself and replicates across groups."""
+HYBRID = r"\bhsdp\b|hybrid|(?:with)?in(?:side)?(?: \w+){0,2} (?:slice|node|pod|domain)|(?:replicat\w*|data[- ]parallel) across"
+OFFLOADED = r"offload|\bnvme\b|zero-infinity|\bcpu\b"
 WINDOW = re.compile(r"sliding[- ]window[- ](\d+)")
+
+
+class Described(NamedTuple):
+    """A row as a job, and what the job does not say of it."""
+
+    job: Job
+    notes: tuple[str, ...] = ()
+    memory: bool = True
+    """What stays on the device is known."""
 
 
 def job(row: Row) -> Job:
     """The job of a row, layout included; BadInput says why there is none."""
+    return described(row).job
+
+
+def described(row: Row) -> Described:
+    """The job of a row, layout included, with what had to be assumed or left out; BadInput says why there is none."""
     shape, software = model(row), text(row, "software")
     machine, parallel, sharding = hardware.cluster(row), part(row, "parallel"), text(row, "optimizer_sharding")
-    notes = " ".join((software, text(part(row, "model"), "attention"), text(row, "notes")))
-    return Job(
-        shape, machine, needed(row, "global_batch"), layout(row, shape, machine.chips),
-        precision=words.precision(text(row, "precision"), software, machine.chip),
-        optimizer=words.optimizer(words.is_fsdp(sharding, text(parallel, "fsdp"), software)),
-        attention_kernel=words.attention_kernel(text(row, "attention_kernel"), notes, number(row, "year")),
+    spoken = " ".join((software, text(part(row, "model"), "attention"), text(row, "notes")))
+    fsdp = words.is_fsdp(sharding, text(parallel, "fsdp"), software)
+    said = f"{sharding} {text(parallel, 'fsdp')} {text(row, 'notes')}" if fsdp else None
+    plan, again = layout(row, shape, machine.chips), policy(row, shape)
+    found = Job(
+        shape, machine, needed(row, "global_batch"), plan,
+        precision=words.precision(text(row, "precision"), software, machine.chip, said),
+        optimizer=words.optimizer(fsdp),
+        attention_kernel=words.attention_kernel(text(row, "attention_kernel"), spoken, number(row, "year")),
     )  # fmt: skip
+    offloaded = "states in host memory are counted on the device" if words.named(OFFLOADED, f"{sharding} {text(parallel, 'fsdp')}") else ""
+    notes = (again.note, hardware.note(row), groups(row, plan), offloaded)
+    return Described(found, tuple(n for n in notes if n), again.memory and not offloaded)
+
+
+def policy(row: Row, shape: Model) -> recompute.Policy:
+    """What the row computes again in the backward pass."""
+    p = part(row, "parallel")
+    pp = whole(p, "pp", 1)
+    _, interleave = words.schedule(text(p, "schedule"), pp, whole(p, "vpp", 1))
+    return recompute.policy(row.get("recompute"), text(row, "software"), shape, shape.layers / (pp * interleave))
+
+
+def groups(row: Row, plan: Layout) -> str:
+    """A note if the row shards inside groups of ranks only and replicates across them: the layout has one group."""
+    hardware_of, p = part(row, "hardware"), part(row, "parallel")
+    said = f"{text(row, 'optimizer_sharding')} {text(p, 'fsdp')}"
+    if size := GROUP.search(said):
+        several = int(size[1]) < plan.replicas
+    else:
+        several = words.named(HYBRID, said) and needed(hardware_of, "count") > whole(hardware_of, "gpus_per_node", 1)
+    return "shards inside groups of ranks and replicates across them: taken as sharded over all replicas" if several else ""
 
 
 def layout(row: Row, shape: Model, chips: int) -> Layout:
     """Degrees and choices of a row. Defaults: degrees 1, dp = what is left of the chips, microbatch 1, experts not cut.
 
     A mixture of experts with tp > 1 has sequence parallelism whatever the row says: each rank routes its own tokens.
+    So has JAX unless the row denies it: MaxText's `tensor` axis cuts the activations between layers too.
     """
     p = part(row, "parallel")
     tp, cp, pp, ep = (whole(p, name, 1) for name in ("tp", "cp", "pp", "ep"))
     schedule, interleave = words.schedule(text(p, "schedule"), pp, whole(p, "vpp", 1))
-    stage = p.get("zero_stage")
+    stage, sequence = p.get("zero_stage"), flag(p, "sp")
+    if sequence is None:
+        sequence = words.is_jax(text(row, "software"))
     return Layout(
         tp=tp, cp=cp, pp=pp, dp=whole(p, "dp", max(chips // (tp * cp * pp), 1)), ep=ep, etp=whole(p, "etp", 1),
         microbatch=whole(row, "micro_batch", 1), interleave=interleave, schedule=schedule,
         zero=words.zero(stage if isinstance(stage, int) else None, text(row, "optimizer_sharding"), text(p, "fsdp")),
-        recompute=words.recompute(text(row, "recompute"), shape.layers / (pp * interleave)),
-        sequence_parallel=tp > 1 and (bool(flag(p, "sp")) or shape.moe is not None),
+        recompute=policy(row, shape).mode,
+        sequence_parallel=tp > 1 and (sequence or shape.moe is not None),
     )  # fmt: skip
 
 

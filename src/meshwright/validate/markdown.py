@@ -6,15 +6,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from . import TIMES, Checked, Validation
+from . import TIMES, Checked, Validation, verdicts
 from .stats import confusion, stats
 
-COUNTS = ("true_positives", "false_negatives", "false_positives", "true_negatives")
+COUNTS = ("true_positives", "false_negatives", "false_positives", "true_negatives", "unknown")
 ERRORS = ("median_abs_error", "mean_abs_error", "p90_abs_error")
 
 
 def markdown(v: Validation) -> str:
-    """Tables of errors: overall, by source, by chip; memory, out of memory, ranking; skipped rows and their reasons."""
+    """Tables of errors: overall, by source, by chip; memory, out of memory, ranking; skipped rows and their reasons; notes."""
     parts = [
         _errors("Overall", "quantity", {q: v.having(q) for q in (*TIMES, "memory")}),
         _errors("Time, by source", "source", _grouped(v.having(*TIMES), lambda r: r.source)),
@@ -23,6 +23,7 @@ def markdown(v: Validation) -> str:
         _out_of_memory(v),
         _ranking(v),
         _skipped(v),
+        _notes(v),
     ]
     return "\n\n".join(p for p in parts if p) + "\n"
 
@@ -48,9 +49,9 @@ def _errors(title: str, name: str, groups: dict[str, list[Checked]]) -> str:
 def _out_of_memory(v: Validation) -> str:
     lines = []
     for source, rows in _grouped((r for r in v.rows if r.quantity == "out_of_memory"), lambda r: r.source).items():
-        c = confusion((bool(r.predicted), bool(r.measured)) for r in rows)
+        c = confusion(verdicts(rows))
         lines.append((source, *(str(c[k]) for k in COUNTS)))
-    header = ("source", "ran out, foreseen", "ran out, not foreseen", "ran, but foreseen to run out", "ran, foreseen")
+    header = ("source", "ran out, foreseen", "ran out, not foreseen", "ran, but foreseen to run out", "ran, foreseen", "not known")
     return _table("Out of memory", header, lines) if lines else ""
 
 
@@ -65,6 +66,11 @@ def _ranking(v: Validation) -> str:
 def _skipped(v: Validation) -> str:
     lines = [(why, str(n)) for why, n in v.skipped.items()]
     return _table("Skipped rows", ("reason", "rows"), lines) if lines else "## Skipped rows\n\nNone."
+
+
+def _notes(v: Validation) -> str:
+    lines = [(note, str(len(ids))) for note, ids in v.notes.items()]
+    return _table("What was assumed, or cannot be said", ("note", "rows"), lines) if lines else ""
 
 
 def _table(title: str, header: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:

@@ -1,13 +1,15 @@
 """What a row measured, in SI units, and what of a prediction stands beside it.
 
-step_time [s]: stated, or from tokens/s, samples/s or FLOP/s by the row's own batch. memory [B]: a peak per GPU; where
-the row says that it is what the tensors take ("allocated", or the parameters and activations of a formula), the
-framework's own bytes are left out of the prediction, else ("reserved", nvidia-smi, unsaid) they are in. out_of_memory:
-1 if the run did not fit, 0 if it ran.
+step_time [s]: stated, or from tokens/s, samples/s or FLOP/s by the row's own batch. memory [B]: on the fullest GPU, each
+figure beside its own kind: what tensors take at their peak ("allocated": without the framework's own bytes), what the
+allocator holds ("reserved": without them too, the context is not its), what nvidia-smi shows or a run needs ("device":
+with them), or what is left after a step ("states": weights, gradients, optimizer). out_of_memory: 1 if the run did
+not fit, 0 if it ran; predicted None where the row leaves open what stays on the device.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -16,38 +18,70 @@ from ..prediction import Prediction
 from ..spec.job import Job
 from ..step import backward
 from .rows import Row, number, part, text
+from .words import is_jax
 
 GIB = 2.0**30
 TERA = 1e12
+
+MEMORY_KEY = re.compile(r"(?:(?P<before>\w+)_)?mem(?:ory)?(?:_(?P<after>\w+?))?_(?P<unit>bytes|[mg]i?b)(?:_per_(?:gpu|chip|device))?")
+UNITS = {"bytes": 1.0, "mb": 1e6, "mib": 2.0**20, "gb": 1e9, "gib": GIB}
+NO_PEAK = re.compile(r"param|weight|grad|opt|activation|cpu|host|ram\b|free|capacity|limit|available|bandwidth|count")
+"""Words of keys that hold a part of a device's memory, or another memory."""
+PEAK = re.compile(r"max|peak")
+END = re.compile(r"\bend of|\bafter (?:the |a )?step|current|steady|states")
+KINDS = (
+    ("reserved", r"reserved|cach(?:ed|ing)"),
+    ("device", r"smi\b|nvml|dcgm|device|driver|context|process|used"),
+    ("needed", r"must fit|need|requir|minimum"),
+    ("allocated", r"allocated|active|tensor|live|formula|analytic"),
+)
+FORMULA = re.compile(r"formula|analytic|theor|estimat|predict|calculat")
+RANK = ("allocated", "reserved", "device", "needed", "states")
+"""Of several figures the first of these is compared: the fewer things it counts, the better; a peak before what is left."""
 
 
 class Pair(NamedTuple):
     """A quantity as predicted and as measured."""
 
     quantity: str
-    predicted: float
+    predicted: float | None
     measured: float
+    note: str = ""
 
 
-def pairs(row: Row, p: Prediction) -> Iterator[Pair]:
-    """Everything of the row that can be compared."""
+class Figure(NamedTuple):
+    """Memory of the fullest GPU, and what it counts: one of RANK."""
+
+    kind: str
+    bytes: float
+    note: str = ""
+
+
+def pairs(row: Row, p: Prediction, memory: bool = True) -> Iterator[Pair]:
+    """Everything of the row that can be compared. memory: what stays on the device is known."""
     wanted, m = judged(row), part(row, "measured")
     if m.get("oom") is True or "fits(memory)=False" in wanted:
-        yield Pair("out_of_memory", float(not p.fits), 1.0)
+        yield Pair("out_of_memory", float(not p.fits) if memory else None, 1.0)
         return
     if "layer_time" in wanted:
         yield from layer_times(m, p)
         return
     if (seconds := step_time(m, p.job)) is not None:
-        yield Pair("out_of_memory", float(not p.fits), 0.0)
+        yield Pair("out_of_memory", float(not p.fits) if memory else None, 0.0)
         if not wanted or {"step_time", "tflops/mfu"} & wanted:
             yield Pair("step_time", p.step_time_s, seconds)
-    if (memory := peak_memory(m)) is not None and (not wanted or "memory" in wanted):
-        yield Pair(
-            "memory",
-            float(p.memory_use.total) - (p.job.assumptions.memory.framework_bytes if tensors_only(m) else 0.0),
-            memory,
-        )
+    figure = memory_of(m, text(row, "software")) if memory and (not wanted or "memory" in wanted) else None
+    if figure:
+        yield Pair("memory", counted(p, figure.kind), figure.bytes, figure.note)
+
+
+def counted(p: Prediction, kind: str) -> float:
+    """Bytes on the fullest device that a figure of that kind counts."""
+    use = p.memory_use
+    if kind == "states":
+        return float(use.weights + use.gradients + use.optimizer)
+    own = p.job.assumptions.memory.framework_bytes
+    return float(use.total) - (own if kind in ("allocated", "reserved") else 0.0)
 
 
 def judged(row: Row) -> set[str]:
@@ -94,26 +128,54 @@ def from_flops(m: Row, job: Job) -> float | None:
     return flops * job.batch_tokens / (rate * TERA * job.cluster.chips) if flops else None
 
 
-def peak_memory(m: Row) -> float | None:
-    """Bytes on the fullest GPU."""
-    for name, unit in (
-        ("memory_gib", GIB),
-        ("memory_gb", 1e9),
-        ("memory_allocated_bytes", 1.0),
-        ("memory_reserved_bytes", 1.0),
-        ("memory_bytes", 1.0),
-    ):
-        if (value := number(m, name)) is not None:
-            return value * unit
+def memory_of(m: Row, software: str) -> Figure | None:
+    """The figure of a row that is compared: the first of RANK; None if it has none."""
+    said = text(m, "memory_kind")
+    found = [f for key, value in m.items() if isinstance(key, str) for f in _figures(m, key, said, software)]
     states, activations = number(m, "memory_params_opt_gib"), number(m, "memory_activations_gib")
-    return (states + activations) * GIB if states is not None and activations is not None else None
+    if states is not None and activations is not None:
+        found.append(Figure("allocated", (states + activations) * GIB, "its memory is a formula, not a measurement"))
+    return min(found, key=lambda figure: RANK.index(figure.kind), default=None)
 
 
-def tensors_only(m: Row) -> bool:
-    """The stated memory is what tensors take: no context, no cache of the allocator."""
-    kind = text(m, "memory_kind")
-    allocated = "allocated" in kind and "reserved" not in kind
-    return allocated or "memory_allocated_bytes" in m or "memory_params_opt_gib" in m
+def _figures(m: Row, key: str, said: str, software: str) -> Iterator[Figure]:
+    """The figure of one key, if it is one: its kind by the words of the key, else by memory_kind, else by the software."""
+    match, value = MEMORY_KEY.fullmatch(key.lower().replace("-", "_")), number(m, key)
+    if not match or value is None:
+        return
+    words, size = f"{match['before'] or ''} {match['after'] or ''}", value * UNITS[match["unit"]]
+    if NO_PEAK.search(words):
+        return
+    note = "its memory is a formula, not a measurement" if FORMULA.search(said) else ""
+    if kind := _kind(words):
+        left = kind == "allocated" and not PEAK.search(f"{words} {said}")  # Megatron-LM's mem-allocated-bytes: now
+        yield Figure("states" if left else kind, size, note)
+    elif END.search(f"{words} {said}") and not PEAK.search(words):
+        yield Figure("states", size, note)
+    elif kind := _kind(said):
+        yield Figure(kind, size, note)
+    else:
+        kind, shown = _logged(software)
+        yield Figure(kind, size, note or f"what its memory figure counts is not stated: taken as {shown}")
+
+
+def _kind(words: str) -> str:
+    """The kind that the words name first, "" if none."""
+    found = [(m.start(), kind) for kind, pattern in KINDS if (m := re.search(pattern, words))]
+    return min(found)[1] if found else ""
+
+
+def _logged(software: str) -> tuple[str, str]:
+    """What a software prints as its memory, and its name.
+
+    torchtitan: max reserved (components/metrics.py). Megatron-LM and its forks: max_memory_allocated (training/
+    training.py). JAX: bytes in use of its allocator. DeepSpeed's users and others: most often what nvidia-smi shows.
+    """
+    if "torchtitan" in software:
+        return "reserved", "max reserved, which its software logs"
+    if ("megatron" in software and "deepspeed" not in software) or is_jax(software):
+        return "allocated", "max allocated, which its software logs"
+    return "device", "what nvidia-smi shows"
 
 
 def layer_times(m: Row, p: Prediction) -> Iterator[Pair]:

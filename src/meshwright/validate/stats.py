@@ -79,11 +79,18 @@ def ranking(groups: Iterable[Sequence[tuple[float, float]]], least: int = 3) -> 
     }
 
 
-def confusion(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Any]:
-    """(predicted, happened) counted: positive = out of memory."""
-    counts = {"true_positives": 0, "false_positives": 0, "false_negatives": 0, "true_negatives": 0}
+def confusion(pairs: Iterable[tuple[bool | None, bool]]) -> dict[str, Any]:
+    """(predicted, happened) counted: positive = out of memory, predicted None = unknown, which no share counts.
+
+    balanced_accuracy: mean of the shares of those that ran out, and of those that ran, that were foreseen.
+    """
+    counts = {"true_positives": 0, "false_positives": 0, "false_negatives": 0, "true_negatives": 0, "unknown": 0}
     for predicted, happened in pairs:
-        counts[f"{'true' if predicted == happened else 'false'}_{'positives' if predicted else 'negatives'}"] += 1
-    rows = sum(counts.values())
-    right = counts["true_positives"] + counts["true_negatives"]
-    return {"rows": rows, **counts, "accuracy": right / rows if rows else None}
+        right = "true" if predicted == happened else "false"
+        counts["unknown" if predicted is None else f"{right}_{'positives' if predicted else 'negatives'}"] += 1
+    yes, no = counts["true_positives"], counts["true_negatives"]
+    out, ran = yes + counts["false_negatives"], no + counts["false_positives"]
+    return {
+        "rows": out + ran + counts["unknown"], **counts, "accuracy": (yes + no) / (out + ran) if out + ran else None,
+        "balanced_accuracy": (yes / out + no / ran) / 2 if out and ran else None,
+    }  # fmt: skip

@@ -1,6 +1,6 @@
-"""What the words of a row mean: precision, recomputation, sharding, schedule, attention kernel.
+"""What the words of a row mean: precision, sharding, schedule, attention kernel (recomputation: `recompute`).
 
-Defaults, where a row does not say: bf16 (fp16 on chips without it) with fp32 gradients; no recomputation; replicated
+Defaults, where a row does not say: bf16 (fp16 on chips without it) with fp32 gradients; replicated
 Adam; 1F1B, interleaved if there are virtual stages; flash attention from the year on in which frameworks took it up,
 before that kernels that write the scores to memory.
 """
@@ -22,39 +22,49 @@ FLASH_SINCE = 2023
 MEGATRON_FLASH_SINCE = 2025
 """Megatron-LM and its relatives fuse on request only (--use-flash-attn) until Transformer Engine became the default."""
 
+JAX = re.compile(r"\b(?:maxtext|jax|pax(?:ml)?|levanter|t5x|easylm)\b")
+BF16_OPTIMIZER = r"\bbf16[ _-]?optimizer\b"
+"""DeepSpeed's, which accumulates gradients in fp32; its engines before it did not."""
+EIGHT_BIT_GATHER = (
+    r"\b(?:fp8|float8|mxfp8)[ _-](?:all[ _-]?gather|(?:param\w*|weight)[ _-](?:all[ _-]?)?gather)"
+    r"|all[ _-]?gathers?\w* in (?:fp8|float8|8[ -]bit)|fsdp_(?:fp8|float8)_all_gather"
+)
 
-def precision(words: str, software: str, chip: Chip) -> Precision:
+
+def named(pattern: str, words: str) -> bool:
+    """Do the words speak of it, and not of its absence ("no ...", "without ...", "pre-...", "... disabled")?"""
+    before = r"(?<!\bno )(?<!\bnot )(?<!\bno-)(?<!\bnon-)(?<!without )(?<!w/o )(?<!\bpre-)(?<!\bpre )(?<!before )(?<!before the )"
+    after = r"(?!\w*[\s=:(]{0,3}(?:off|false|disabled|none)\b)"
+    return re.search(rf"{before}(?:{pattern}){after}", words) is not None
+
+
+def is_jax(software: str) -> bool:
+    """MaxText and other trainers on JAX."""
+    return JAX.search(software) is not None
+
+
+def precision(words: str, software: str, chip: Chip, fsdp: str | None = None) -> Precision:
     """Which numbers are computed, kept and sent.
 
-    Gradients take 2 bytes with "pure" 16-bit training, and in DeepSpeed's 16-bit engines unless the row speaks of fp32.
+    Gradients take 2 bytes with "pure" 16-bit training, and in DeepSpeed's 16-bit engines unless the row speaks of fp32
+    or of the BF16Optimizer. fsdp: what the row says of FSDP, None if it has none; FSDP gathers weights in 16 bits
+    unless the row speaks of an 8-bit all-gather (llm-foundry's "bf16 compute"; an option of torchtitan's).
     """
     compute = next(
         (name for pattern, name in COMPUTE if re.search(pattern, words)),
         "bf16" if "bf16" in chip.matrix_flops else "fp16",
     )
     base = PRECISIONS[compute]
-    deepspeed = "deepspeed" in software and compute in ("fp16", "bf16") and "fp32" not in words
+    if fsdp is not None and compute in ("fp8", "fp4") and not named(EIGHT_BIT_GATHER, f"{words} {software} {fsdp}"):
+        base = replace(base, gather_bytes=PRECISIONS["bf16"].gather_bytes)
+    wide = "fp32" in words or named(BF16_OPTIMIZER, words)
+    deepspeed = "deepspeed" in software and compute in ("fp16", "bf16") and not wide
     return replace(base, gradient_bytes=2.0) if "pure" in words or deepspeed else base
 
 
 def optimizer(fsdp: bool) -> Optimizer:
     """Adam with an fp32 master. FSDP's fp32 shard is the master: 16 bytes a parameter in all, 2 counted as weight."""
     return replace(OPTIMIZERS["adamw"], state_bytes=10.0) if fsdp else OPTIMIZERS["adamw"]
-
-
-def recompute(words: str, layers_per_chunk: float) -> str:
-    """none, selective or full; the nearest of them for what lies between.
-
-    Listed modules: with the feed-forward or the experts among them full is nearer, else selective. Some layers only:
-    full from one half on.
-    """
-    if partial := re.search(r"first (\d+) layers", words):
-        return "full" if 2 * int(partial[1]) >= layers_per_chunk else "none"
-    if words.startswith("full") or words in ("true", "yes"):
-        return "full"
-    if words.startswith("selective"):
-        return "full" if re.search(r"'(mlp|moe)'", words) else "selective"
-    return "none"
 
 
 def zero(stage: int | None, sharding: str, fsdp: str) -> int:
