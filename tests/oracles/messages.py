@@ -16,7 +16,9 @@ from meshwright.spec.layout import Layout, placed
 from meshwright.spec.model import Model
 from meshwright.spec.network import Dim, Network
 
-ENGINE = replace(REALISTIC, count=replace(REALISTIC.count, gathered_inputs="kept", causal="full", stage_message="whole"))
+ENGINE = replace(
+    REALISTIC, count=replace(REALISTIC.count, gathered_inputs="kept", causal="full", stage_message="whole")
+)
 """PyTorch's DTensor keeps the gathered input of a column-parallel matrix (Megatron-LM keeps the shard and gathers it again), its
 FLOP counter does not know of the causal mask, and its pipelines send the activation as each tp rank holds it."""
 

@@ -73,6 +73,14 @@ def test_out_of_memory_is_the_positive() -> None:
         "false_positives": 1,
         "false_negatives": 1,
         "true_negatives": 2,
+        "unknown": 0,
         "rows": 5,
         "accuracy": 0.6,
+        "balanced_accuracy": pytest.approx((1 / 2 + 2 / 3) / 2),
     }
+
+
+def test_what_is_not_known_is_neither_right_nor_wrong() -> None:
+    c = confusion([(None, True), (None, False), (True, True), (False, False)])
+    assert (c["rows"], c["unknown"], c["accuracy"], c["balanced_accuracy"]) == (4, 2, 1.0, 1.0)
+    assert confusion([(None, False)])["accuracy"] is None

@@ -8,6 +8,7 @@ whether it is a GPU's or a node's is that of the usual adapters of the system, a
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from functools import lru_cache
@@ -15,12 +16,11 @@ from typing import NamedTuple
 
 from .. import catalog
 from ..errors import BadInput
-from ..num import product
 from ..spec.chip import Chip
 from ..spec.cluster import Cluster
 from ..spec.network import Dim, Network
 from ..units import parse
-from .rows import Row, needed, part, plain, text, whole
+from .rows import Row, needed, part, plain, whole
 
 FAMILY = re.compile(r"tpu-?v?\d+[a-z]?|[a-z]{1,3}\d{2,4}[a-z]?")
 MEMORY = re.compile(r"(?<![\d.x])(\d{2,4}) ?(gi?b)(?!/s|ps)")
@@ -34,18 +34,30 @@ NVLINK = {1: "80 GB/s", 2: "150 GB/s", 3: "300 GB/s", 4: "450 GB/s", 5: "900 GB/
 """Generation -> one way per GPU. Sources: NVIDIA whitepapers of P100 to B200 (which print both ways)."""
 PCIE = {3: "16 GB/s", 4: "32 GB/s", 5: "64 GB/s", 6: "128 GB/s"}
 """Generation -> one way, 16 lanes. Source: PCI-SIG."""
-INFINIBAND = {"hdr100": "100 Gbit/s", "ndr200": "200 Gbit/s", "edr": "100 Gbit/s", "hdr": "200 Gbit/s", "ndr": "400 Gbit/s", "xdr": "800 Gbit/s"}
+INFINIBAND = {
+    "hdr100": "100 Gbit/s",
+    "ndr200": "200 Gbit/s",
+    "edr": "100 Gbit/s",
+    "hdr": "200 Gbit/s",
+    "ndr": "400 Gbit/s",
+    "xdr": "800 Gbit/s",
+}
 """Port rate, one way. Source: InfiniBand Trade Association roadmap."""
 RATE = re.compile(
-    r"(?:(\d+) ?[x\u00d7*] ?)?(\d+(?:\.\d+)?) ?(gbit/s|gbps|gb/s|gbe|gbit|gb|g|tbit/s|tbps|tb/s|tbit|tb)\b(?:\+)?", re.IGNORECASE
+    r"(?:(\d+) ?[x\u00d7*] ?)?(\d+(?:\.\d+)?) ?(gbit/s|gbps|gb/s|gbe|gbit|gb|g|tbit/s|tbps|tb/s|tbit|tb)\b(?:\+)?",
+    re.IGNORECASE,
 )
 BYTES = re.compile(r"[GT]B(?:/s|ps)")
 """Rates in bytes; bits are written Gb/s, and text in lower case is taken as bits."""
-OF_GPU = re.compile(r"\bper[- ]?(?:gpu|chip|accelerator|device|gcd|rank)\b|/ ?(?:gpu|chip|accelerator|device)\b|\b(?:a|each|every) (?:gpu|chip)\b")
-OF_NODE = re.compile(r"\bper[- ]?(?:node|host|server|machine|vm|instance|box)\b|/ ?(?:node|host|server|machine)\b|\b(?:a|each|every) (?:node|host|server)\b")
+OF_GPU = re.compile(
+    r"\bper[- ]?(?:gpu|chip|accelerator|device|gcd|rank)\b|/ ?(?:gpu|chip|accelerator|device)\b|\b(?:a|each|every) (?:gpu|chip)\b"
+)
+OF_NODE = re.compile(
+    r"\bper[- ]?(?:node|host|server|machine|vm|instance|box)\b|/ ?(?:node|host|server|machine)\b|\b(?:a|each|every) (?:node|host|server)\b"
+)
 BOTH_WAYS = re.compile(r"(\d+(?:\.\d+)?) ?(gb|tb)/s")
 NVL = re.compile(r"nvl ?-?(\d{1,4})")
-PAPERS = ("lbl-", "epoch-")
+PAPERS = ("lbl-", "epoch-", "book-")
 """Chips as a paper counts them, not as they are sold."""
 UNITS = {"gb": 1e9, "gib": 2.0**30}
 LARGEST_DOMAIN = 16384
@@ -69,7 +81,7 @@ def chip(name: str) -> Chip:
     found = _known(name)
     low = name.lower()
     if memory := MEMORY.search(low):
-        found = replace(found, hbm_bytes=capacity(float(memory[1]) * UNITS[memory[2]], found.hbm_bytes))
+        found = replace(found, hbm_bytes=capacity(stated(memory), found.hbm_bytes))
     if bandwidth := BANDWIDTH.search(low):
         found = replace(found, hbm_bandwidth=float(bandwidth[1]) * 1e12)
     if power := POWER.search(low):
@@ -77,9 +89,14 @@ def chip(name: str) -> Chip:
     return found
 
 
-def capacity(stated: float, known: float) -> float:
-    """Bytes of a device's memory: the catalogue's, unless the stated size is clearly another one."""
-    return known if abs(stated / known - 1) <= SAME_SIZE else stated
+def stated(memory: re.Match[str]) -> float:
+    """Bytes of a size in words."""
+    return float(memory[1]) * UNITS[memory[2]]
+
+
+def capacity(named: float, known: float) -> float:
+    """Bytes of a device's memory: the catalogue's, unless the size in the name is clearly another one."""
+    return known if abs(named / known - 1) <= SAME_SIZE else named
 
 
 def _known(name: str) -> Chip:
@@ -93,7 +110,7 @@ def _known(name: str) -> Chip:
     pcie = "pcie" in name.lower()
 
     def distance(c: Chip) -> tuple[bool, float]:
-        return ("pcie" in c.name) != pcie, abs(c.hbm_bytes / 1e9 - float(memory[1])) if memory else 0.0
+        return ("pcie" in c.name) != pcie, abs(c.hbm_bytes - stated(memory)) if memory else 0.0
 
     return min(candidates, key=distance)
 
@@ -137,7 +154,7 @@ def note(row: Row) -> str:
     hardware = part(row, "hardware")
     name, size, far = plain(hardware, "gpu"), whole(hardware, "gpus_per_node", 0), plain(hardware, "inter_node")
     machine = network(name, size, plain(hardware, "intra_node"), far)
-    inside = product([d.size for d in machine.dims if d.size])
+    inside = math.prod(d.size for d in machine.dims if d.size)
     if needed(hardware, "count") <= inside:
         return ""
     base = catalog.network(chip(name).network)
@@ -174,14 +191,22 @@ def _far(text: str, per_node: int, usual: Dim, system: Network) -> Far:
     rate, count = (_rate(match), float(match[1] or 1)) if match else (_port(words) or 0.0, 1.0)
     if not rate:
         if system.dims[-1] is usual:
-            return Far(usual.bandwidth, usual.shared_by, f"the rate between nodes is not stated: that of {system.name} is taken")
-        return Far(adapter.bandwidth, adapter.shared_by, f"the rate between nodes is taken from {system.name}, which the row names")
+            return Far(
+                usual.bandwidth,
+                usual.shared_by,
+                f"the rate between nodes is not stated: that of {system.name} is taken",
+            )
+        return Far(
+            adapter.bandwidth,
+            adapter.shared_by,
+            f"the rate between nodes is taken from {system.name}, which the row names",
+        )
     if of := _of(words, match):
         return Far(rate * count / (per_node if of == "node" else 1), 1)
     if match and match[1]:
         return Far(rate * count / per_node, 1, f"{match[0].strip()} between nodes is taken as the adapters of a node")
-    inside = product([d.size or 1 for d in system.dims[:-1]])
-    adapters = max(float(inside) / adapter.shared_by, 1.0)
+    inside = math.prod(d.size or 1 for d in system.dims[:-1])
+    adapters = max(inside / adapter.shared_by, 1.0)
     if rate > adapter.bandwidth * adapters**0.5 and adapters > 1:
         return Far(rate / per_node, 1, "the rate between nodes does not say of what: it is taken as a node's")
     return Far(
@@ -216,7 +241,7 @@ def _system(text: str) -> Network | None:
     """The machine of the catalogue that a text names: "DGX A100", "p4d.24xlarge"."""
     words = f"-{re.sub(r'[^a-z0-9.]+', '-', text.lower())}-"
     spellings = [(n, n) for n in catalog.names("networks")] + list(catalog.aliases("networks").items())
-    found = [(len(s), n) for s, n in spellings if f"-{s}-" in words and not n.startswith((*PAPERS, "book-"))]
+    found = [(len(s), n) for s, n in spellings if f"-{s}-" in words and not n.startswith(PAPERS)]
     return catalog.network(max(found)[1]) if found else None
 
 

@@ -51,7 +51,11 @@ def described(row: Row) -> Described:
         optimizer=words.optimizer(fsdp),
         attention_kernel=words.attention_kernel(text(row, "attention_kernel"), spoken, number(row, "year")),
     )  # fmt: skip
-    offloaded = "states in host memory are counted on the device" if words.named(OFFLOADED, f"{sharding} {text(parallel, 'fsdp')}") else ""
+    offloaded = (
+        "states in host memory are counted on the device"
+        if words.named(OFFLOADED, f"{sharding} {text(parallel, 'fsdp')}")
+        else ""
+    )
     notes = (again.note, hardware.note(row), groups(row, plan), offloaded)
     return Described(found, tuple(n for n in notes if n), again.memory and not offloaded)
 
@@ -72,7 +76,11 @@ def groups(row: Row, plan: Layout) -> str:
         several = int(size[1]) < plan.replicas
     else:
         several = words.named(HYBRID, said) and needed(hardware_of, "count") > whole(hardware_of, "gpus_per_node", 1)
-    return "shards inside groups of ranks and replicates across them: taken as sharded over all replicas" if several else ""
+    return (
+        "shards inside groups of ranks and replicates across them: taken as sharded over all replicas"
+        if several
+        else ""
+    )
 
 
 def layout(row: Row, shape: Model, chips: int) -> Layout:

@@ -51,7 +51,14 @@ def _out_of_memory(v: Validation) -> str:
     for source, rows in _grouped((r for r in v.rows if r.quantity == "out_of_memory"), lambda r: r.source).items():
         c = confusion(verdicts(rows))
         lines.append((source, *(str(c[k]) for k in COUNTS)))
-    header = ("source", "ran out, foreseen", "ran out, not foreseen", "ran, but foreseen to run out", "ran, foreseen", "not known")
+    header = (
+        "source",
+        "ran out, foreseen",
+        "ran out, not foreseen",
+        "ran, but foreseen to run out",
+        "ran, foreseen",
+        "not known",
+    )
     return _table("Out of memory", header, lines) if lines else ""
 
 

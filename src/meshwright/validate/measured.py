@@ -23,7 +23,9 @@ from .words import is_jax
 GIB = 2.0**30
 TERA = 1e12
 
-MEMORY_KEY = re.compile(r"(?:(?P<before>\w+)_)?mem(?:ory)?(?:_(?P<after>\w+?))?_(?P<unit>bytes|[mg]i?b)(?:_per_(?:gpu|chip|device))?")
+MEMORY_KEY = re.compile(
+    r"(?:(?P<before>\w+)_)?mem(?:ory)?(?:_(?P<after>\w+?))?_(?P<unit>bytes|[mg]i?b)(?:_per_(?:gpu|chip|device))?"
+)
 UNITS = {"bytes": 1.0, "mb": 1e6, "mib": 2.0**20, "gb": 1e9, "gib": GIB}
 NO_PEAK = re.compile(r"param|weight|grad|opt|activation|cpu|host|ram\b|free|capacity|limit|available|bandwidth|count")
 """Words of keys that hold a part of a device's memory, or another memory."""

@@ -57,11 +57,19 @@ POLICIES: dict[str, tuple[str, ...]] = {
 }
 """Policy of MaxText -> the matrix products whose results it keeps; a name stands before those that it begins with."""
 
-UNSAID = re.compile(r"^(?:not (?:stated|given|known|reported|specified|said)|unstated|unspecified|unknown|n/?a|-|\?)\b[\W_]*|^[-?]$")
-NONE = re.compile(r"^(?:none|no|not|off|false|disabled?|never|without|w/o|0)\b|\b(?:recomput\w*|checkpoint\w*|remat\w*)\W{1,3}(?:off|none|disabled|false)\b")
-WHOLE = re.compile(r"\bfull\b|\buniform\b|\b(?:all|every|each) (?:transformer )?(?:layer|block)s?\b|\bper[- ](?:layer|block)\b|\bwhole layers?\b")
+UNSAID = re.compile(
+    r"^(?:not (?:stated|given|known|reported|specified|said)|unstated|unspecified|unknown|n/?a|-|\?)\b[\W_]*|^[-?]$"
+)
+NONE = re.compile(
+    r"^(?:none|no|not|off|false|disabled?|never|without|w/o|0(?!\.))\b|\b(?:recomput\w*|checkpoint\w*|remat\w*)\W{1,3}(?:off|none|disabled|false)\b"
+)
+WHOLE = re.compile(
+    r"\bfull\b|\buniform\b|\b(?:all|every|each) (?:transformer )?(?:layer|block)s?\b|\bper[- ](?:layer|block)\b|\bwhole layers?\b"
+)
 SOME = re.compile(r"checkpoint|remat|recomput|^(?:true|yes|on|enabled|1|all)\b")
-CORE = re.compile(r"core[ _-]?att|att\w*[ _-]core|^selective(?: (?:recomput\w*|activation\w*|checkpoint\w*|remat\w*))*$|granularity selective$")
+CORE = re.compile(
+    r"core[ _-]?att|att\w*[ _-]core|^selective(?: (?:recomput\w*|activation\w*|checkpoint\w*|remat\w*))*$|granularity selective$"
+)
 OPERATIONS = re.compile(r"\bsac\b|\bop[ -]?level|selective\W{0,3}op\b|\bper[- ]op\b")
 MAXTEXT = re.compile(r"\bminimal\b|\bsave_(?:dot|qkv|out)_|\bqkv_proj_offloaded\b")
 """Names that only MaxText has for its policies."""
@@ -115,7 +123,9 @@ def spoken(said: object) -> str:
         names = [name for name in said[:100] if isinstance(name, str)]
         return f"selective modules [{', '.join(names)[:400].lower()}]" if names else "none"
     if isinstance(said, Mapping):
-        return " ".join(f"{key} {spoken(value) or value}" for key, value in list(said.items())[:20] if value is not None)[:400].lower()
+        return " ".join(
+            f"{key} {spoken(value) or value}" for key, value in list(said.items())[:20] if value is not None
+        )[:400].lower()
     text = said[:400] if isinstance(said, str) else ""
     return " ".join("".join(c for c in text if c.isprintable()).lower().split())
 
@@ -128,7 +138,11 @@ def _read(words: str, software: str, model: Model, layers: float) -> Policy:
         return of_layers
     if names := _modules(words):
         return _listed(words, names, model)
-    plainly = words.startswith("selective") and "torchtitan" in software and not CORE.search(words.replace("selective", "", 1))
+    plainly = (
+        words.startswith("selective")
+        and "torchtitan" in software
+        and not CORE.search(words.replace("selective", "", 1))
+    )
     if OPERATIONS.search(words) or plainly:
         return Policy(_nearest(_operations(words)), _between(words, _nearest(_operations(words))))
     if CORE.search(words):
@@ -176,12 +190,15 @@ def _modules(words: str) -> list[str]:
 
 def _listed(words: str, names: list[str], model: Model) -> Policy:
     """Selective recomputation of modules; core_attn alone is what selective means."""
-    if unknown := [name for name in names if name not in MODULES]:
-        raise BadInput(f"recomputed module {unknown[0][:40]!r} is not known; {', '.join(MODULES)} are")
-    if set(names) == {"core_attn"}:
+    known, strange = [n for n in names if n in MODULES], [n for n in names if n not in MODULES]
+    if not known:
+        raise BadInput(f"recomputed module {names[0][:40]!r} is not known; {', '.join(MODULES)} are")
+    if strange:
+        mode = _nearest(_share(model, tuple(pattern for name in known for pattern in MODULES[name])))
+        return Policy(mode, f"recomputed module {strange[0][:40]!r} is not known and left out", memory=False)
+    if set(known) == {"core_attn"}:
         return Policy("selective")
-    share = _share(model, tuple(pattern for name in names for pattern in MODULES[name]))
-    mode = "full" if share >= HALF else "selective"
+    mode = _nearest(_share(model, tuple(pattern for name in known for pattern in MODULES[name])))
     return Policy(mode, _between(words, mode))
 
 
@@ -201,12 +218,14 @@ def _of_jax(words: str, model: Model) -> Policy:
     """One of MaxText's policies: names of the results that stay; what else there is runs again."""
     for name, kept in POLICIES.items():
         if re.search(rf"(?<![\w-]){re.sub('_', '[ _-]', name)}(?![\w-])", words):
-            mode = "full" if not kept or _share(model, kept) <= 1 - HALF else "selective"
+            mode = _nearest(1 - _share(model, kept))
             exact = name == "full" and not named(OFFLOADED, words)
             return Policy(mode, "" if exact else _between(words, mode), not named(OFFLOADED, words))
     mode = "none" if NONE.search(words) else "full"
     default = "none" if mode == "none" else "full, MaxText's default"
-    return Policy(mode, f"names no known remat policy: its time is taken with {default}, its memory is not judged", False)
+    return Policy(
+        mode, f"names no known remat policy: its time is taken with {default}, its memory is not judged", False
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,98 @@
+"""Which memory a row means, and that it is compared with its own kind only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from validate_rows import row
+
+from meshwright import predict
+from meshwright.validate import validate
+from meshwright.validate.jobs import job
+from meshwright.validate.measured import memory_of
+
+GIB = 2.0**30
+
+
+@pytest.mark.parametrize(
+    ("measured", "software", "kind", "size"),
+    [
+        # by memory_kind
+        ({"memory_gib": 70, "memory_kind": "torch max allocated"}, "", "allocated", 70 * GIB),
+        ({"memory_gib": 70, "memory_kind": "max reserved/active per torchtitan"}, "", "reserved", 70 * GIB),
+        ({"memory_gb": 70, "memory_kind": "nvidia-smi incl. ~1.1GB CUDA context"}, "", "device", 70e9),
+        ({"memory_gb": 70, "memory_kind": "what a device must have (must fit)"}, "", "device", 70e9),
+        ({"memory_gb": 70, "memory_kind": "must fit"}, "", "needed", 70e9),
+        ({"memory_gb": 70, "memory_kind": "allocated at the end of a step"}, "", "states", 70e9),
+        ({"memory_gb": 70, "memory_kind": "max allocated (reserved: 75)"}, "", "allocated", 70e9),
+        # by key
+        ({"memory_max_allocated_bytes": 7e9}, "", "allocated", 7e9),
+        ({"memory_peak_bytes": 7e9, "memory_kind": "nvidia-smi"}, "", "device", 7e9),
+        ({"max_memory_allocated_bytes": 7e9}, "", "allocated", 7e9),
+        ({"mem-max-allocated-bytes": 7e9}, "", "allocated", 7e9),
+        ({"memory_allocated_bytes": 7e9}, "", "states", 7e9),  # Megatron-LM: allocated now, at the end of a step
+        ({"memory_allocated_bytes": 7e9, "memory_kind": "peak"}, "", "allocated", 7e9),
+        ({"memory_reserved_bytes": 7e9}, "", "reserved", 7e9),
+        ({"memory_reserved_gib": 7}, "", "reserved", 7 * GIB),
+        ({"memory_nvidia_smi_mib": 7000}, "", "device", 7000 * 2**20),
+        # several: the peak, and what counts the least beside tensors
+        ({"memory_allocated_bytes": 7e9, "memory_max_allocated_bytes": 9e9}, "", "allocated", 9e9),
+        ({"memory_allocated_bytes": 7e9, "memory_reserved_bytes": 9e9}, "", "reserved", 9e9),
+        ({"memory_reserved_gib": 9, "memory_gib": 8, "memory_kind": "torch max allocated"}, "", "allocated", 8 * GIB),
+        # by software
+        ({"memory_gb": 70}, "torchtitan", "reserved", 70e9),
+        ({"memory_gb": 70, "memory_kind": "peak, whole run"}, "megatron-lm + zero-bubble", "allocated", 70e9),
+        ({"memory_gb": 70}, "megatron-deepspeed", "device", 70e9),
+        ({"memory_gb": 70}, "", "device", 70e9),
+        # parts
+        ({"memory_params_opt_gib": 40, "memory_activations_gib": 30}, "", "allocated", 70 * GIB),
+    ],
+)  # fmt: skip
+def test_kinds(measured: dict[str, Any], software: str, kind: str, size: float) -> None:
+    found = memory_of(measured, software)
+    assert found is not None
+    assert (found.kind, found.bytes) == (kind, pytest.approx(size))
+
+
+@pytest.mark.parametrize(
+    "measured",
+    [
+        {},
+        {"memory_gb": None},
+        {"memory_gb": "much"},
+        {"memory_gb": -1},
+        {"memory_kind": "nvidia-smi"},
+        {"memory_cpu_gb": 70},
+        {"memory_params_opt_gib": 40},
+        {"memory_activations_gib": 40},
+        {"memory_free_bytes": 1e9},
+        {"membership_bytes": 1e9},
+    ],
+)
+def test_what_is_no_figure(measured: dict[str, Any]) -> None:
+    assert memory_of(measured, "") is None
+
+
+def test_each_kind_has_its_own_prediction() -> None:
+    def predicted(**measured: Any) -> float:
+        [found] = validate([{**row(), "measured": measured}]).having("memory")
+        return found.predicted or 0.0
+
+    p = predict(job(row()), job(row()).layout)
+    use, own = p.memory_use, p.job.assumptions.memory.framework_bytes
+    assert own > 0
+    assert predicted(memory_gb=70, memory_kind="nvidia-smi") == float(use.total)
+    assert predicted(memory_max_allocated_bytes=7e10) == float(use.total) - own
+    assert predicted(memory_reserved_bytes=7e10) == float(use.total) - own  # no context, no communicators
+    assert predicted(memory_allocated_bytes=7e10) == float(use.weights + use.gradients + use.optimizer)
+
+
+def test_what_the_software_logs_and_what_a_formula_gives_is_noted() -> None:
+    v = validate([{**row(), "software": "torchtitan", "measured": {"memory_gb": 70}}])
+    assert list(v.notes) == [
+        "what its memory figure counts is not stated: taken as max reserved, which its software logs"
+    ]
+    v = validate([{**row(), "measured": {"memory_params_opt_gib": 40, "memory_activations_gib": 30}}])
+    assert list(v.notes) == ["its memory is a formula, not a measurement"]
+    assert not validate([{**row(), "measured": {"memory_gib": 70, "memory_kind": "torch max allocated"}}]).notes

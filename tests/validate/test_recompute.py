@@ -1,0 +1,198 @@
+"""One case for each policy that frameworks document, and for words that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from validate_rows import row
+
+from meshwright import catalog
+from meshwright.errors import BadInput
+from meshwright.spec.model import Model
+from meshwright.validate import validate
+from meshwright.validate.jobs import job
+from meshwright.validate.recompute import MODULES, POLICIES, policy
+
+LLAMA, DEEPSEEK = catalog.model("llama3-8b"), catalog.model("deepseek-v3")
+"""Products of a Llama layer, of 218 M weights: attention 19 %, gate and up 54 %, down 27 %. DeepSeek has 3 dense layers of 61."""
+MAXTEXT = "maxtext (jax)"
+
+
+@pytest.mark.parametrize(
+    ("said", "mode"),
+    [
+        ("none", "none"),
+        ("None (flash attention)", "none"),
+        ("no activation checkpointing", "none"),
+        ("gradient checkpointing: off", "none"),
+        (False, "none"),
+        ("full", "full"),
+        ("full (every layer)", "full"),
+        ("full (per block)", "full"),
+        ("uniform, 1 layer", "full"),
+        ("full, 8 of 8 layers", "full"),
+        ("selective", "selective"),
+        ("selective (attention core)", "selective"),
+        ("selective recompute", "selective"),
+        ("core_attn", "selective"),
+        (["core_attn"], "selective"),
+        ({"granularity": "selective", "modules": None}, "selective"),
+    ],
+)
+def test_what_a_layout_can_say_has_no_note(said: object, mode: str) -> None:
+    assert policy(said, "megatron-lm", LLAMA, 8.0) == (mode, "", True)
+
+
+@pytest.mark.parametrize(
+    ("said", "model", "mode"),
+    [
+        ("selective modules ['mlp']", LLAMA, "full"),  # 81 % of the products
+        ("selective modules ['mlp']", DEEPSEEK, "selective"),  # only the dense layers have one
+        ("selective modules ['mla_up_proj', 'mlp']", DEEPSEEK, "selective"),
+        ("selective modules ['moe']", DEEPSEEK, "full"),  # two thirds
+        ("selective modules ['shared_experts']", DEEPSEEK, "selective"),
+        ("selective modules ['moe_act', 'layernorm']", LLAMA, "selective"),
+        ("selective modules ['core_attn', 'moe_act']", DEEPSEEK, "selective"),
+        (["mlp", "layernorm"], LLAMA, "full"),
+        ("selective: mlp + layernorm", LLAMA, "full"),
+        ("selective (saves MLP outputs)", LLAMA, "selective"),  # no list of what runs again
+        ("selective (op-level SAC: saves matmul/attention outputs of every 2nd matmul)", LLAMA, "full"),
+        ("selective (op)", LLAMA, "full"),
+        ("SAC, saves all matmuls", LLAMA, "selective"),
+        ("full, first 5 layers per (virtual) stage [block]", LLAMA, "full"),  # of 8
+        ("full, first 2 layers per stage", LLAMA, "none"),
+        ("block, 6 layers", LLAMA, "full"),
+        ({"granularity": "full", "method": "block", "num_layers": 2}, LLAMA, "none"),
+        ("full, 4/32 layers", LLAMA, "none"),
+        ("full, 24 of 32 layers", LLAMA, "full"),
+        ("50 % of the layers", LLAMA, "full"),
+        ("every other layer", LLAMA, "full"),
+        ("every 3rd layer", LLAMA, "none"),
+        ("uniform, 4 layers", LLAMA, "full"),
+        ("activation checkpointing", LLAMA, "full"),
+        ("yes", LLAMA, "full"),
+        (True, LLAMA, "full"),
+        ("", LLAMA, "none"),
+        (None, LLAMA, "none"),
+        (7, LLAMA, "none"),
+        ("not stated", LLAMA, "none"),
+        ("not stated (assumed full)", LLAMA, "full"),
+    ],
+)
+def test_what_lies_between_is_the_nearest_and_said(said: object, model: Model, mode: str) -> None:
+    found = policy(said, "megatron-lm", model, 8.0)
+    assert (found.mode, found.memory) == (mode, True)
+    assert mode in found.note
+
+
+@pytest.mark.parametrize("said", ["frobnicate", "partial", "auto", "selective modules ['frob']", "0.5", ["frob"]])
+def test_unknown_words_are_refused_not_taken_as_none(said: object) -> None:
+    with pytest.raises(BadInput, match="not known"):
+        policy(said, "megatron-lm", LLAMA, 8.0)
+
+
+def test_a_row_with_unknown_words_is_skipped_with_a_sentence() -> None:
+    v = validate([row(recompute="frobnicate")])
+    assert "recomputation 'frobnicate' is not known" in next(iter(v.skipped))
+    assert not v.having("step_time")
+
+
+def test_an_unknown_module_beside_known_ones_is_noted_and_memory_is_not_judged() -> None:
+    found = policy("selective modules ['layernorm', 'frob']", "", LLAMA, 8.0)
+    assert found.mode == "selective" and "'frob' is not known" in found.note and not found.memory
+
+
+def test_torchtitans_selective_is_of_operations() -> None:
+    assert policy("selective", "torchtitan", LLAMA, 8.0).mode == "full"
+    assert policy("selective", "torchtitan", LLAMA, 8.0).note
+
+
+def test_what_goes_to_the_host_is_not_judged_by_memory() -> None:
+    for said in ("full, activations offloaded to CPU", "full, checkpoints in CPU"):
+        found = policy(said, "megatron-lm", LLAMA, 8.0)
+        assert found.mode == "full" and found.note and not found.memory
+    assert policy("full, no offload", "megatron-lm", LLAMA, 8.0) == ("full", "", True)
+
+
+@pytest.mark.parametrize(
+    ("said", "mode"),
+    [
+        ("full", "full"),
+        ("save_out_proj", "full"),
+        ("save_qkv_proj", "full"),
+        ("save_dot_except_mlp", "full"),
+        ("save_dot_with_context_except_mlp", "full"),
+        ("save_dot_except_mlpwi", "full"),  # gate and up, 54 %, run again
+        ("minimal", "selective"),
+        ('selective ("minimal" policy: saves projections and MLP outputs)', "selective"),
+        ("minimal_flash", "selective"),
+        ("minimal_with_context", "selective"),
+        ("minimal with context", "selective"),
+        ("minimal_with_quantization", "selective"),
+        ("minimal_with_context_and_quantization", "selective"),
+    ],
+)
+def test_policies_of_maxtext(said: str, mode: str) -> None:
+    found = policy(said, MAXTEXT, LLAMA, 32.0)
+    assert (found.mode, found.memory) == (mode, True)
+    assert bool(found.note) == (said != "full")
+
+
+@pytest.mark.parametrize(("said", "mode"), [("qkv_proj_offloaded", "full"), ("minimal_offloaded", "selective")])
+def test_policies_of_maxtext_that_keep_tensors_on_the_host(said: str, mode: str) -> None:
+    found = policy(said, MAXTEXT, LLAMA, 32.0)
+    assert found.mode == mode and found.note and not found.memory
+
+
+def test_the_names_of_maxtext_say_that_it_is_maxtext() -> None:
+    assert policy("save_dot_except_mlp", "", LLAMA, 32.0) == policy("save_dot_except_mlp", MAXTEXT, LLAMA, 32.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "mode"), [("", "full"), (None, "full"), ("custom", "full"), ("frobnicate", "full"), ("none", "none")]
+)
+def test_jax_without_a_known_policy_has_no_answer_on_memory(said: object, mode: str) -> None:
+    found = policy(said, MAXTEXT, LLAMA, 32.0)
+    assert found.mode == mode and "no known remat policy" in found.note and not found.memory
+
+
+def test_every_policy_and_module_is_read() -> None:
+    assert all(policy(name, MAXTEXT, LLAMA, 32.0).mode != "none" for name in POLICIES)
+    assert all(policy([name], "megatron-lm", DEEPSEEK, 8.0).mode != "none" for name in MODULES)
+
+
+def maxtext(**changes: Any) -> dict[str, Any]:
+    """A row of MaxText that no v5e can hold without recomputation."""
+    return row(
+        software="MaxText (JAX)", hardware={"gpu": "TPUv5e", "gpus_per_node": 256, "intra_node": "ICI 2D torus", "count": 256},
+        parallel={"tp": 1, "pp": 1, "vpp": 1, "dp": 256, "zero_stage": 3}, micro_batch=16, global_batch=4096,
+        measured={"step_time_s": 3.0, "memory_gib": 12}, **changes,
+    )  # fmt: skip
+
+
+def test_out_of_memory_is_unknown_where_the_policy_is() -> None:
+    for said in (None, "", "frobnicate"):
+        v = validate([maxtext(recompute=said)])
+        o = v.overall["out_of_memory"]
+        assert (o["unknown"], o["false_positives"], o["rows"]) == (1, 0, 1)
+        assert [r.predicted for r in v.rows if r.quantity == "out_of_memory"] == [None]
+        assert v.having("step_time") and not v.having("memory")
+        assert any("no known remat policy" in note for note in v.notes)
+
+
+def test_out_of_memory_has_an_answer_where_the_policy_is_known() -> None:
+    o = validate([maxtext(recompute="minimal")]).overall["out_of_memory"]
+    assert (o["unknown"], o["false_positives"]) == (0, 1)
+
+
+def test_notes_are_counted_by_row() -> None:
+    rows = [row(recompute="activation checkpointing"), {**row(recompute="activation checkpointing"), "id": "r2"}, row()]
+    d = validate(rows).to_dict()
+    [(note, ids)] = d["notes"].items()
+    assert "is taken as full" in note and ids == ["r1", "r2"]
+
+
+def test_a_job_has_the_mode() -> None:
+    assert job(row(recompute="every other layer")).layout.recompute == "full"
+    assert job(row(recompute="full, first 1 layers per stage")).layout.recompute == "none"  # 1 of 4
