@@ -61,7 +61,7 @@ UNSAID = re.compile(
     r"^(?:not (?:stated|given|known|reported|specified|said)|unstated|unspecified|unknown|n/?a|-|\?)\b[\W_]*|^[-?]$"
 )
 NONE = re.compile(
-    r"^(?:none|no|not|off|false|disabled?|never|without|w/o|0(?!\.))\b|\b(?:recomput\w*|checkpoint\w*|remat\w*)\W{1,3}(?:off|none|disabled|false)\b"
+    r"^(?:none|no|not|off|false|disabled?|never|without|w/o|0(?!\.))\b|\b(?:granularity|recomput\w*|checkpoint\w*|remat\w*)\W{1,3}(?:off|none|disabled|false)\b"
 )
 WHOLE = re.compile(
     r"\bfull\b|\buniform\b|\b(?:all|every|each) (?:transformer )?(?:layer|block)s?\b|\bper[- ](?:layer|block)\b|\bwhole layers?\b"
@@ -123,9 +123,9 @@ def spoken(said: object) -> str:
         names = [name for name in said[:100] if isinstance(name, str)]
         return f"selective modules [{', '.join(names)[:400].lower()}]" if names else "none"
     if isinstance(said, Mapping):
-        return " ".join(
-            f"{key} {spoken(value) or value}" for key, value in list(said.items())[:20] if value is not None
-        )[:400].lower()
+        settings = [(key, v) for key, v in list(said.items())[:20] if isinstance(v, (bool, int, float, str, list))]
+        words = " ".join(f"{key} {spoken(v) if isinstance(v, list) else v}" for key, v in settings)
+        return words[:400].lower()
     text = said[:400] if isinstance(said, str) else ""
     return " ".join("".join(c for c in text if c.isprintable()).lower().split())
 
