@@ -2,28 +2,30 @@
 
 The closed form (`step.ordered`) takes m times the slowest device, the sends it waits for, and the schedule's bubble.
 The replay gives every stage the seconds of the layers it really holds, orders the actions as the schedule does, and
-takes the longest path. Sends occupy neither device in it.
+takes the longest path. Sends occupy neither device in it. Both take a step in a run of steps (`step_in_run_s`): where
+the assumption set has no barrier between them, what a second step adds to one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from .errors import BadInput
 from .num import ceil_div
 from .prediction import Prediction
 from .schedule import get as schedule_named
-from .schedule.timeline import Passes, Timeline, timeline
+from .schedule.timeline import Passes, Timeline, step_in_run_s, timeline
 from .spec.job import Job
 from .spec.layout import Layout
-from .step import Body, Share, body, hop, total
+from .step import Body, Share, barrier, body, hop, total
 from .units import show
 
 MOST_ACTIONS = 1_000_000
 """Actions of a timeline: more take too long and too much memory to replay."""
+NEGLIGIBLE = 1e-9
+"""Of the makespan: rounding."""
 IN_THE_PIPELINE = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "bubble")
 """Causes of time that the timeline covers."""
 
@@ -40,11 +42,8 @@ class Replay:
     """One send between neighbouring stages."""
     closed_s: float
     """The closed form: microbatches, sends and bubble of the prediction."""
-
-    @cached_property
-    def exact_s(self) -> float:
-        """From the first action to the end of the last."""
-        return self.timeline.makespan_s
+    exact_s: float
+    """The longest path: of a step by itself or, where the next may begin rank by rank, what one more step takes."""
 
     @property
     def difference(self) -> float:
@@ -53,11 +52,20 @@ class Replay:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the comparison leaves out."""
+        """What the comparison leaves out, and where a step in a run takes less than one by itself."""
+        found = []
+        if self.exact_s < self.timeline.makespan_s * (1 - NEGLIGIBLE):
+            alone = show(self.timeline.makespan_s, "s")
+            found.append(f"ranks begin the next step as soon as they are done: a step by itself takes {alone}")
         if self.prediction.job.assumptions.overlap.pp == "none" and self.prediction.time_s["pp_comm"]:
             exposed = show(self.prediction.time_s["pp_comm"], "s")
-            return (f"the closed form charges {exposed} of sends that the timeline hides behind compute where it can",)
-        return ()
+            found.append(f"the closed form charges {exposed} of sends that the timeline hides behind compute where it can")
+        return tuple(found)
+
+    @property
+    def bubble_fraction(self) -> float:
+        """Idle share of all device time in a run of steps."""
+        return 1 - sum(self.timeline.busy_s) / (self.exact_s * len(self.timeline.order))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `timeline --json`, without the actions."""
@@ -71,7 +79,8 @@ class Replay:
             "exact_s": self.exact_s,
             "closed_form_s": self.closed_s,
             "difference": self.difference,
-            "bubble_fraction": t.bubble_fraction,
+            "makespan_s": t.makespan_s,
+            "bubble_fraction": self.bubble_fraction,
             "busy_s": t.busy_s,
             "idle_s": t.idle_s,
             "in_flight_microbatches": t.in_flight,
@@ -92,8 +101,13 @@ def replay(prediction: Prediction) -> Replay:
     parts = body(job, layout, details=True)
     passes = stage_seconds(job, layout, parts)
     send = float(hop(job, layout, parts))
-    exact = timeline(schedule.order(p, m, v), schedule.placement(p, v), passes, send)
-    return Replay(prediction, exact, passes, send, sum(prediction.time_s[cause] for cause in IN_THE_PIPELINE))
+    order, place = schedule.order(p, m, v), schedule.placement(p, v)
+    one = timeline(order, place, passes, send)
+    closed = sum(prediction.time_s[cause] for cause in IN_THE_PIPELINE)
+    # with whole backward passes the rank that begins first ends last, and a second step adds the makespan
+    together = barrier(job) or not schedule.split_backward
+    exact = one.makespan_s if together else step_in_run_s(order, place, passes, send)
+    return Replay(prediction, one, passes, send, closed, exact)
 
 
 def stage_seconds(job: Job, layout: Layout, parts: Body) -> tuple[Passes, ...]:

@@ -27,7 +27,7 @@ def report(r: Replay, ascii_only: bool = False) -> RenderableType:
     after = ", ".join(f"{name} {show(p.time_s[name], 's')}" for name in ("dp_comm", "optimizer"))
     lines = [
         Text(f"{title}: {layout_words(p.layout, p.microbatches)}", "bold"),
-        Text(f"  exact, longest path:  {seconds(r.exact_s, 4)}, {percent(t.bubble_fraction)} of all device time idle"),
+        Text(f"  exact, longest path:  {seconds(r.exact_s, 4)}, {percent(r.bubble_fraction)} of all device time idle"),
         Text(f"  closed form:          {seconds(r.closed_s, 4)} ({100 * r.difference:+.2f} %)"),
         Text(f"  outside the pipeline: {after}"),
         Text(f"  a send between stages takes {show(r.send_s, 's')}", "dim"),

@@ -82,5 +82,6 @@ DUALPIPEV = Schedule(
     order=order,
     bubble=bubble,
     in_flight=in_flight,
+    heads=lambda p, m, v: 1,
     needs=(two_chunks("dualpipev"), Rule(lambda p, m, v: m >= 2 * p, _enough)),
 )

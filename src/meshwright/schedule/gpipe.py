@@ -39,5 +39,6 @@ GPIPE = Schedule(
     order=order,
     bubble=bubble,
     in_flight=in_flight,
+    heads=in_flight,
     needs=(one_chunk("gpipe"),),
 )

@@ -41,6 +41,7 @@ INTERLEAVED = Schedule(
     order=order,
     bubble=bubble,
     in_flight=in_flight,
+    heads=lambda p, m, v: 1,
     needs=(many_chunks("interleaved", "1f1b"), whole_rounds("interleaved")),
     in_flight_on_second=lambda p, m, v: minimum(m, p + (p - 3) / v),
     in_flight_on_last=lambda p, m, v: minimum(m, p - (p - 1) / v),

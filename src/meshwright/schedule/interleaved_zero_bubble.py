@@ -1,6 +1,7 @@
 """Interleaved ZB-H1: v chunks per device, weight gradients held back by r chunk passes on rank r.
 
     bubble = (p - 1) (f + i - min(f, i, w)) / v     exact for all p, v, f, i, w, m a multiple of p
+    in a run = (p - 1) (f + i - min(f, w)) / v      if each rank begins the next step when it is done; exact
     in flight = p                                   activations counted until the weight gradients are done
 
 It needs no more memory than 1F1B: (p - 1)/v less than interleaved 1F1B, because only half as many forwards run ahead.
@@ -26,6 +27,11 @@ def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     return (p - 1) * (f + i - minimum(minimum(f, i), w)) / v
 
 
+def bubble_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
+    """(p - 1)(f + i - min(f, w)) / v."""
+    return (p - 1) * (f + i - minimum(f, w)) / v
+
+
 def in_flight(p: Num, m: Num, v: Num) -> Num:
     """min(p, m), and m >= p."""
     return minimum(p, m)
@@ -42,5 +48,7 @@ INTERLEAVED_ZERO_BUBBLE = Schedule(
     order=order,
     bubble=bubble,
     in_flight=in_flight,
+    heads=in_flight,
+    bubble_in_run=bubble_in_run,
     needs=(many_chunks("interleaved-zb", "zb-h1"), whole_rounds("interleaved-zb")),
 )

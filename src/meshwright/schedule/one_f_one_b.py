@@ -39,6 +39,7 @@ ONE_F_ONE_B = Schedule(
     order=order,
     bubble=bubble,
     in_flight=in_flight,
+    heads=lambda p, m, v: 1,
     needs=(one_chunk("1f1b"),),
     in_flight_on_last=lambda p, m, v: 1,
     in_flight_on_second=lambda p, m, v: minimum(p - 1, m),

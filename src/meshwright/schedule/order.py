@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from ..errors import BadInput
@@ -19,11 +19,21 @@ def in_flight_rank(order: Order, rank: int) -> float:
 
     A chunk's activations live from its F to the end of its B or, where the backward is split, of its W.
     """
-    held = peak = 0
+    return held_rank(order, rank, lambda chunk: 1.0) / max(len({action.chunk for action in order[rank]}), 1)
+
+
+def twice(order: Order, m: int) -> Order:
+    """Two steps of m microbatches, each rank's second behind its first."""
+    return [[*actions, *(a._replace(microbatch=a.microbatch + m) for a in actions)] for actions in order]
+
+
+def held_rank(order: Order, rank: int, bytes_of: Callable[[int], float]) -> float:
+    """The most bytes a rank holds at once; bytes_of: chunk -> what its forward leaves until the end of its backward."""
+    held = peak = 0.0
     for action in order[rank]:
-        held += (action.kind == "F") - (action.kind in "BW")
+        held += bytes_of(action.chunk) * ((action.kind == "F") - (action.kind in "BW"))
         peak = max(peak, held)
-    return peak / max(len({action.chunk for action in order[rank]}), 1)
+    return peak
 
 
 def runnable(order: Order, stages: list[list[int]]) -> Iterator[tuple[int, int, list[Key]]]:

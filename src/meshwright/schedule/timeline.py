@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
-from .order import PARTS, Key, in_flight_rank, runnable
+from .order import PARTS, Key, in_flight_rank, runnable, twice
 from .types import Order
 
 StageOf: TypeAlias = Callable[[int, int], int]
@@ -62,7 +62,7 @@ class Timeline:
 
     @cached_property
     def span_s(self) -> float:
-        """The longest time between first and last action of one rank: a step, if the next may begin rank by rank."""
+        """The longest time between first and last action of one rank."""
         return max((e[-1] - s[0] for s, e in zip(self.start_s, self.end_s, strict=True) if s), default=0.0)
 
     @cached_property
@@ -114,6 +114,23 @@ def timeline(order: Order, stage_of: StageOf, durations: Durations, send_s: floa
         for part in PARTS[kind]:
             made[part, stage, microbatch] = (ends[rank][-1], rank)
     return Timeline(order, stages, starts, ends, sorted(sends, key=lambda send: send.start_s))
+
+
+def step_in_run_s(
+    order: Order, stage_of: StageOf, durations: Durations, send_s: float = 0.0, barrier: bool = False
+) -> float:
+    """Seconds of a step in a run of them: what a second step adds to the completion of one.
+
+    barrier: no rank begins the second step before all have ended the first, which makes it the makespan; else every rank
+    begins it as soon as its own actions of the first are done. (From the second step on, all add the same in all
+    schedules of the registry.)
+    """
+    one = timeline(order, stage_of, durations, send_s).makespan_s
+    if barrier:
+        return one
+    m = 1 + max((action.microbatch for actions in order for action in actions), default=0)
+    again = durations if not callable(durations) else lambda kind, stage, k: durations(kind, stage, k % m)
+    return timeline(twice(order, m), stage_of, again, send_s).makespan_s - one
 
 
 def _by_stage(passes: Sequence[Passes]) -> Callable[[str, int, int], float]:

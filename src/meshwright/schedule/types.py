@@ -31,6 +31,12 @@ Order: TypeAlias = list[list[Action]]
 """For each rank, its actions one after the other."""
 
 
+Bubble: TypeAlias = Callable[[Num, Num, Num, Num, Num, Num], Num]
+"""(p, m, v, f, i, w) -> idle seconds of a device per step. Equal stages, free sends."""
+LeastBubble: TypeAlias = Callable[[Num, Num, Num, Num, Num], Num]
+"""(p, v, f, i, w) -> the same, at most, for every m."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """A condition on p, m, v, and the sentence for those who break it."""
@@ -63,23 +69,44 @@ class Schedule:
     """(rank, chunk, p, v) -> stage, 0 the first of the model."""
     order: Callable[[int, int, int], Order]
     """(p, m, v) -> the actions of each rank."""
-    bubble: Callable[[Num, Num, Num, Num, Num, Num], Num]
-    """(p, m, v, f, i, w) -> idle seconds of a device per step: makespan - m (f + i + w). Equal stages, free sends."""
+    bubble: Bubble
+    """Of a step by itself: makespan - m (f + i + w)."""
     in_flight: Callable[[Num, Num, Num], Num]
     """(p, m, v) -> the most microbatches whose activations a device holds at once; 1 = one through all its chunks."""
+    heads: Callable[[Num, Num, Num], Num]
+    """(p, m, v) -> the most microbatches between the forward pass of the last stage and the end of its backward pass:
+    so many logits are kept at once."""
     needs: tuple[Rule, ...]
     """What p, m and v must satisfy."""
+    bubble_in_run: Bubble | None = None
+    """Of a step in a run of them, if each rank begins the next one as soon as it is done with this one: what one more
+    step takes, less m (f + i + w). None = `bubble`: the rank that begins first also ends last."""
     in_flight_on_last: Callable[[Num, Num, Num], Num] | None = None
     """`in_flight` of the device with the last stage, where it holds fewer; None = as many as the fullest."""
+    least_bubble_of: LeastBubble | None = None
+    """The smallest `bubble` any number of microbatches gives; None = that of p or of unlimited ones."""
+    least_in_run_of: LeastBubble | None = None
+    """The same of `bubble_in_run`."""
 
-    least_bubble_of: Callable[[Num, Num, Num, Num, Num], Num] | None = None
-    """(p, v, f, i, w) -> the smallest bubble any number of microbatches gives; None = that of p or of unlimited ones."""
+    def idle(self, p: Num, m: Num, v: Num, f: Num, i: Num, w: Num, barrier: bool = True) -> Num:
+        """Idle seconds of a device per step; barrier: no rank begins the next step before all have ended this one."""
+        return self._law(barrier)[0](p, m, v, f, i, w)
 
-    def least_bubble(self, p: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-        """A bound of `bubble` that holds for every m."""
-        if self.least_bubble_of:
-            return self.least_bubble_of(p, v, f, i, w)
-        return minimum(self.bubble(p, p, v, f, i, w), self.bubble(p, 1e9, v, f, i, w))
+    def least_idle(self, p: Num, v: Num, f: Num, i: Num, w: Num, barrier: bool = True) -> Num:
+        """A bound of `idle` that holds for every m."""
+        law, least = self._law(barrier)
+        if least:
+            return least(p, v, f, i, w)
+        return minimum(law(p, p, v, f, i, w), law(p, 1e9, v, f, i, w))
+
+    def waits(self, v: Num, barrier: bool = True) -> Num:
+        """The share of (p - 1) f that a device waits at least: one chunk of every other; nothing, if steps overlap."""
+        return 1.0 / self.chunks(v) if barrier or self.bubble_in_run is None else 0.0
+
+    def _law(self, barrier: bool) -> tuple[Bubble, LeastBubble | None]:
+        if barrier or self.bubble_in_run is None:
+            return self.bubble, self.least_bubble_of
+        return self.bubble_in_run, self.least_in_run_of
 
     in_flight_on_second: Callable[[Num, Num, Num], Num] | None = None
     """`in_flight` of the second device, where it holds fewer than the first."""

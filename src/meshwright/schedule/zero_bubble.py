@@ -3,20 +3,22 @@
 ZB-H1 is 1F1B with the gradients of the weights held back by r microbatches on rank r; it holds no more activations
 than 1F1B:
 
-    bubble = (p-1)(f + i) - a min(f, i, w)          a = min(m, p) - 1;  exact for all p, m, f, i, w
+    bubble = (p-1)(f + i) - a min(f, i, w)          a = min(m, p) - 1
+    in a run = (p-1)(f + i) - a min(f, w)
     in flight = min(p, m)
 
 ZB-H2 runs twice as many forwards ahead and holds back twice as many weight gradients:
 
-    bubble = (p-1)(f + i) - min(a f, a/2 i, a w)    a = min(m, 2p - 1) - 1, even;  exact for all p, m, f, i, w
-                                                    a odd: one i of the (a + 1)/2 is min(i, w) instead
+    bubble = (p-1)(f + i) - min(a f, a w, a/2 i)            a = min(m, 2p - 1) - 1, even
+    in a run = (p-1)(f + i) - min(a f, a w, a/2 (f + i))    a odd: (a-1)/2 of them, and one min(i, w) or min(f, w)
     in flight = min(2p - 1, m)
 
-With f = i = w and enough microbatches both are (p-1) f, a third of 1F1B's: the last rank cannot start before (p-1) f,
-and a step that ends with a collective (gradient norm, loss scale) ends when the last rank does. The paper measures
-from the start to the end of each rank instead, as if the next step could begin meanwhile (its "post-validation" of
-the optimizer). That is `Timeline.span_s`: its excess over m (f + i + w) is the paper's (p-1)(f + i - w) for H1, and
-(p-1)(f + i - 2w) for H2: zero.
+All exact for all p, m, f, i, w. With f = i = w and enough microbatches both bubbles are (p-1) f, a third of 1F1B's:
+the last rank cannot start before (p-1) f, and a step that ends with a collective (gradient norm, loss scale) ends
+when the last rank does. In a run of steps without such a barrier (the paper's "post-validation" of the optimizer)
+every rank begins the next step as soon as it is done, and two steps take less than twice one. What the second adds to
+m (f + i + w) is, if w <= f and w <= (f + i)/2, the paper's (p-1)(f + i - w) for H1 and, from m = 2p - 1 on,
+(p-1)(f + i - 2w) for H2: zero. H2 is never below zero: beyond w = (f + i)/2 there is nothing left to fill.
 
 With fewer than 2p - 1 microbatches ZB-H2 can be slower than ZB-H1. Activations are counted until the weight gradients
 are done; the paper's M_W, what is left of them after I, is smaller.
@@ -43,6 +45,11 @@ def h1_bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     return (p - 1) * (f + i) - a * minimum(minimum(f, i), w)
 
 
+def h1_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
+    """(p-1)(f + i) - a min(f, w), a = min(m, p) - 1."""
+    return (p - 1) * (f + i) - (minimum(m, p) - 1) * minimum(f, w)
+
+
 def h1_in_flight(p: Num, m: Num, v: Num = 1) -> Num:
     """min(p, m)."""
     return minimum(p, m)
@@ -54,10 +61,20 @@ def h2_order(p: int, m: int, v: int = 1) -> Order:
 
 
 def h2_bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """(p-1)(f + i) - min(a f, a/2 i, a w), a = min(m, 2p - 1) - 1; if a is odd, (a-1)/2 i + min(i, w) for a/2 i."""
+    """(p-1)(f + i) - min(a f, a w, a/2 i), a = min(m, 2p - 1) - 1; if a is odd, (a-1)/2 i + min(i, w) for a/2 i."""
+    return (p - 1) * (f + i) - _filled(p, m, f, w, i, minimum(i, w))
+
+
+def h2_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
+    """The same with f + i for i, and for an odd a with min(f, w) for min(i, w)."""
+    return (p - 1) * (f + i) - _filled(p, m, f, w, f + i, minimum(f, w))
+
+
+def _filled(p: Num, m: Num, f: Num, w: Num, pair: Num, odd: Num) -> Num:
+    """What a = min(m, 2p - 1) - 1 weight gradients fill: a min(f, w), or `pair` for two of them and `odd` for one more."""
     a = minimum(m, 2 * p - 1) - 1
     pairs = floor(a / 2)
-    return (p - 1) * (f + i) - minimum(a * minimum(f, w), pairs * i + (a - 2 * pairs) * minimum(i, w))
+    return minimum(a * minimum(f, w), pairs * pair + (a - 2 * pairs) * odd)
 
 
 def h2_in_flight(p: Num, m: Num, v: Num = 1) -> Num:
@@ -76,6 +93,8 @@ ZB_H1 = Schedule(
     order=h1_order,
     bubble=h1_bubble,
     in_flight=h1_in_flight,
+    heads=h1_in_flight,
+    bubble_in_run=h1_in_run,
     needs=(one_chunk("zb-h1"),),
 )
 
@@ -90,5 +109,7 @@ ZB_H2 = Schedule(
     order=h2_order,
     bubble=h2_bubble,
     in_flight=h2_in_flight,
+    heads=h2_in_flight,
+    bubble_in_run=h2_in_run,
     needs=(one_chunk("zb-h2"),),
 )

@@ -17,7 +17,7 @@ from ..num import ceil_div
 from ..schedule import get as schedule_named
 from ..spec.job import Job
 from ..spec.layout import Layout
-from ..step import Body, Stages, stages
+from ..step import Body, Stages, barrier, stages
 from .best import Best
 from .evaluate import BLOCK, LARGEST, Progress, best_first, dp_step, largest_dp, lower, optimist, valid
 from .grid import Kind, fullest, holders_of, kinds, pieces
@@ -86,16 +86,17 @@ def _worth_it(
     """Shards x pipelines that no simple law rules out: (shard of each row, rows, fewest microbatches).
 
     A device has ceil(L/pp) layers to do m times; and the last one waits until a microbatch has come through all others, or
-    through one chunk of each: m - 1 of the m, and the whole model forward over the number of chunks.
+    through one chunk of each: m - 1 of the m, and the whole model forward over the number of chunks. (Not if the next step
+    may begin meanwhile.)
     """
     forward = reduce(np.minimum, [c.typical.forward for c in costs])[:, None]
     both = reduce(np.minimum, [c.typical.forward + c.typical.backward for c in costs])[:, None]
-    chunks = reduce(np.maximum, [np.where(k.even(job, degrees), k.chunks, 1.0) for k in kinds(best.choice)])
+    waits = [np.where(k.even(job, degrees), k.schedule.waits(k.v, barrier(job)), 1.0) for k in kinds(best.choice)]
     grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees[None, :]}
     dp = largest_dp(job, grid, space)
     m = _ceil_div(float(job.batch), np.maximum(dp, 1) * grid["microbatch"])
     once = both * fullest(job, degrees)
-    through = np.maximum(forward * (fullest(job, np.ones(1)) / chunks) - once, 0.0)
+    through = np.maximum(forward * (fullest(job, np.ones(1)) * reduce(np.minimum, waits)) - once, 0.0)
     rows, columns = np.nonzero((dp >= 1) & (m * once + through <= best.limit))
     return rows, take(part, rows) | {"pp": degrees[columns], "dp": dp[rows, columns]}, m[rows, columns]
 
@@ -108,7 +109,7 @@ def _least_bubbles(job: Job, every: list[Kind], pp: Column, staged: list[tuple[b
         for folded, s in staged:
             if folded == kind.schedule.folded:
                 f, b, w = pick((s.others_forward, s.others_backward, s.others_weight), rows)
-                bubble = kind.schedule.least_bubble(pp[rows], kind.v, f, b - w, w)
+                bubble = kind.schedule.least_idle(pp[rows], kind.v, f, b - w, w, barrier(job))
                 least[name][rows] = np.minimum(least[name][rows], bubble)
     return least
 

@@ -115,6 +115,10 @@ class Overlap(Checked):
     """Share of the expert all-to-all hidden behind other work."""
     pp: str = "interleaved"
     """Pipeline sends hide behind compute in the steady state: "none", "interleaved" (schedules with chunks only, Megatron-LM) or "all"."""
+    step_barrier: str = "global norm"
+    """What ends a step on all ranks at once: a "global norm" of the gradients (PyTorch's and this project's trainer), or "none": each rank of
+    the pipeline begins the next step as soon as it is done (zero bubble as published, Qi et al. 2024, whose optimizer validates afterwards).
+    Orders with whole backward passes take the same either way."""
     axes: str = "none"
     """Rooflines: collectives of different mesh axes run one after the other ("none"), or beside each other ("full")."""
 
@@ -150,6 +154,7 @@ REALISTIC = Assumptions(
     # 73 % and 63 % of an A100's peak: Dao 2023, FlashAttention-2 (arXiv 2307.08691), the best of its measurements
     chip=ChipTime(attention_forward=0.73, attention_backward=0.63),
     network=NetworkTime(collective="best"),
+    overlap=Overlap(step_barrier="none"),
 )
 
 LBL = Assumptions(

@@ -15,7 +15,7 @@ from ..spec.job import Job
 from ..spec.layout import Layout
 from .after import ENDS, Collectives, Held, collectives, held, synchronise, update
 from .parts import Body, backward, body, boundary, clock, microbatches, stage_message, total
-from .pipeline import Pipeline, Share, Shares, Stages, hop, layers_on, ordered, pick, shares, slowest, stages
+from .pipeline import Pipeline, Share, Shares, Stages, barrier, hop, layers_on, ordered, pick, shares, slowest, stages
 
 
 class Step(NamedTuple):
@@ -49,7 +49,7 @@ def step_time(job: Job, layout: Layout) -> Num:
 
 
 __all__ = [
-    "ENDS", "Body", "Collectives", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "body", "boundary", "clock", "collectives",
+    "ENDS", "Body", "Collectives", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "body", "boundary", "clock", "collectives",
     "held", "hop", "layers_on", "microbatches", "ordered", "pick", "shares", "slowest", "stage_message", "stages", "step", "step_time", "synchronise",
     "total", "update",
 ]  # fmt: skip

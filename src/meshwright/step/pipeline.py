@@ -147,6 +147,11 @@ def hop(job: Job, layout: Layout, parts: Body) -> Num:
     return pipeline_hop(clock(job).fabric, parts.message, layout.group("pp"))
 
 
+def barrier(job: Job) -> bool:
+    """No rank begins the next step before all have ended this one."""
+    return job.assumptions.overlap.step_barrier != "none"
+
+
 def ordered(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> Pipeline:
     """m microbatches through p stages in the order of a schedule.
 
@@ -160,7 +165,6 @@ def ordered(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, 
     # what hides does so behind the compute of one chunk
     longer = maximum(send - total(s.forward) / chunks, 0.0) + maximum(send - total(s.backward) / chunks, 0.0)
     paid = 2 * sends * waits + longer * chunks * (1.0 - waits)
-    bubble = schedule.bubble(
-        p, m, v, s.others_forward + sends, s.others_backward - s.others_weight + sends, s.others_weight
-    )
+    f, i = s.others_forward + sends, s.others_backward - s.others_weight + sends
+    bubble = schedule.idle(p, m, v, f, i, s.others_weight, barrier(job))
     return Pipeline((s.forward + s.backward) * m, m * paid, bubble)
