@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from meshwright import catalog, predict
+from meshwright.errors import BadInput
 from meshwright.replay import replay
 from meshwright.spec.job import Job
 from meshwright.spec.layout import Layout
@@ -18,3 +21,12 @@ def test_sends_hide_only_behind_what_there_is(network: str, schedule: str, v: in
     found = replay(prediction)
     closed, exact = float(prediction._step.pipeline.total), found.timeline.makespan_s
     assert closed > 0.85 * exact, (closed, exact)
+
+
+def test_too_few_layers_are_told_in_the_chunks_of_the_schedule() -> None:
+    """dualpipev cuts a device's layers in two, whatever interleave says."""
+    job = Job(replace(catalog.model("llama3-8b"), layers=4), catalog.cluster("8xh100-sxm"), 64)
+    with pytest.raises(BadInput, match=r"4 layers are too few for pp 4 x 2 chunks \(dualpipev\)"):
+        predict(job, Layout(pp=4, dp=2, schedule="dualpipev"))
+    with pytest.raises(BadInput, match="4 layers are too few for pp 8: a chunk needs a layer"):
+        predict(job, Layout(pp=8))

@@ -13,7 +13,9 @@ from meshwright.catalog import cluster, model
 from meshwright.errors import BadInput
 from meshwright.prediction import predict
 from meshwright.replay import replay, stage_layers, stage_seconds, stage_shares
-from meshwright.spec.assumptions import MEGATRON, Assumptions
+from meshwright.schedule import SCHEDULES
+from meshwright.schedule import get as schedule_named
+from meshwright.spec.assumptions import MEGATRON, SETS, Assumptions
 from meshwright.spec.job import Job
 from meshwright.spec.layout import Layout, placed
 from meshwright.step import body
@@ -38,6 +40,47 @@ def test_equal_stages_and_free_sends_follow_the_closed_form(schedule: str, inter
     exact = replay(predict(job(), layout))
     assert exact.exact_s == pytest.approx(exact.closed_s, rel=1e-9)
     assert exact.send_s < 1e-15 and exact.difference == pytest.approx(0, abs=1e-9)
+
+
+OVERLAPPED = replace(LAYERS_ONLY, overlap=replace(LAYERS_ONLY.overlap, step_barrier="none"))
+
+
+@pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name != "dualpipev"])
+@pytest.mark.parametrize("batch", [24, 64])
+def test_closed_form_and_replay_take_the_same_step_in_a_run(schedule: str, batch: int) -> None:
+    """Without a barrier between steps, with as many microbatches as zero bubble asks for or three a stage."""
+    interleave = 2 if schedule.startswith("interleaved") else 1
+    layout = Layout(tp=8, pp=8, dp=1, schedule=schedule, interleave=interleave)
+    alone, in_run = (replay(predict(replace(job(a), batch=batch), layout)) for a in (LAYERS_ONLY, OVERLAPPED))
+    assert in_run.exact_s == pytest.approx(in_run.closed_s, rel=1e-9)
+    assert alone.exact_s == alone.timeline.makespan_s == in_run.timeline.makespan_s >= in_run.exact_s * (1 - 1e-9)
+    f, i, w = in_run.stages[0]
+    if schedule == "zb-h2":
+        assert in_run.exact_s == pytest.approx(batch * (f + i + w) + max(0, 7 * (f + i - 2 * w)))
+        assert in_run.bubble_fraction == pytest.approx(1 - batch * (f + i + w) / in_run.exact_s)
+        assert "a step by itself takes" in in_run.notes[0] and not alone.notes
+    if not schedule_named(schedule).split_backward:
+        assert in_run.exact_s == alone.exact_s and in_run.notes == ()
+
+
+def test_who_ends_a_step_with_a_barrier() -> None:
+    """PyTorch and the trainer clip by a global norm; published zero bubble does not wait (Qi et al. 2024)."""
+    barriers = {name: s.overlap.step_barrier for name, s in SETS.items()}
+    assert barriers.pop("realistic") == "none"
+    assert set(barriers.values()) == {"global norm"}
+    layout, batch = Layout(tp=8, pp=8, dp=1, schedule="zb-h2"), 24
+    j = Job(model("gpt3-175b"), cluster("64xa100-80"), batch)
+    free, fenced = (
+        predict(
+            replace(
+                j, assumptions=replace(SETS["realistic"], overlap=replace(SETS["realistic"].overlap, step_barrier=b))
+            ),
+            layout,
+        )
+        for b in ("none", "global norm")
+    )
+    assert free.time_s["bubble"] < fenced.time_s["bubble"]
+    assert all(free.time_s[cause] == fenced.time_s[cause] for cause in free.time_s if cause != "bubble")
 
 
 def test_a_heavier_last_stage_is_seen() -> None:

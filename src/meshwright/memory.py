@@ -1,7 +1,7 @@
 """What lives on a device, by kind: weights, gradients, optimizer state, activations, buffers.
 
 The fullest device is the first of the pipeline (it holds the most microbatches), the second (the first may hold fewer or lighter layers) or
-the last (it holds the logits).
+the last (it holds the logits: of one microbatch, or of as many as the schedule lets wait between its forward and its backward).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from functools import reduce
 from typing import NamedTuple
 
 from .cost.layer import LayerCost
-from .num import Num, maximum, where
+from .num import Num, maximum, minimum, where
 from .schedule.types import Schedule
 from .spec.job import Job
 from .spec.layout import Layout
-from .step import ENDS, Body, Held, Shares, held, microbatches, shares
+from .step import ENDS, Body, Held, Share, Shares, held, microbatches, shares
 from .step.after import tied
 
 
@@ -60,47 +60,79 @@ def saved(layer: LayerCost, parts: Body, recompute: str) -> Num:
 
 
 class Activations(NamedTuple):
-    """Activation bytes of one device: so many for each microbatch in flight, and some once."""
+    """Activation bytes of one device: so many for each microbatch in flight, for each at the head, and some once."""
 
     each: Num
+    head: Num
     once: Num
+
+    def kept(self, flight: Num, heads: Num) -> Num:
+        """Their sum, with so many microbatches in flight, and so many between head forward and head backward."""
+        return flight * self.each + heads * self.head + self.once
 
 
 def activations(job: Job, layout: Layout, parts: Body, recompute: str, by: Shares, end: str) -> Activations:
-    """Of the first or the last device: its layers' saved bytes, once the logits and the layer being recomputed."""
+    """Of the first or the last device: its layers' saved bytes, the logits, and once the layer being recomputed."""
     share, keep = by[end], saved(parts.typical, parts, recompute)
     working = parts.typical.saved if recompute == "full" and job.assumptions.memory.working_set else 0.0
-    alone = layout.pp == 1
+    alone, head = layout.pp == 1, parts.head.saved
     if end == "last":
-        return Activations(
-            where(alone, 0.0, share.typical * keep), where(alone, 0.0, parts.head.saved * share.head + working)
-        )
+        found = (share.typical * keep, head * share.head, working)
+        return Activations(*(where(alone, 0.0, bytes_) for bytes_ in found))
     each = share.typical * keep
     if job.model.moe:
         each = each + share.leading * saved(parts.leading, parts, recompute)
-    return Activations(each, parts.head.saved * where(alone, 1.0, share.head) + working)
+    return Activations(each, head * where(alone, 1.0, share.head), working)
 
 
 def in_flight(p: Num, m: Num, schedule: Schedule, v: Num, end: str) -> Num:
-    """Microbatches whose activations the first, second or last device holds at its fullest moment."""
+    """Microbatches whose activations the first, second or last device holds at its fullest moment.
+
+    A folded schedule has both ends of the model on the first device; the others hold as many as any.
+    """
+    if schedule.folded:
+        both, others = schedule.in_flight_last(p, m, v), schedule.in_flight(p, m, v)
+        return {"first": both, "second": where(p > 2, others, both), "last": others}[end]
     count = {"first": schedule.in_flight, "second": schedule.in_flight_second, "last": schedule.in_flight_last}[end]
     return count(p, m, v)
 
 
-def buffers(job: Job, layout: Layout, parts: Body, zero: int) -> Num:
-    """The framework's own bytes, and whole units of sharded tensors while they are in use.
+def buffers(job: Job, layout: Layout, parts: Body, zero: int, by: Shares, end: str) -> Num:
+    """The framework's own bytes, and whole units of sharded tensors while they are in use on one device.
 
     ZeRO-3: the weights of two layers (one in use, one arriving) and of the embedding and head, which wrap the whole pass. ZeRO-2, 3: the
-    gradient of the largest unit, before it is scattered.
+    gradient of the largest unit, before it is scattered. Only of what the device holds and other replicas share.
     """
-    how, p, t = job.assumptions.memory, job.precision, parts.typical
+    how, p = job.assumptions.memory, job.precision
     if zero < 2 or not how.working_set:
         return how.framework_bytes
-    e, h = parts.embedding.weights, parts.head.weights
-    ends = where(layout.pp == 1, e + h - tied(job, layout), maximum(e, h))
-    layer = t.weights + t.expert_weights
-    gathered = (2 * layer + ends) * p.weight_bytes if zero == 3 else 0.0
+    alone = layout.pp == 1
+    share = Share(*(where(alone, a, b) for a, b in zip(by["whole"], by[end], strict=True)))
+    layers = [(share.typical, _shared(layout, parts.typical))]
+    if job.model.moe:
+        layers.append((share.leading, _shared(layout, parts.leading)))
+    ends = share.embedding * parts.embedding.weights + share.head * parts.head.weights
+    ends = where(layout.replicas > 1, ends - where(alone, tied(job, layout), 0.0), 0.0)
+    layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
+    gathered = (_two_largest(layers) + ends) * p.weight_bytes if zero == 3 else 0.0
     return how.framework_bytes + gathered + maximum(layer, ends) * p.gradient_bytes
+
+
+def _two_largest(layers: list[tuple[Num, Num]]) -> Num:
+    """Of the layers on a device, (how many, parameters of one) of each kind: of the largest kind both, or one and one of the other."""
+
+    def from_the(kind: tuple[Num, Num], *others: tuple[Num, Num]) -> Num:
+        n, unit = kind
+        taken = minimum(n, 2.0)
+        return taken * unit + sum(minimum(2.0 - taken, other) * size for other, size in others)
+
+    return reduce(maximum, [from_the(*order) for order in (layers, layers[::-1])])
+
+
+def _shared(layout: Layout, layer: LayerCost) -> Num:
+    """Parameters of a layer of which there are replicas."""
+    dense = where(layout.replicas > 1, layer.weights, 0.0)
+    return dense + where(layout.expert_replicas > 1, layer.expert_weights, 0.0)
 
 
 def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dict[str, Use]:
@@ -108,9 +140,10 @@ def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dic
     by, v, found = shares(job, layout, schedule, layout.interleave), layout.interleave, {}
     for end in ENDS:
         s = states(job, layout, held(job, layout, parts, by, end), layout.zero)
-        each, once = activations(job, layout, parts, layout.recompute, by, end)
-        kept = in_flight(layout.pp, microbatches(job, layout), schedule, v, end) * each + once
-        found[end] = Use(s.weights, s.gradients, s.optimizer, kept, buffers(job, layout, parts, layout.zero))
+        held_, m = activations(job, layout, parts, layout.recompute, by, end), microbatches(job, layout)
+        kept = held_.kept(in_flight(layout.pp, m, schedule, v, end), schedule.heads(layout.pp, m, v))
+        whole = buffers(job, layout, parts, layout.zero, by, end)
+        found[end] = Use(s.weights, s.gradients, s.optimizer, kept, whole)
     return found
 
 

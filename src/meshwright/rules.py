@@ -56,6 +56,12 @@ def _expert_ffn(job: Job) -> int:
     return job.model.moe.expert_ffn if job.model.moe else 1
 
 
+def _stages(l: Layout) -> str:
+    """What the layers are dealt to: chunks are the schedule's, which may always have two."""
+    chunks = schedule_named(l.schedule).chunks(l.interleave)
+    return f"pp {l.pp}" if chunks == 1 else f"pp {l.pp} x {chunks} chunks ({l.schedule})"
+
+
 POSITIVE = Rule(
     "degrees are positive",
     lambda j, l: (
@@ -113,13 +119,13 @@ HIDDEN = Rule(
 LAYERS = Rule(
     "layers over pp",
     lambda j, l: l.pp * schedule_named(l.schedule).chunks(l.interleave) <= j.model.layers,
-    lambda j, l: f"{j.model.layers} layers are too few for pp {l.pp} x interleave {l.interleave} stages",
+    lambda j, l: f"{j.model.layers} layers are too few for {_stages(l)}: a chunk needs a layer",
 )
 EVEN_LAYERS = Rule(
     "even stages",
     lambda j, l: divides(l.pp * schedule_named(l.schedule).chunks(l.interleave), j.model.layers),
     lambda j, l: (
-        f"layers {j.model.layers} cannot be split evenly over pp {l.pp} x interleave {l.interleave}: pp may be {may_be(j.model.layers)}"
+        f"layers {j.model.layers} cannot be split evenly over {_stages(l)}: pp may be {may_be(j.model.layers)}"
     ),
 )
 EXPERTS = Rule(

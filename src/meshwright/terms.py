@@ -148,6 +148,7 @@ def memory_term(p: Prediction) -> Term:
     j, l, numbers, use = p.job, p.layout, p.job.precision, p.memory_use
     device = max(p.memory_by_stage, key=lambda end: float(p.memory_by_stage[end].total))
     flight = float(memory.in_flight(l.pp, p.microbatches, p._schedule, l.interleave, device))
+    heads = float(p._schedule.heads(l.pp, p.microbatches, l.interleave))
     of, each = (
         memory.activations(j, l, p._body, l.recompute, shares(j, l, p._schedule, l.interleave), device),
         f"on the {device} device",
@@ -159,7 +160,9 @@ def memory_term(p: Prediction) -> Term:
         + (f" (cut over {l.replicas} replicas)" if l.zero >= 2 else ""),
         "optimizer": f"{use.optimizer / j.state_bytes:.5g} parameters x {j.state_bytes:g} B"
         + (f" (cut over {l.replicas} replicas)" if l.zero else ""),
-        "activations": f"{flight:g} microbatches in flight x {float(of.each):.5g} B of its layers + {float(of.once):.5g} B once",
+        "activations": f"{flight:g} microbatches in flight x {float(of.each):.5g} B of its layers"
+        + (f" + {heads:g} of the head x {float(of.head):.5g} B" if of.head else "")
+        + f" + {float(of.once):.5g} B once",
         "buffers": f"{j.assumptions.memory.framework_bytes:.3g} B of the framework + whole units in use (ZeRO {l.zero})",
     }
     source = "Rajbhandari et al. 2020 (ZeRO); Korthikanti et al. 2022 (activations)"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from meshwright.errors import BadInput
 from meshwright.schedule import SCHEDULES, get
-from meshwright.schedule.order import in_flight_rank
+from meshwright.schedule.order import held_rank, in_flight_rank
 
 
 @st.composite
@@ -46,7 +46,28 @@ def test_no_rank_holds_more_than_it_was_said_to(layout: tuple[str, int, int, int
     assert max(in_flight_rank(order, r) for r in range(p)) == pytest.approx(get(name).in_flight(p, m, v))
     last = 0 if get(name).folded else p - 1
     assert in_flight_rank(order, last) == pytest.approx(get(name).in_flight_last(p, m, v))
+    head, chunks = p * get(name).chunks(v) - 1, get(name).chunks(v)
+    at_head = [float(get(name).stage_of(last, chunk, p, v) == head) for chunk in range(int(chunks))]
+    assert held_rank(order, last, lambda chunk: at_head[chunk]) == get(name).heads(p, m, v)
+    # both are at their most at once: what a device needs is their sum
+    together = held_rank(order, last, lambda chunk: 1 / chunks + 7 * at_head[chunk])
+    assert together == pytest.approx(get(name).in_flight_last(p, m, v) + 7 * get(name).heads(p, m, v))
     assert get(name).split_backward == any(action.kind == "W" for actions in order for action in actions)
+
+
+def test_logits_between_head_forward_and_head_backward() -> None:
+    """GPipe runs all forwards first; zero bubble keeps what its weight gradients wait for; others go straight back."""
+    expected = {
+        "gpipe": 16,
+        "1f1b": 1,
+        "interleaved": 1,
+        "zb-h1": 4,
+        "zb-h2": 7,
+        "interleaved-zb": 4,
+        "zbv": 1,
+        "dualpipev": 1,
+    }
+    assert {name: get(name).heads(4, 16, 2) for name in SCHEDULES} == expected
 
 
 def test_a_rank_of_1f1b_holds_what_lies_below_it() -> None:

@@ -13,6 +13,7 @@ from test_schedules import layouts
 
 from meshwright.errors import BadInput
 from meshwright.schedule import SCHEDULES, Action, Order, get, timeline
+from meshwright.schedule.timeline import step_in_run_s
 
 PASSES = st.tuples(*[st.floats(0.01, 10)] * 3)
 
@@ -21,7 +22,7 @@ def test_two_ranks_two_microbatches_by_hand() -> None:
     result = timeline(get("gpipe").order(2, 2, 1), lambda rank, chunk: rank, [(1, 2, 3), (2, 1, 1)], send_s=0.5)
     assert result.start_s == [[0, 1, 8, 13], [1.5, 3.5, 5.5, 7.5]]
     assert result.end_s == [[1, 2, 13, 18], [3.5, 5.5, 7.5, 9.5]]
-    assert (result.makespan_s, result.span_s, result.busy_s, result.idle_s) == (18, 18, [12, 8], [6, 10])
+    assert (result.makespan_s, result.busy_s, result.idle_s) == (18, [12, 8], [6, 10])
     assert result.bubble_fraction == pytest.approx(16 / 36)
     assert result.in_flight == [2, 2]
     assert [(s.sender, s.receiver, s.kind, s.stage, s.microbatch, s.start_s, s.end_s) for s in result.sends] == [
@@ -39,7 +40,8 @@ def test_the_turn_of_a_v_needs_no_send() -> None:
 
 def test_an_empty_order_takes_no_time() -> None:
     result = timeline([[], []], lambda rank, chunk: rank, [])
-    assert (result.makespan_s, result.span_s, result.bubble_fraction, result.in_flight) == (0, 0, 0, [0, 0])
+    assert (result.makespan_s, result.bubble_fraction, result.in_flight) == (0, 0, [0, 0])
+    assert step_in_run_s([[], []], lambda rank, chunk: rank, []) == 0
 
 
 F, B, W = (Action(kind, 0, 0) for kind in "FBW")
@@ -129,6 +131,36 @@ def test_slower_is_never_sooner(layout: tuple[str, int, int, int], data: st.Data
     assert base.makespan_s >= max(base.busy_s) - 1e-9
     for starts, ends in zip(base.start_s, base.end_s, strict=True):
         assert all(next_start >= end for end, next_start in pairwise_gaps(starts, ends))
+
+
+def test_two_steps_of_two_ranks_by_hand() -> None:
+    """ZB-H2, passes of 1 s: rank 0 is done with the first step at 9, rank 1 at 10. Without a barrier rank 0 begins the second
+    at 9, its first output is there at 10, and all repeats 9 s later: two steps end at 19. With one they end at 20."""
+    order, place = get("zb-h2").order(2, 3, 1), get("zb-h2").placement(2, 1)
+    words = [" ".join(f"{kind}{k}" for kind, _, k in actions) for actions in order]
+    assert words == ["F0 F1 F2 I0 W0 I1 W1 I2 W2", "F0 I0 F1 I1 F2 I2 W0 W1 W2"]
+    one = timeline(order, place, [(1, 1, 1)] * 2)
+    assert one.end_s == [[1, 2, 3, 4, 5, 6, 7, 8, 9], [2, 3, 4, 5, 6, 7, 8, 9, 10]]
+    assert step_in_run_s(order, place, [(1, 1, 1)] * 2) == 9
+    assert step_in_run_s(order, place, lambda kind, stage, microbatch: 1) == 9
+    assert step_in_run_s(order, place, [(1, 1, 1)] * 2, barrier=True) == 10
+
+
+@settings(deadline=None, max_examples=60)
+@given(layouts(), st.data())
+def test_a_step_in_a_run(layout: tuple[str, int, int, int], data: st.DataObject) -> None:
+    """Not below what the busiest rank computes, not above the makespan; the makespan itself if a barrier follows, or if
+    backward passes are whole: then the rank that begins first ends last."""
+    name, p, m, v = layout
+    schedule = get(name)
+    stages = p * int(schedule.chunks(v))
+    passes, send = data.draw(st.lists(PASSES, min_size=stages, max_size=stages)), data.draw(st.floats(0, 5))
+    order, place = schedule.order(p, m, v), schedule.placement(p, v)
+    one, in_run = timeline(order, place, passes, send), step_in_run_s(order, place, passes, send)
+    assert max(one.busy_s) - 1e-9 <= in_run <= one.makespan_s * (1 + 1e-9)
+    assert step_in_run_s(order, place, passes, send, barrier=True) == one.makespan_s
+    if not schedule.split_backward:
+        assert in_run == pytest.approx(one.makespan_s, rel=1e-9)
 
 
 def pairwise_gaps(starts: list[float], ends: list[float]) -> list[tuple[float, float]]:

@@ -61,11 +61,6 @@ class Timeline:
         return max((ends[-1] for ends in self.end_s if ends), default=0.0)
 
     @cached_property
-    def span_s(self) -> float:
-        """The longest time between first and last action of one rank."""
-        return max((e[-1] - s[0] for s, e in zip(self.start_s, self.end_s, strict=True) if s), default=0.0)
-
-    @cached_property
     def busy_s(self) -> list[float]:
         """Seconds that each rank computes."""
         return [sum(e) - sum(s) for s, e in zip(self.start_s, self.end_s, strict=True)]
@@ -122,8 +117,7 @@ def step_in_run_s(
     """Seconds of a step in a run of them: what a second step adds to the completion of one.
 
     barrier: no rank begins the second step before all have ended the first, which makes it the makespan; else every rank
-    begins it as soon as its own actions of the first are done. (From the second step on, all add the same in all
-    schedules of the registry.)
+    begins it as soon as its own actions of the first are done.
     """
     one = timeline(order, stage_of, durations, send_s).makespan_s
     if barrier:

@@ -92,7 +92,7 @@ class Schedule:
         """Idle seconds of a device per step; barrier: no rank begins the next step before all have ended this one."""
         return self._law(barrier)[0](p, m, v, f, i, w)
 
-    def least_idle(self, p: Num, v: Num, f: Num, i: Num, w: Num, barrier: bool = True) -> Num:
+    def least_bubble(self, p: Num, v: Num, f: Num, i: Num, w: Num, barrier: bool = True) -> Num:
         """A bound of `idle` that holds for every m."""
         law, least = self._law(barrier)
         if least:

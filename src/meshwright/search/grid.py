@@ -190,16 +190,19 @@ def _memory(
 ) -> None:
     """Bytes that live for the whole run, and of activations."""
     near, m = rows.near, rows.m
-    flights = [[memory.in_flight(near.pp, m, x.schedule, x.v, end) for end in p.ends] for x in kinds(p.choice)]
+    every = kinds(p.choice)
+    flights = [[memory.in_flight(near.pp, m, x.schedule, x.v, end) for end in p.ends] for x in every]
+    heads = [x.schedule.heads(near.pp, m, x.v) for x in every]
     for r, recompute in enumerate(p.choice.recompute):
         bytes_ = [[memory.activations(job, near, parts, recompute, by, end) for end in p.ends] for by in holders]
         for k, flight in enumerate(flights):
-            for e, (each, once) in enumerate(bytes_[p.folded[k]]):
-                p.held[e][i, r, k, 0] = flight[e] * each + once
+            for e, kept in enumerate(bytes_[p.folded[k]]):
+                p.held[e][i, r, k, 0] = kept.kept(flight[e], heads[k])
     for z, zero in enumerate(p.choice.zero if i == 0 else ()):
-        buffers = memory.buffers(job, rows.far, parts, zero)
-        for f, devices in enumerate(owned):
+        for f, (by, devices) in enumerate(zip(holders, owned, strict=True)):
             for e, parameters in enumerate(devices):
+                # of an interval of dp: states are smallest with the most replicas, buffers with the fewest
+                buffers = memory.buffers(job, near, parts, zero, by, p.ends[e])
                 p.kept[e][0, 0, f, z] = memory.states(job, rows.far, parameters, zero).total + buffers
 
 

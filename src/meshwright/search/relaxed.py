@@ -109,7 +109,7 @@ def _least_bubbles(job: Job, every: list[Kind], pp: Column, staged: list[tuple[b
         for folded, s in staged:
             if folded == kind.schedule.folded:
                 f, b, w = pick((s.others_forward, s.others_backward, s.others_weight), rows)
-                bubble = kind.schedule.least_idle(pp[rows], kind.v, f, b - w, w, barrier(job))
+                bubble = kind.schedule.least_bubble(pp[rows], kind.v, f, b - w, w, barrier(job))
                 least[name][rows] = np.minimum(least[name][rows], bubble)
     return least
 
@@ -131,13 +131,14 @@ def relaxed_rounds(job: Job, space: Space, best: Best, table: Table, progress: P
 
 
 def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
-    """Rows that may fit. More replicas never need more memory: states are cut finer, and fewer microbatches are in flight."""
+    """Rows that may fit. More replicas need less memory: states are cut finer, and fewer microbatches are in flight; only the fewest
+    may need less, because what has one replica is not gathered or scattered."""
     capacity, alive = memory.capacity(job), np.zeros(length(partly.table), dtype=bool)
     for start in range(0, len(alive), BLOCK):
         part = take(partly.table, np.arange(start, min(start + BLOCK, len(alive))))
-        alive[start : start + BLOCK] = (
-            bound(pieces(job, part, part, None, best.choice, space.scheme), capacity).bytes <= capacity
-        )
+        for some in (part, part | {"dp": dp_step(part)}):
+            p = pieces(job, some, some, None, best.choice, space.scheme)
+            alive[start : start + BLOCK] |= bound(p, capacity).bytes <= capacity
     return Partly(keep(partly.table, alive), partly.each[alive], keep(partly.bubbles, alive))
 
 

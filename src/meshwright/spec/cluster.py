@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from ..errors import BadInput
+from ..num import product
 from .chip import Chip
 from .measured import Overhead
 from .network import Network
@@ -21,6 +23,15 @@ class Cluster:
     name: str = ""
     engine: Mapping[str, Overhead] = field(default_factory=lambda: MappingProxyType({}))
     """feature (plain, tp, zero3, 1f1b, ...) -> what PyTorch's engine costs on this machine's CPUs; `meshwright calibrate` writes it."""
+
+    def __post_init__(self) -> None:
+        most = product([dim.size for dim in self.network.dims]) if all(dim.size for dim in self.network.dims) else None
+        if most is not None and self.chips > most:
+            sizes = " x ".join(f"{dim.name} {dim.size}" for dim in self.network.dims)
+            raise BadInput(
+                f"network {self.network.name or 'given'} ({sizes}) joins at most {most:,} chips, not {self.chips:,}: "
+                "leave out the size of its last dimension, add a dimension, or take fewer chips"
+            )
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -1,0 +1,24 @@
+"""How many chips a network joins."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright.catalog import chip
+from meshwright.errors import BadInput
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.network import Dim, Network
+
+NEAR, FAR = Dim("near", 9e11, 1e-6, 4), Dim("far", 5e10, 5e-6, 3)
+
+
+def test_a_network_that_joins_fewer_chips_is_refused() -> None:
+    network = Network("small", (NEAR, FAR))
+    assert Cluster(chip("h100-sxm"), network, 12).sizes == (4, 3)
+    with pytest.raises(BadInput, match=r"network small \(near 4 x far 3\) joins at most 12 chips, not 13"):
+        Cluster(chip("h100-sxm"), network, 13)
+
+
+def test_a_last_dimension_without_a_size_takes_all() -> None:
+    open_ended = Network("open", (NEAR, Dim("far", 5e10, 5e-6)))
+    assert Cluster(chip("h100-sxm"), open_ended, 4000).sizes == (4, 1000)
