@@ -33,15 +33,19 @@ def every_device(job: Job, layout: Layout) -> float:
         held[(-1, 0, *range(count - 2, 0, -1))[spare]] -= 1
     dense = [sum(1 for i in range(end - n, end) if i < lead) for end, n in zip(accumulate(held), held, strict=True)]
     order = schedule.order(pp, int(microbatches(job, layout)), v)
+    logits = layout.microbatch * job.T * job.model.vocab / layout.tp
     fullest = 0.0
     for rank in range(pp):
         mine = [schedule.stage_of(rank, chunk, pp, v) for chunk in range(count // pp)]
         plain = sum((held[s] - dense[s]) * t.weights + dense[s] * d.weights for s in mine)
         plain += parts.embedding.weights * (0 in mine) + parts.head.weights * (count - 1 in mine)
         expert = sum(held[s] - dense[s] for s in mine) * t.expert_weights
-        left = [(held[s] - dense[s]) * t.saved + dense[s] * d.saved + parts.head.saved * (s == count - 1) for s in mine]
+        layers = [(held[s] - dense[s]) * t.saved + dense[s] * d.saved for s in mine]
+        # until the gradient of its input is there the head keeps its logits in fp32, then their gradient in 16 bits
+        left = [n + parts.head.saved * (s == count - 1) for n, s in zip(layers, mine, strict=True)]
+        late = [n - 2 * logits * (s == count - 1) for n, s in zip(left, mine, strict=True)]
         states = memory.states(job, layout, (plain, expert), layout.zero).total
-        fullest = max(fullest, states + held_rank(order, rank, left.__getitem__))
+        fullest = max(fullest, states + held_rank(order, rank, left.__getitem__, late.__getitem__))
     return fullest + job.assumptions.memory.framework_bytes
 
 

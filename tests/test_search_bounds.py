@@ -57,7 +57,7 @@ def test_a_single_replica_may_need_less_than_two() -> None:
     assert one < two
     tight = replace(chip, hbm_bytes=(one + two) / 2 / job.assumptions.memory.capacity_share)
     job = replace(job, cluster=replace(job.cluster, chip=tight))
-    space = Space(zero=(3,), microbatch=(1,), recompute=("none",))
+    space = Space(zero=(3,), microbatch=(1,), recompute=("none",), tp=(1,), cp=(1,))
     every = brute(job, space, 5, True)
     assert {row[5] for row in every.rows} == {1}
     assert search(job, space, 5, True).rows == every.rows

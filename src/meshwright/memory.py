@@ -10,6 +10,9 @@ from functools import reduce
 from typing import NamedTuple
 
 from .cost.layer import LayerCost
+from .count import vocabulary
+from .count.megatron import FP32
+from .count.work import local
 from .num import Num, maximum, minimum, where
 from .schedule.types import Schedule
 from .spec.job import Job
@@ -64,11 +67,14 @@ class Activations(NamedTuple):
 
     each: Num
     head: Num
+    """Logits and what the products around them keep, from the head's forward to the gradient of its input."""
+    late: Num
+    """The same from there to the gradient of its weights: the logits' gradient, in the products' precision, instead."""
     once: Num
 
-    def kept(self, flight: Num, heads: Num) -> Num:
-        """Their sum, with so many microbatches in flight, and so many between head forward and head backward."""
-        return flight * self.each + heads * self.head + self.once
+    def kept(self, flight: Num, heads: Num, late: Num) -> Num:
+        """Their sum, with so many microbatches in flight and so many in either half of the head's backward pass."""
+        return flight * self.each + heads * self.head + late * self.late + self.once
 
 
 def activations(job: Job, layout: Layout, parts: Body, recompute: str, by: Shares, end: str) -> Activations:
@@ -76,13 +82,23 @@ def activations(job: Job, layout: Layout, parts: Body, recompute: str, by: Share
     share, keep = by[end], saved(parts.typical, parts, recompute)
     working = parts.typical.saved if recompute == "full" and job.assumptions.memory.working_set else 0.0
     alone, head = layout.pp == 1, parts.head.saved
+    late = head - logits(job, layout) * (FP32 - job.precision.activation_bytes)
     if end == "last":
-        found = (share.typical * keep, head * share.head, working)
+        found = (share.typical * keep, head * share.head, late * share.head, working)
         return Activations(*(where(alone, 0.0, bytes_) for bytes_ in found))
     each = share.typical * keep
     if job.model.moe:
         each = each + share.leading * saved(parts.leading, parts, recompute)
-    return Activations(each, head * where(alone, 1.0, share.head), working)
+    mine = where(alone, 1.0, share.head)
+    return Activations(each, head * mine, late * mine, working)
+
+
+def logits(job: Job, layout: Layout) -> Num:
+    """Logits of one microbatch on one device: tokens x V / tp."""
+    if not (job.model.vocab and job.assumptions.count.vocabulary):
+        return 0.0
+    size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
+    return size.tokens * vocabulary.rows(job, layout)
 
 
 def in_flight(p: Num, m: Num, schedule: Schedule, v: Num, end: str) -> Num:
@@ -141,7 +157,8 @@ def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dic
     for end in ENDS:
         s = states(job, layout, held(job, layout, parts, by, end), layout.zero)
         held_, m = activations(job, layout, parts, layout.recompute, by, end), microbatches(job, layout)
-        kept = held_.kept(in_flight(layout.pp, m, schedule, v, end), schedule.heads(layout.pp, m, v))
+        heads = schedule.heads(layout.pp, m, v), schedule.heads_late(layout.pp, m, v)
+        kept = held_.kept(in_flight(layout.pp, m, schedule, v, end), *heads)
         whole = buffers(job, layout, parts, layout.zero, by, end)
         found[end] = Use(s.weights, s.gradients, s.optimizer, kept, whole)
     return found

@@ -148,7 +148,7 @@ def memory_term(p: Prediction) -> Term:
     j, l, numbers, use = p.job, p.layout, p.job.precision, p.memory_use
     device = max(p.memory_by_stage, key=lambda end: float(p.memory_by_stage[end].total))
     flight = float(memory.in_flight(l.pp, p.microbatches, p._schedule, l.interleave, device))
-    heads = float(p._schedule.heads(l.pp, p.microbatches, l.interleave))
+    heads, late = (float(n(l.pp, p.microbatches, l.interleave)) for n in (p._schedule.heads, p._schedule.heads_late))
     of, each = (
         memory.activations(j, l, p._body, l.recompute, shares(j, l, p._schedule, l.interleave), device),
         f"on the {device} device",
@@ -162,6 +162,7 @@ def memory_term(p: Prediction) -> Term:
         + (f" (cut over {l.replicas} replicas)" if l.zero else ""),
         "activations": f"{flight:g} microbatches in flight x {float(of.each):.5g} B of its layers"
         + (f" + {heads:g} of the head x {float(of.head):.5g} B" if of.head else "")
+        + (f" + {late:g} that wait for its weights' gradient x {float(of.late):.5g} B" if of.head and late else "")
         + f" + {float(of.once):.5g} B once",
         "buffers": f"{j.assumptions.memory.framework_bytes:.3g} B of the framework + whole units in use (ZeRO {l.zero})",
     }

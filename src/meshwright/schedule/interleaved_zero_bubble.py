@@ -48,7 +48,8 @@ INTERLEAVED_ZERO_BUBBLE = Schedule(
     order=order,
     bubble=bubble,
     in_flight=in_flight,
-    heads=in_flight,
+    heads=lambda p, m, v: 1,
+    heads_late=lambda p, m, v: in_flight(p, m, v) - 1,
     bubble_in_run=bubble_in_run,
     needs=(many_chunks("interleaved-zb", "zb-h1"), whole_rounds("interleaved-zb")),
 )

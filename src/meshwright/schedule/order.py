@@ -27,11 +27,18 @@ def twice(order: Order, m: int) -> Order:
     return [[*actions, *(a._replace(microbatch=a.microbatch + m) for a in actions)] for actions in order]
 
 
-def held_rank(order: Order, rank: int, bytes_of: Callable[[int], float]) -> float:
-    """The most bytes a rank holds at once; bytes_of: chunk -> what its forward leaves until the end of its backward."""
+def held_rank(
+    order: Order, rank: int, bytes_of: Callable[[int], float], late_of: Callable[[int], float] | None = None
+) -> float:
+    """The most bytes a rank holds at once.
+
+    bytes_of: chunk -> what its forward leaves until the end of its backward;  late_of: what of it is left between I and
+    W, None = all.
+    """
+    late_of = late_of or bytes_of
     held = peak = 0.0
-    for action in order[rank]:
-        held += bytes_of(action.chunk) * ((action.kind == "F") - (action.kind in "BW"))
+    for kind, chunk, _ in order[rank]:
+        held += bytes_of(chunk) * ((kind == "F") - (kind in "BI")) + late_of(chunk) * ((kind == "I") - (kind == "W"))
         peak = max(peak, held)
     return peak
 

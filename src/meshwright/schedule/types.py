@@ -74,10 +74,12 @@ class Schedule:
     in_flight: Callable[[Num, Num, Num], Num]
     """(p, m, v) -> the most microbatches whose activations a device holds at once; 1 = one through all its chunks."""
     heads: Callable[[Num, Num, Num], Num]
-    """(p, m, v) -> the most microbatches between the forward pass of the last stage and the end of its backward pass:
-    so many logits are kept at once."""
+    """(p, m, v) -> the most microbatches between the forward pass of the last stage and the gradient of its input: so
+    many logits are kept at once."""
     needs: tuple[Rule, ...]
     """What p, m and v must satisfy."""
+    heads_late: Callable[[Num, Num, Num], Num] = lambda p, m, v: 0
+    """(p, m, v) -> how many wait, at that moment, between the gradients of the last stage's input and of its weights."""
     bubble_in_run: Bubble | None = None
     """Of a step in a run of them, if each rank begins the next one as soon as it is done with this one: what one more
     step takes, less m (f + i + w). None = `bubble`: the rank that begins first also ends last."""

@@ -93,7 +93,8 @@ ZB_H1 = Schedule(
     order=h1_order,
     bubble=h1_bubble,
     in_flight=h1_in_flight,
-    heads=h1_in_flight,
+    heads=lambda p, m, v: 1,
+    heads_late=lambda p, m, v: h1_in_flight(p, m) - 1,
     bubble_in_run=h1_in_run,
     needs=(one_chunk("zb-h1"),),
 )
@@ -109,7 +110,8 @@ ZB_H2 = Schedule(
     order=h2_order,
     bubble=h2_bubble,
     in_flight=h2_in_flight,
-    heads=h2_in_flight,
+    heads=lambda p, m, v: 1,
+    heads_late=lambda p, m, v: h2_in_flight(p, m) - 1,
     bubble_in_run=h2_in_run,
     needs=(one_chunk("zb-h2"),),
 )

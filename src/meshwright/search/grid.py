@@ -192,12 +192,12 @@ def _memory(
     near, m = rows.near, rows.m
     every = kinds(p.choice)
     flights = [[memory.in_flight(near.pp, m, x.schedule, x.v, end) for end in p.ends] for x in every]
-    heads = [x.schedule.heads(near.pp, m, x.v) for x in every]
+    heads = [(x.schedule.heads(near.pp, m, x.v), x.schedule.heads_late(near.pp, m, x.v)) for x in every]
     for r, recompute in enumerate(p.choice.recompute):
         bytes_ = [[memory.activations(job, near, parts, recompute, by, end) for end in p.ends] for by in holders]
         for k, flight in enumerate(flights):
             for e, kept in enumerate(bytes_[p.folded[k]]):
-                p.held[e][i, r, k, 0] = kept.kept(flight[e], heads[k])
+                p.held[e][i, r, k, 0] = kept.kept(flight[e], *heads[k])
     for z, zero in enumerate(p.choice.zero if i == 0 else ()):
         for f, (by, devices) in enumerate(zip(holders, owned, strict=True)):
             for e, parameters in enumerate(devices):
