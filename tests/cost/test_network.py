@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright import assumptions, network
-from meshwright.cost.network import COLLECTIVES, Fabric, pipeline_hop, point_to_point
+from meshwright.cost.network import COLLECTIVES, Fabric, pipeline_hop, point_to_point, tree_all_reduce
 from meshwright.spec.assumptions import NetworkTime
+from meshwright.spec.network import Dim, Network
 
 FAST, SLOW = 0.7 * 900e9, 0.7 * 100e9
 """B200: bytes a second that NVLink and InfiniBand reach, one way."""
@@ -174,3 +175,60 @@ def test_two_levels_that_add_up() -> None:
     slowest = max(V / NVLINK, V / (8 * BEYOND))
     expected = 2 * slowest * 15 / 16 * 370 / 480 + 2 * (1e-6 + 5e-6)
     assert both.time("all_reduce", V, (8, 2)) == pytest.approx(expected, rel=1e-12)
+
+
+LINK = 64e9
+"""Bytes a second of one link of the mesh below, and way."""
+MESH = Dim("mesh", 7 * LINK, 0.0, 8, kind="mesh")
+BEYOND_THE_MESH = Dim("far", 50e9, 0.0)
+
+
+def of_dims(*dims: Dim, collective: str = "ring") -> Fabric:
+    return Fabric.of(Network("n", dims), NetworkTime(collective))
+
+
+@pytest.mark.parametrize("collective", ["ring", "best", "levels", "book"])
+@pytest.mark.parametrize(("g", "seconds"), [(2, 0.5e-3), (4, 0.25e-3), (8, 0.125e-3)])
+def test_a_group_in_a_mesh_has_only_the_links_between_its_members(collective: str, g: int, seconds: float) -> None:
+    """64 MB gathered in a mesh of 8 with 64 GB/s a link: a chip receives (g-1)/g of it over g - 1 links."""
+    net = of_dims(MESH, collective=collective)
+    assert net.time("all_gather", 64e6, (g,)) == pytest.approx(seconds, rel=1e-12)
+    assert net.time("reduce_scatter", 64e6, (g,)) == pytest.approx(seconds, rel=1e-12)
+    assert net.time("all_reduce", 64e6, (g,)) == pytest.approx(2 * seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize("g", [2, 4, 8])
+def test_an_exchange_in_a_mesh_sends_each_part_over_its_own_link(g: int) -> None:
+    """V/g goes to each other member, all at once: V/g over one link, however many there are."""
+    assert of_dims(MESH).time("all_to_all", 64e6, (g,)) == pytest.approx(64e6 / g / LINK, rel=1e-12)
+    across = of_dims(MESH, BEYOND_THE_MESH).time("all_to_all", 64e6, (g, 3))
+    assert across == pytest.approx(64e6 / (3 * g) / LINK + 64e6 * 2 / 3 / 50e9, rel=1e-12)
+
+
+@pytest.mark.parametrize("g", [2, 4, 8])
+def test_broadcast_and_tree_in_a_mesh(g: int) -> None:
+    """The whole vector over the g - 1 links of a rank; twice for a tree."""
+    once = 64e6 / ((g - 1) * LINK)
+    assert of_dims(MESH).time("broadcast", 64e6, (g,)) == pytest.approx(once, rel=1e-12)
+    assert tree_all_reduce(of_dims(MESH), 64e6, (g,)) == pytest.approx(2 * once, rel=1e-12)
+
+
+def test_a_message_in_a_mesh_takes_one_link() -> None:
+    """64 MB over 64 GB/s: 1 ms, alone and between pipeline stages, of however many."""
+    net = of_dims(MESH, BEYOND_THE_MESH)
+    assert point_to_point(net, 64e6, 0) == pytest.approx(1e-3, rel=1e-12)
+    for stages in (2, 4, 8):
+        assert pipeline_hop(net, 64e6, (stages, 1)) == pytest.approx(1e-3, rel=1e-12)
+    assert point_to_point(net, 64e6, 1) == pytest.approx(64e6 / 50e9, rel=1e-12)
+
+
+def test_a_whole_mesh_is_as_a_switch_and_a_part_has_its_share_for_numbers_and_arrays() -> None:
+    """Only the whole group uses all links; beyond the mesh, 2 ranks of it carry half of what one would."""
+    mesh, switch = of_dims(MESH, BEYOND_THE_MESH), of_dims(replace(MESH, kind="switch"), BEYOND_THE_MESH)
+    for kind in COLLECTIVES:
+        assert mesh.time(kind, 64e6, (8, 4)) == switch.time(kind, 64e6, (8, 4))
+        sizes = np.array([2.0, 4.0, 8.0])
+        one_by_one = [mesh.time(kind, 64e6, (g, 1)) for g in sizes.tolist()]
+        assert np.array_equal(mesh.time(kind, 64e6, (sizes, np.ones(3))), one_by_one)
+    slow = of_dims(MESH, replace(BEYOND_THE_MESH, bandwidth=10e9))
+    assert slow.time("all_gather", 64e6, (2, 4)) == pytest.approx(7 / 8 * 64e6 / (2 * 10e9), rel=1e-12)

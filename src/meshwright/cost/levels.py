@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
 
 class Rated(Protocol):
-    """Anything with a rate for each dimension, nearest first."""
+    """Anything that knows the rate a group reaches in each dimension, nearest first."""
 
-    @property
-    def rates(self) -> Sequence[Num]: ...
+    def reach(self, group: Group) -> Sequence[Num]: ...
 
 
 def phase(fabric: Rated, V: Num, group: Group, whole: bool = False) -> tuple[Num, ...]:
@@ -32,7 +31,7 @@ def phase(fabric: Rated, V: Num, group: Group, whole: bool = False) -> tuple[Num
     """
     seconds: list[Num] = []
     inside: Num = 1.0
-    for g, rate in zip(group, fabric.rates, strict=True):
+    for g, rate in zip(group, fabric.reach(group), strict=True):
         seconds.append(where(g > 1, V / (inside * rate), 0.0) if whole else V * (g - 1) / (g * inside * rate))
         inside = inside * g
     return tuple(seconds)
@@ -113,7 +112,8 @@ def farther(a: Sequence[Num], b: Sequence[Num]) -> tuple[Num, ...]:
 def mean_message(fabric: Fabric, V: Num, shares: Sequence[Num]) -> Num:
     """Bandwidth seconds of a message of V bytes, on average over `shares` of staying here and of crossing each
     dimension."""
-    return sum(share * V / rate for share, rate in zip(shares[1:], fabric.rates, strict=True))
+    pair = (2.0,) * len(fabric.rates)
+    return sum(share * V / rate for share, rate in zip(shares[1:], fabric.reach(pair), strict=True))
 
 
 def mean_latency(fabric: Fabric, shares: Sequence[Num]) -> Num:

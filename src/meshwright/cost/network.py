@@ -2,7 +2,8 @@
 
 A group has g_i ranks in dimension i (fastest first), n = g_0 g_1 ... in all; V is the full vector in bytes, W_i what one chip
 sends into dimension i and a_i the latency of a hop there. A unit of dimension i holds S_i = g_0 ... g_{i-1} ranks of the group,
-which share the traffic that crosses it, each through its own interface.
+which share the traffic that crosses it, each through its own interface. In a mesh W_i is that of the links between the members of
+the group (`Fabric.reach`).
 
 Ring (NCCL): every rank passes (n-1)/n V on, so V (n-1)/n / (S_i W_i) in the slowest dimension; n/S_i hops leave units of level i.
 Sources: NCCL tests, PERFORMANCE.md; Subramanian et al. 2024, eq. 2-3 (two dimensions); the scaling book, chapter 12 (levels).
@@ -25,7 +26,10 @@ IN_NETWORK_GAIN = 480 / 370
 
 @dataclass(frozen=True)
 class Fabric:
-    """A network under an assumption set: rates [B/s] and latencies [s] per dimension, fastest first."""
+    """A network under an assumption set: rates [B/s] and latencies [s] per dimension, fastest first.
+
+    rates are those of all links of a chip; a group reaches them in a switch, and in a mesh that it fills (`reach`).
+    """
 
     rates: tuple[float, ...]
     latencies: tuple[float, ...]
@@ -49,9 +53,18 @@ class Fabric:
             return False
         if any(far and not near for near, far in zip(self.reduces, self.reduces[1:], strict=False)):
             return False
-        return all(a >= b for a, b in zip(self.rates, self.rates[1:], strict=False)) and all(
+        if any(d.kind == "mesh" for d in self.dims[1:]):  # fewer ranks there reach less of it
+            return False
+        pairs = self.reach((2.0,) * len(self.rates))  # the least a group reaches in a mesh
+        return all(a >= b for a, b in zip(pairs, self.rates[1:], strict=False)) and all(
             a <= b for a, b in zip(self.latencies, self.latencies[1:], strict=False)
         )
+
+    def reach(self, group: Group) -> tuple[Num, ...]:
+        """Bytes per second that one chip sends into each dimension to the others of its group there."""
+        if all(d.kind != "mesh" for d in self.dims):
+            return self.rates
+        return tuple(rate * d.used(g) for rate, d, g in zip(self.rates, self.dims, group, strict=True))
 
     @property
     def on_torus(self) -> bool:
@@ -82,7 +95,7 @@ def bandwidth_time(fabric: Fabric, V: Num, group: Group) -> Num:
     """V over the slowest dimension the group spans: max_i V / (S_i W_i)."""
     slowest: Num = 0.0
     inside: Num = 1.0
-    for g, rate in zip(group, fabric.rates, strict=True):
+    for g, rate in zip(group, fabric.reach(group), strict=True):
         slowest = maximum(slowest, where(g > 1, V / (inside * rate), 0.0))
         inside = inside * g
     return slowest
@@ -167,7 +180,7 @@ def all_to_all(fabric: Fabric, V: Num, group: Group) -> Num:
     total: Num = 0.0
     start: Num = 0.0
     inside: Num = 1.0
-    for g, rate, latency in zip(group, fabric.rates, fabric.latencies, strict=True):
+    for g, rate, latency in zip(group, fabric.reach(group), fabric.latencies, strict=True):
         total = total + V * inside * (g - 1) / n / rate
         start = maximum(start, where(g > 1, latency, 0.0))
         inside = inside * g
@@ -175,9 +188,10 @@ def all_to_all(fabric: Fabric, V: Num, group: Group) -> Num:
 
 
 def point_to_point(fabric: Fabric, V: Num, dim: int) -> Num:
-    """One message of V bytes to a neighbour in dimension `dim`: latency + V / W."""
+    """One message of V bytes to a neighbour in dimension `dim`: latency + V / W; over one link of a mesh."""
     table = fabric.dims[dim].collectives.get("send") if fabric.how.collective == "measured" else None
-    seconds = measured.seconds(table, (2.0, V)) if table else fabric.latencies[dim] + V / fabric.rates[dim]
+    rate = fabric.reach((2.0,) * len(fabric.rates))[dim]
+    seconds = measured.seconds(table, (2.0, V)) if table else fabric.latencies[dim] + V / rate
     return where(V > 0, seconds, 0.0)
 
 

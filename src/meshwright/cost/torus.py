@@ -53,6 +53,10 @@ class Lanes(NamedTuple):
 
     rates: tuple[Num, ...]
 
+    def reach(self, group: Group) -> tuple[Num, ...]:
+        """The rates: parts know their groups already."""
+        return self.rates
+
 
 def axis(dim: Dim, n: Num, stride: Num = 1, efficiency: float | None = None) -> Part:
     """n members of a network dimension, every `stride`-th one.
@@ -63,7 +67,7 @@ def axis(dim: Dim, n: Num, stride: Num = 1, efficiency: float | None = None) -> 
     """
     rate = dim.reached(efficiency)
     if dim.kind not in TORUS:
-        return Part(n, rate, where(n > 1, dim.latency, 0.0))
+        return Part(n, rate * dim.used(n), where(n > 1, dim.latency, 0.0))
     ring = dim.kind == "ring"
     closed = (n * stride == dim.size) & ring
     open_rate = rate / 2 if ring else rate

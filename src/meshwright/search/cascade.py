@@ -2,17 +2,17 @@
 
 Partly decided layouts are expanded best bound first, and dropped when they are slower than the k-th best layout found so far or cannot fit.
 Bounds are the step formulas themselves with optimistic arguments (every group nearest, each term at its best option), so they hold whatever the
-formulas say, as long as a nearer group is never slower. Ranking is by (seconds, bytes, degrees, options, placement), as in brute force.
+formulas say, on every network where a nearer group is never slower, or that can be taken for a faster one where that is so
+(`evaluate.optimist`: meshes). Ranking is by (seconds, bytes, degrees, options, placement), as in brute force.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..cost.network import Fabric
 from ..spec.job import Job
 from .best import Best
-from .evaluate import Progress, best_first, brute, evaluate, lower
+from .evaluate import Progress, best_first, brute, evaluate, lower, provable
 from .grid import legal_options
 from .placement import count
 from .relaxed import relaxed_rounds
@@ -22,9 +22,10 @@ from .space import Space, Table, cross, fill, length, options, pipelines, shards
 def search(job: Job, space: Space, k: int = 10, relaxed: bool = False, progress: Progress | None = None) -> Best:
     """The k best layouts of the space, exactly, without evaluating all of them.
 
-    Falls back on brute force for networks on which a nearer group may be slower (their bounds would not hold).
+    Falls back on brute force for networks on which a nearer group may be slower (their bounds would not hold): tori,
+    measured times, dimensions faster than one before them.
     """
-    if not Fabric.of(job.cluster.network, job.assumptions.network).nearer_is_faster:
+    if not provable(job):
         return brute(job, space, k, relaxed)
     best = Best(k, options(job, space))
     for table in _rounds(job, space, best, relaxed, progress):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import memory
+from ..cost.network import Fabric
 from ..spec.job import Job
 from .best import Best
 from .grid import pieces
@@ -106,10 +107,25 @@ def _on_grid(job: Job, space: Space, best: Best, table: Table, shares: Shares, c
             best.add(seconds, use, part, pick(table, at), pick(shares, at))
 
 
-def optimist(job: Job) -> Job:
-    """The job on a network where a nearer group is never slower."""
-    network = replace(job.assumptions.network, tree_chains=False)
-    return replace(job, assumptions=replace(job.assumptions, network=network))
+def optimist(job: Job, interval: bool = False) -> Job:
+    """The job on a network, never slower than its own, where a nearer group is never slower (if there is one: `provable`).
+
+    interval: nor is a smaller group. More ranks of a mesh reach more of its links, so there a mesh counts as a switch,
+    which gives every group all of them; and so it does where a part of a mesh may be slower than what lies beyond it.
+    """
+    how = replace(job.assumptions.network, tree_chains=False)
+    job = replace(job, assumptions=replace(job.assumptions, network=how))
+    network = job.cluster.network
+    if not interval and Fabric.of(network, how).nearer_is_faster:
+        return job
+    dims = tuple(replace(d, kind="switch") if d.kind == "mesh" else d for d in network.dims)
+    return replace(job, cluster=replace(job.cluster, network=replace(network, dims=dims)))
+
+
+def provable(job: Job) -> bool:
+    """Bounds with every group nearest hold on the job's network."""
+    easy = optimist(job)
+    return Fabric.of(easy.cluster.network, easy.assumptions.network).nearer_is_faster
 
 
 def lower(
@@ -119,7 +135,8 @@ def lower(
 
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are bound by the one, sharding by the other.
     """
-    capacity, found, job = memory.capacity(job), np.full(length(near), np.inf), optimist(job)
+    capacity, found = memory.capacity(job), np.full(length(near), np.inf)
+    job = optimist(job, interval=far is not near and bool((near["dp"] < far["dp"]).any()))
     choice = choice or best.choice
     used = [np.zeros(n, dtype=bool) for n in choice.all.shape]
     for start in range(0, length(near), BLOCK):

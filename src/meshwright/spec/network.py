@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any
 
+from ..num import Num, maximum, minimum
 from .fields import Checked, Unit
 from .measured import Table
 
@@ -53,6 +54,17 @@ class Dim(Checked):
     def reached(self, efficiency: float | None) -> float:
         """The same with another share of the bandwidth than the dimension's own; None = its own."""
         return self.bandwidth * (efficiency or self.efficiency or UNMEASURED) / self.shared_by
+
+    def used(self, members: Num) -> Num:
+        """Share of a chip's links in this dimension that a group of so many members uses.
+
+        All of them, but in a mesh of n only those to the other members: (g - 1)/(n - 1). Each pair has its own link,
+        so groups beside each other share none. A mesh without a size is the group itself.
+        """
+        if self.kind != "mesh" or not self.size or self.size == 1:
+            return 1.0
+        others = self.size - 1.0
+        return minimum(maximum(members - 1.0, 1.0), others) / others
 
 
 @dataclass(frozen=True)
