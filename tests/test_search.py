@@ -16,7 +16,8 @@ from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.search import brute, search
 from meshwright.search.placement import triples
-from meshwright.search.space import SMALLEST_SHARD, Space, options
+from meshwright.rules import ALWAYS, EVEN_BATCH, EVEN_LAYERS
+from meshwright.search.space import RELAXED_MICROBATCH, SMALLEST_SHARD, Space, options
 from meshwright.spec.assumptions import SETS
 from meshwright.spec.chip import Chip
 from meshwright.spec.cluster import Cluster
@@ -31,19 +32,16 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
     """A small job, a space with few options, and whether it is relaxed."""
     heads = rng.choice([2, 4, 6, 8, 12])
     hidden = heads * rng.choice([32, 64, 128])
-    experts = rng.choice([0, 0, 4, 8, 6])
-    moe = (
-        MoE(experts, rng.choice([1, 2]), hidden // 2, rng.choice([0, hidden]), rng.choice([0, 1])) if experts else None
-    )
+    experts, layers = rng.choice([0, 0, 4, 8, 6]), rng.choice([2, 3, 4, 6, 8])
+    lead = rng.choice([0, 0, 1, layers - 1, layers])
+    moe = MoE(experts, rng.choice([1, 2]), hidden // 2, rng.choice([0, hidden]), lead) if experts else None
+    vocab = rng.choice([0, 1000])
     model = Model(
-        "random", rng.choice([2, 3, 4, 6, 8]), hidden, heads, 4 * hidden, rng.choice([0, 1000]), rng.choice([128, 256, 512]),
+        "random", layers, hidden, heads, 4 * hidden, vocab, rng.choice([128, 256, 512]),
         kv_heads=rng.choice([None, 1, 2]), gated=rng.random() < 0.5, tied_embeddings=rng.random() < 0.3, moe=moe,
+        window=rng.choice([None, None, 64]), full_every=rng.choice([0, 2, 3]), mtp_layers=rng.choice([0, 0, 1]) if vocab else 0,
     )  # fmt: skip
-    domain = rng.choice([2, 4, 8])
-    dims = [Dim("near", rng.choice([1e11, 3e11, 9e11]), rng.choice([0.0, 1e-6, 2.5e-6]), domain)]
-    if rng.random() < 0.3:
-        dims.append(Dim("middle", 6e10, 3e-6, rng.choice([2, 3])))
-    dims.append(Dim("far", rng.choice([1e9, 2.5e10, 5e10]), rng.choice([5e-6, 1e-5])))
+    dims = random_dims(rng)
     chip = Chip(
         "random", {"bf16": rng.choice([1e13, 3e14])}, 1e13, rng.choice([2.2e9, 3e9, 1e11]), rng.choice([5e11, 2e12])
     )
@@ -65,68 +63,64 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
     return job, space, rng.random() < 0.4
 
 
+def random_dims(rng: random.Random) -> list[Dim]:
+    """Two or three dimensions: switches, a mesh near or in the middle, axes of a torus."""
+    kind, domain = rng.choice(["switch", "switch", "mesh", "torus"]), rng.choice([2, 4, 8])
+    far = Dim("far", rng.choice([1e9, 2.5e10, 5e10]), rng.choice([5e-6, 1e-5]))
+    if kind == "torus":
+        axes = [Dim(n, 1e11, 1e-6, size, rng.choice(["ring", "line"])) for n, size in (("x", 4), ("y", rng.choice([2, 3])))]
+        return [*axes, far]
+    near = Dim("near", rng.choice([1e11, 3e11, 9e11]), rng.choice([0.0, 1e-6, 2.5e-6]), domain, kind)
+    middle = Dim("middle", 6e10, 3e-6, rng.choice([2, 3]), rng.choice(["switch", "mesh"]))
+    return [near, middle, far] if rng.random() < 0.3 else [near, far]
+
+
 def every_layout(job: Job, space: Space, relaxed: bool):
-    """All layouts of the space, by plain loops: the definition that the tables must agree with."""
+    """All layouts of the space, by plain loops: the definition that the tables must agree with. What is legal, `rules` say."""
     m, N, B, T = job.model, job.cluster.chips, job.batch, job.T
     choice = options(job, space)
-    for tp, cp, pp in itertools.product(divisors(m.heads), divisors(T), range(1, m.layers + 1)):
-        model_parallel = tp * cp * pp
-        if (
-            m.ffn % tp
-            or m.hidden % tp
-            or (m.K % tp and tp % m.K)
-            or model_parallel > N
-            or (cp > 1 and T // cp < SMALLEST_SHARD)
-        ):
-            continue
-        if not relaxed and (N % model_parallel):
-            continue
-        replicas = range(1, N // model_parallel + 1) if relaxed else [N // model_parallel]
-        eps = divisors(m.moe.experts) if m.moe else [1]
+    contexts = [cp for cp in divisors(T) if cp == 1 or T // cp >= SMALLEST_SHARD]
+    for tp, cp, pp in itertools.product(divisors(m.heads), contexts, range(1, m.layers + 1)):
+        replicas = range(1, N // (tp * cp * pp) + 1)
         for dp, ep, etp, b in itertools.product(
-            replicas, eps, sorted({1, tp}) if m.moe else [1], range(1, min(B, 64) + 1)
+            replicas if relaxed else replicas[-1:],
+            divisors(m.moe.experts) if m.moe else [1],
+            sorted({1, tp}) if m.moe else [1],
+            range(1, min(B, RELAXED_MICROBATCH if relaxed else B) + 1),
         ):
-            if (
-                dp * b > B
-                or (not relaxed and B % (dp * b))
-                or (tp * cp * dp) % (ep * etp)
-                or (m.moe and m.moe.expert_ffn % etp)
-                or ep > N
-            ):
-                continue
             degrees = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "ep": ep, "etp": etp, "microbatch": b}
-            micro = -(-B // (dp * b))
+            bare = Layout(**degrees, sequence_parallel=False)
+            if not relaxed and bare.chips < N or not all(r.holds(job, bare) for r in OF_DEGREES):
+                continue
+            places = list(every_placement(job, degrees, relaxed))
             for (i, sp), (r, recompute), (k, (name, v)), (z, zero) in itertools.product(
                 *(enumerate(x) for x in (choice.sequence_parallel, choice.recompute, choice.schedules, choice.zero))
             ):
-                schedule = schedule_named(name)
-                chunks = schedule.chunks(v)
-                if sp and (T * b) % (cp * tp) or (T * b) % (cp * (tp if True in space.sequence_parallel else 1)):
+                layout = replace(
+                    bare, schedule=name, interleave=v, zero=zero, recompute=recompute, sequence_parallel=sp
+                )
+                if says_the_same(layout, (i, r, k, z), choice) or not legal(job, layout, relaxed):
                     continue
-                if (not sp and tp == 1 and True in choice.sequence_parallel) or (not sp and m.moe and tp > 1):
-                    continue
-                if (
-                    pp * chunks > m.layers
-                    or (chunks > 1 and m.layers % (pp * chunks))
-                    or not schedule.legal(pp, micro, v)
-                    or (pp == 1 and k)
-                ):
-                    continue
-                if dp * cp == 1 and z:
-                    continue
-                for shares in every_placement(job, degrees, relaxed):
-                    yield (
-                        (i, r, k, z),
-                        Layout(
-                            **degrees,
-                            schedule=name,
-                            interleave=v,
-                            zero=zero,
-                            recompute=recompute,
-                            sequence_parallel=sp,
-                            placement=shares,
-                        ),
-                    )
+                for shares in places:
+                    yield (i, r, k, z), replace(layout, placement=shares)
+
+
+OF_DEGREES = [r for r in ALWAYS if r.name not in ("schedule", "sequence over cp", "experts need sequence parallelism")]
+"""Rules that hold for one stage's worth of chunks, whatever else is chosen, or for no choice at all: only a shortcut."""
+
+
+def legal(job: Job, layout: Layout, relaxed: bool) -> bool:
+    """The rules, and what the space asks besides: a batch without remainder (strict), as many layers in each chunk."""
+    chunked = schedule_named(layout.schedule).chunks(layout.interleave) > 1
+    more = [EVEN_LAYERS] * chunked + [EVEN_BATCH] * (not relaxed)
+    return all(r.holds(job, layout) for r in (*ALWAYS, *more))
+
+
+def says_the_same(layout: Layout, numbers: tuple[int, ...], choice) -> bool:
+    """Choices that change nothing count once: sequence parallelism on one rank, the schedule of one stage, ZeRO without replicas."""
+    _, _, schedule, zero = numbers
+    off = not layout.sequence_parallel and layout.tp == 1 and True in choice.sequence_parallel
+    return off or bool(layout.pp == 1 and schedule) or bool(layout.replicas == 1 and zero)
 
 
 def every_placement(job: Job, degrees: dict[str, int], relaxed: bool, i: int = 0):

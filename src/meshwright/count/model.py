@@ -72,7 +72,8 @@ def operations(
 def next_token(job: Job, layout: Layout) -> list[Op]:
     """One multi-token-prediction block: join, one more layer of the last kind, and the head again, whose matrix is that of the model."""
     head = [op._replace(weights=0.0) if op.name == "head/logits" else op for op in vocabulary.head(job, layout)]
-    return [*vocabulary.join(job, layout), *layer(job, layout, groups(job.model)[1][-1][0]), *head]
+    lead, body = groups(job.model)
+    return [*vocabulary.join(job, layout), *layer(job, layout, (*lead, *body)[-1][0]), *head]
 
 
 @lru_cache(maxsize=4096)

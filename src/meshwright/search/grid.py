@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from .. import memory, step
 from ..num import ceil_div
-from ..rules import sharded
 from ..schedule import get as schedule_named
 from ..schedule.types import Schedule
 from ..spec.job import Job
@@ -22,7 +21,7 @@ from ..spec.layout import Layout
 from .nearest import bodies, layouts, pick
 from .pieces import Grid, Index, Pieces
 from .placement import Shares
-from .space import Column, Options, Table
+from .space import Column, Options, Table, splits
 
 Mask = NDArray[np.bool_]
 
@@ -165,7 +164,7 @@ def _pipelines(job: Job, block: Block, choice: Options, runs: list[Mask], limit:
     """Seconds of the pipeline, (recompute, schedule, 1, row), of rows that may stay within the limit; runs: where each schedule can run."""
     every, t, layers = kinds(choice), block.costs.typical, block.m * fullest(job, np.asarray(block.near.pp))
     for r, recompute in enumerate(choice.recompute):
-        busy = layers * np.asarray(t.forward + step.backward(t, recompute))[block.which]
+        busy = layers * pick(t.forward + step.backward(t, recompute), block.which)
         rows = np.flatnonzero(block.fine & (busy <= limit))
         if not len(rows):
             continue
@@ -223,11 +222,11 @@ def _after(
 
 def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> Any:
     """Where this setting of sequence parallelism can run; at tp = 1 it changes nothing and counts as on, if the space has both."""
-    tp = table["tp"]
+    tp, fine = table["tp"], splits(job, table, scheme, sp)
     if sp:
-        return (table["microbatch"] * job.T) % (table["cp"] * (tp if sharded(scheme, sp) else 1.0)) == 0
+        return fine
     useful = (tp > 1) | (True not in choice.all.sequence_parallel)
-    return useful & ((tp == 1) | (job.model.moe is None))
+    return fine & useful & ((tp == 1) | (job.model.moe is None))
 
 
 def legal_options(job: Job, table: Table, choice: Options, scheme: str) -> Column:

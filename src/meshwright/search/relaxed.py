@@ -89,8 +89,9 @@ def _worth_it(
     through one chunk of each: m - 1 of the m, and the whole model forward over the number of chunks. (Not if the next step
     may begin meanwhile.)
     """
-    forward = reduce(np.minimum, [c.typical.forward for c in costs])[:, None]
-    both = reduce(np.minimum, [c.typical.forward + c.typical.backward for c in costs])[:, None]
+    typical = [c.typical for c in costs]
+    forward = np.reshape(reduce(np.minimum, [t.forward for t in typical]), (-1, 1))
+    both = np.reshape(reduce(np.minimum, [t.forward + t.backward for t in typical]), (-1, 1))
     waits = [np.where(k.even(job, degrees), k.schedule.waits(k.v, barrier(job)), 1.0) for k in kinds(best.choice)]
     grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees[None, :]}
     dp = largest_dp(job, grid, space)

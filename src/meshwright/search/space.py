@@ -103,14 +103,14 @@ class Options:
 
 
 def options(job: Job, space: Space) -> Options:
-    """The space's choices, without those that change nothing: with flash attention selective recomputation saves next to nothing."""
+    """The space's choices, without those that change nothing: with flash attention selective recomputation is as good as none."""
     sp = space.sequence_parallel
     if job.model.moe and True in sp:  # experts need it when tp > 1, and at tp = 1 it changes nothing
         sp = (True,)
     recompute = tuple(
         r
         for r in space.recompute
-        if r != "selective" or job.attention_kernel != "flash" or space.recompute == ("selective",)
+        if r != "selective" or job.attention_kernel != "flash" or "none" not in space.recompute
     )
     chunks = [v for v in divisors(job.model.layers) if v > 1 and _allowed(v, space.interleave)]
     schedules: list[tuple[str, int]] = []
@@ -172,8 +172,8 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     table = cross(cross({}, tp=_column(tp, space.tp)), cp=_column(cp, space.cp))
     table = keep(table, table["tp"] * table["cp"] <= N)
     table = cross(table, microbatch=_column(micro, space.microbatch))
-    cuts = table["tp"] if sharded(space.scheme, any(space.sequence_parallel)) else 1.0
-    table = keep(table, (table["microbatch"] * job.T) % (table["cp"] * cuts) == 0)
+    ways = options(job, space).sequence_parallel
+    table = keep(table, np.any([splits(job, table, space.scheme, sp) for sp in ways], axis=0))
     if m.moe:
         table = cross(table, ep=_column([e for e in divisors(m.moe.experts) if e <= N], space.ep))
         plain, whole = dict(table), dict(table)
@@ -188,6 +188,12 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
         table = keep(table, np.full(len(table["tp"]), only))
         table |= {"ep": np.ones_like(table["tp"]), "etp": np.ones_like(table["tp"])}
     return _panels(job, table) if space.scheme == "summa" else table | {"panels": np.ones_like(table["tp"])}
+
+
+def splits(job: Job, table: Table, scheme: str, sequence_parallel: bool) -> NDArray[np.bool_]:
+    """Where a microbatch can be cut over cp, and over tp if norms are: `rules.SEQUENCE`, row by row."""
+    cuts = table["tp"] if sharded(scheme, sequence_parallel) else 1.0
+    return (table["microbatch"] * job.T) % (table["cp"] * cuts) == 0
 
 
 def _panels(job: Job, table: Table) -> Table:
