@@ -146,11 +146,18 @@ def every_placement(job: Job, degrees: dict[str, int], relaxed: bool, i: int = 0
             yield {a: (here[a], *rest[a]) for a in AXES}
 
 
+BODY = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "sequence_parallel")
+"""What one microbatch costs depends on these and the placement alone (`step.Body`)."""
+
+
 def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], int, int]:
     """The k best by (seconds, bytes, degrees, options, placement); how many were searched; how many fit."""
-    found, searched = [], 0
+    found, searched, bodies = [], 0, {}
     for numbers, layout in every_layout(job, space, relaxed):
-        parts = body(job, layout)
+        key = tuple(getattr(layout, f) for f in BODY), *layout.placement.values()
+        if key not in bodies:
+            bodies[key] = body(job, layout)
+        parts = bodies[key]
         seconds = float(step(job, layout, parts).total)
         use = float(memory.use(job, layout, parts, schedule_named(layout.schedule)).total)
         searched += 1
