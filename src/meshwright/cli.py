@@ -136,6 +136,8 @@ def plan(
         console.show(reports.comparison(found))
     for name, each in found.items() if not json else ():
         extra = {"assumptions": name} if assumptions else {}
+        if any(note.startswith("batch:") for note in each.notes) and each.best:
+            extra["batch"] = f"{each.best.job.batch}seq"  # predict rounds tokens to the nearest
         again = command_line(model, {**described, **extra}, each.best) if each.best else ""
         console.show(*[""] * (len(found) > 1), reports.report(each, again, console.ascii_only()))
     if output and first.best:
@@ -274,7 +276,7 @@ def plans(model: str, described: Mapping[str, str], space: Any, assumptions: Seq
     if not 1 <= top <= 1000:
         raise BadInput(f"--top must be between 1 and 1000, not {top}")
     notes: list[str] = []
-    job = read_job(model, described, notes, fill=False)
+    job = read_job(model, described, notes, fill=False, search=True)
     if job.layout != Layout():
         notes.append("the layout of the file is left aside: plan chooses one")
     names = [name.strip() for text in assumptions for name in text.split(",")]
@@ -293,8 +295,10 @@ def predicted(model: str, given: Mapping[str, str]) -> Any:
     return replace(p, notes=(*notes, *p.notes))
 
 
-def read_job(model: str, given: Mapping[str, str], notes: list[str], fill: bool = True) -> Any:
-    """The job of the arguments."""
+def read_job(
+    model: str, given: Mapping[str, str], notes: list[str], fill: bool = True, search: bool = False
+) -> Any:
+    """The job of the arguments; search: its layout is to be searched."""
     from .formats.flags import read_flags
 
-    return read_flags(model, given, notes, sys.stdin, fill)
+    return read_flags(model, given, notes, sys.stdin, fill, search)

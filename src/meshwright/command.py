@@ -30,7 +30,7 @@ OVER = (
     "What to vary: chips=64..4096 (doubling), batch=1M,4M, seq, tp, chip.hbm_bytes, model, assumptions, "
     "network.ib.bandwidth=100 Gbit/s,400 Gbit/s, ..."
 )
-RELAXED = "Allow uneven stages, any dp and idle chips, or not; default: only if nothing divides."
+RELAXED = "Allow any dp and idle chips, or insist on all chips; default: all chips, or the nearest number that divides evenly."
 
 ModelArg = Annotated[str, Parameter(help=MODEL)]
 Json = Annotated[bool, word("Print JSON in SI units instead of tables.")]

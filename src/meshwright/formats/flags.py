@@ -107,16 +107,18 @@ def read_flags(
     notes: list[str] | None = None,
     stdin: TextIO | None = None,
     fill: bool = True,
+    search: bool = False,
 ) -> Job:
     """The job of a model (name, config.json, JOB.toml, or "-" for a TOML text on `stdin`) and flags (name -> text).
 
-    notes: receives a sentence on what was rounded or filled in;  fill: take all chips as replicas if dp is not given.
+    notes: receives a sentence on what was rounded or filled in;  fill: take all chips as replicas if dp is not given;
+    search: the layout is to be searched, so a batch in tokens is rounded to what the chips share evenly.
     Raises BadInput.
     """
     source = describe(model, given, stdin)
     notes = [] if notes is None else notes
     fill = fill and ("layout" not in source or not (is_file(model) or "dp" in source["layout"]))
-    job = load_job(source, notes=notes)
+    job = load_job(source, notes=notes, shared_out=search)
     return _filled(job, notes) if fill else job
 
 

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -18,6 +19,7 @@ from typing import Any
 
 from .. import catalog
 from ..errors import BadInput, unknown
+from ..num import divisors
 from ..spec.assumptions import Assumptions, assumptions
 from ..spec.chip import Chip
 from ..spec.cluster import Cluster
@@ -30,16 +32,21 @@ from ..spec.read import brief, changed, read, to_dict
 from ..units import parse
 from . import parse_toml, read_text
 
+ROUNDED = 0.02
+"""A batch in tokens may be changed by this share, so that chips share its sequences evenly."""
 TABLES = ("model", "cluster", "layout", "job")
 TRAIN = "train"
 """A table for the trainer alone; it does not describe the job and is not read here."""
 SEQUENCES = re.compile(r"(.*?)\s*(?:seq|seqs|sequence|sequences)\s*")
 
 
-def load_job(source: str | Path | Mapping[str, Any], *, files: bool = True, notes: list[str] | None = None) -> Job:
+def load_job(
+    source: str | Path | Mapping[str, Any], *, files: bool = True, notes: list[str] | None = None, shared_out: bool = False
+) -> Job:
     """The job in a TOML file, or in a dict of the same tables.
 
-    files: may the description name other files (False for strangers);  notes: receives a sentence on what was rounded.
+    files: may the description name other files (False for strangers);  notes: receives a sentence on what was rounded;
+    shared_out: round a batch in tokens to sequences that the chips can share evenly (for a search of layouts).
     Raises BadInput for every mistake, with the path of the field.
     """
     folder = Path()
@@ -61,16 +68,17 @@ def load_job(source: str | Path | Mapping[str, Any], *, files: bool = True, note
         "layout": read(Layout, source.get("layout", {}), "layout", known),
     }
     job = read(Job, {**rest, **parts, "batch": 1}, "job", known)
-    batch, note = parse_batch(rest["batch"], job.T)
+    batch, note = parse_batch(rest["batch"], job.T, job.cluster.chips if shared_out else 1)
     if note and notes is not None:
         notes.append(note)
     return replace(job, batch=batch)
 
 
-def parse_batch(text: str | int | float, seq: int) -> tuple[int, str | None]:
+def parse_batch(text: str | int | float, seq: int, chips: int = 1) -> tuple[int, str | None]:
     """(sequences, note): "512seq" are sequences; "4M", and bare numbers, are tokens, rounded to whole sequences.
 
-    seq: tokens of a sequence;  note: says what was rounded, None if nothing was.
+    seq: tokens of a sequence;  chips: tokens that make no whole sequences are rounded to what so many chips share
+    (`shared`);  note: says what was rounded, None if nothing was.
     """
     if isinstance(text, str) and (match := SEQUENCES.fullmatch(text[:100])):
         number = parse(match[1] or text, "", "batch")
@@ -87,7 +95,22 @@ def parse_batch(text: str | int | float, seq: int) -> tuple[int, str | None]:
     count = int(_in_range(round(tokens / seq), text))
     if count * seq == tokens:
         return count, None
-    return count, f"batch: {tokens:,.0f} tokens rounded to {count:,} sequences of {seq:,} ({count * seq:,} tokens)"
+    whole = f"batch: {tokens:,.0f} tokens rounded to"
+    if (better := shared(tokens / seq, chips)) != count and math.gcd(better, chips) > math.gcd(count, chips):
+        return better, (
+            f"{whole} {better:,} sequences of {seq:,} ({better * seq:,} tokens, {better * seq / tokens - 1:+.1%}), which "
+            f"{math.gcd(better, chips):,} of {chips:,} chips share evenly; --batch {count}seq is nearer"
+        )
+    return count, f"{whole} {count:,} sequences of {seq:,} ({count * seq:,} tokens)"
+
+
+def shared(sequences: float, chips: int) -> int:
+    """The multiple of the largest divisor of `chips` that lies within ROUNDED of that many sequences."""
+    for d in reversed(divisors(chips)):
+        near = round(sequences / d) * d
+        if near and abs(near - sequences) <= ROUNDED * sequences:
+            return near
+    return max(round(sequences), 1)
 
 
 def _in_range(sequences: float, text: object) -> float:

@@ -34,6 +34,8 @@ BINDING = 0.02
 def report(plan: Plan, command: str, ascii_only: bool = False) -> RenderableType:
     """Everything `plan` prints; `command`: what predicts the best layout again."""
     parts: list[RenderableType] = []
+    if plan.idle:
+        parts.append(Text(plan.idle, "yellow"))
     if plan.best:
         best = plan.best
         parts += [*answer(best), Text(), time_table(best, ascii_only), Text(), memory_table(best, ascii_only), Text()]
@@ -119,7 +121,11 @@ def _row(p: Prediction) -> dict[str, str]:
 
 
 def searched(plan: Plan) -> Iterator[Text]:
-    """How much was looked at."""
+    """How much was looked at, and at what."""
+    if plan.tried:
+        yield Text(f"fastest of: {plan.tried}" if plan.best else f"none of: {plan.tried}")
+    if plan.untried:
+        yield Text(f"not tried: {plan.untried}", "dim")
     yield Text(
         f"searched {plan.searched:,} layouts in {show(plan.elapsed_s, 's')}; {plan.feasible:,} of those looked at fit"
     )

@@ -21,6 +21,8 @@ class Best:
 
     k: int
     choice: Options
+    within: float = np.inf
+    """Seconds that no layout may exceed, whatever was found."""
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     """(seconds, bytes, degrees..., option numbers..., placement...), sorted."""
     searched: int = 0
@@ -31,7 +33,8 @@ class Best:
     @property
     def limit(self) -> float:
         """Seconds that a newcomer must not exceed; bounds may round up."""
-        return float(self.rows[-1][0]) * ROUNDING if len(self.rows) >= self.k else np.inf
+        found = float(self.rows[-1][0]) if len(self.rows) >= self.k else np.inf
+        return min(found, self.within) * ROUNDING
 
     def count(self, p: Pieces, seconds: Grid, covered: bool) -> None:
         """Count the legal and the fitting points of a grid; covered: they are not in `searched` yet."""

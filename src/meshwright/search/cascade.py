@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ..spec.job import Job
 from .best import Best
 from .evaluate import Progress, best_first, brute, evaluate, lower, provable
@@ -19,15 +21,17 @@ from .relaxed import relaxed_rounds
 from .space import Space, Table, cross, fill, length, options, pipelines, shards
 
 
-def search(job: Job, space: Space, k: int = 10, relaxed: bool = False, progress: Progress | None = None) -> Best:
-    """The k best layouts of the space, exactly, without evaluating all of them.
+def search(
+    job: Job, space: Space, k: int = 10, relaxed: bool = False, progress: Progress | None = None, within: float = np.inf
+) -> Best:
+    """The k best layouts of the space (that take at most `within` seconds), exactly, without evaluating all of them.
 
     Falls back on brute force for networks on which a nearer group may be slower (their bounds would not hold): tori,
     measured times, dimensions faster than one before them.
     """
     if not provable(job):
-        return brute(job, space, k, relaxed)
-    best = Best(k, options(job, space))
+        return brute(job, space, k, relaxed, within)
+    best = Best(k, options(job, space), within)
     for table in _rounds(job, space, best, relaxed, progress):
         evaluate(job, space, best, table, relaxed)
     return best

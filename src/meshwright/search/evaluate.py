@@ -27,9 +27,9 @@ Progress = Callable[[str, float], None]
 """Called with what is being done and the share that is done."""
 
 
-def brute(job: Job, space: Space, k: int = 10, relaxed: bool = False) -> Best:
+def brute(job: Job, space: Space, k: int = 10, relaxed: bool = False, within: float = np.inf) -> Best:
     """Every grid point of the space, evaluated: the oracle of the cascade, exact counts, heat maps."""
-    best = Best(k, options(job, space))
+    best = Best(k, options(job, space), within)
     for table in everything(job, space, relaxed):
         evaluate(job, space, best, table, relaxed, count=True)
     return best
@@ -178,6 +178,8 @@ def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
     for start in range(0, length(table), BLOCK):
         rows = take(table, np.arange(start, min(start + BLOCK, length(table))))
         rows, shares = placements(job, rows, False, relaxed)
+        if not length(rows):  # chips that do not fill the network's dimensions
+            continue
         p = pieces(job, rows, rows, shares, best.choice, space.scheme)
         seconds, use = exact(p, np.inf)
         best.add(np.where(np.isfinite(seconds), use[..., p.of], np.inf), use, p, rows, shares)

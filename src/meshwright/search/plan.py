@@ -11,18 +11,24 @@ import numpy as np
 from .. import rules
 from ..num import divisors
 from ..prediction import Prediction, predict
-from ..spec.job import Job
+from ..spec.job import OPTIMIZERS, PRECISIONS, Job
 from ..spec.layout import RECOMPUTE, Layout
 from ..spec.slices import axes
 from .cascade import search
 from .evaluate import Progress, smallest
-from .space import Column, Space, cross
+from .nearby import better_batch, fewer_chips, on, on_fewer, why_fewer
+from .space import Column, Space, cross, described
 
 FRONT_STEP = 0.1
 """Each point of the front needs at least this share less memory than the one before."""
 FRONT_POINTS = 8
-MORE_CHIPS = (2, 4, 8, 16, 32)
+MORE_CHIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Factors tried when nothing fits."""
+
+
+LIGHTER = ("adamw-no-master", "adafactor")
+"""Optimizers suggested when nothing fits, the lightest last."""
+NOTHING = "no combination of degrees is legal"
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,12 @@ class Plan:
     notes: tuple[str, ...] = ()
     closest: Prediction | None = None
     """If nothing fits: the layout that needs the least memory."""
+    idle: str = ""
+    """Why the answer leaves chips idle although that was not asked for; empty if it does not."""
+    tried: str = ""
+    """Among which layouts these are the fastest."""
+    untried: str = ""
+    """What the space leaves out."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `plan --json`."""
@@ -55,7 +67,8 @@ class Plan:
             "feasible": self.feasible,
             "rejected": dict(self.rejected or {}),
             "elapsed_s": self.elapsed_s,
-            "notes": list(self.notes),
+            "notes": [*([self.idle] if self.idle else []), *self.notes],
+            "space": {"tried": self.tried, "not_tried": self.untried},
             "closest": self.closest.to_dict() if self.closest else None,
         }
 
@@ -69,37 +82,43 @@ def plan(
     Nothing that fits is not an error: `best` is None, `closest` and `notes` say what is missing.
     """
     start, space = time.perf_counter(), space or Space()
-    relaxed = bool(space.relaxed)
+    relaxed, idle, used = bool(space.relaxed), "", job.cluster.chips
     notes: list[str] = []
     if space.placements and axes(job.cluster.network):
         space = replace(space, placements=False)
         notes.append("on a torus only one placement is looked at: tp nearest, then cp, dp, pp, along the axes in order")
     best = search(job, space, top, relaxed, progress)
-    if space.relaxed is None and not best.rows:
-        wider = search(job, space, top, True, progress)
-        if wider.rows or not best.searched:
-            best, relaxed = wider, True
-            notes.append("nothing that uses all chips evenly fits: dp need not divide the batch, and chips may be idle")
+    if space.relaxed is None:
+        all_chips = best
+        used, best = on_fewer(job, space, top, all_chips)
+        idle = why_fewer(job, used, best.rows[0][0], all_chips) if used < job.cluster.chips else ""
     dims = len(job.cluster.network.dims)
     found = tuple(predict(job, layout) for layout in best.layouts(space.scheme, dims))
     broken, sentences = rejections(job, space, relaxed)
     rejected = broken | {"memory": best.too_big, "bound": max(best.searched - best.feasible - best.too_big, 0)}
+    words = dict(zip(("tried", "untried"), described(job, space), strict=True))
+
+    def answer(*of: Any, **more: Any) -> Plan:
+        feasible = best.feasible if found else 0
+        return Plan(*of, best.searched, feasible, rejected, time.perf_counter() - start, tuple(notes), **words, **more)
+
     if not found:
         closest, why = _nearest_fit(job, space, relaxed, sentences)
-        return Plan(None, (), (), best.searched, 0, rejected, time.perf_counter() - start, (*notes, *why), closest)
-    front = _front(job, space, found[0]) if pareto and not relaxed else ()
-    return Plan(
-        found[0], found[1:], front, best.searched, best.feasible, rejected, time.perf_counter() - start, tuple(notes)
-    )
+        notes += why
+        return answer(None, (), (), closest=closest)
+    if not relaxed and (told := better_batch(job, space, best.rows[0][0])):
+        notes.append(told)
+    front = _front(job, used, space, found[0]) if pareto and not relaxed else ()
+    return answer(found[0], found[1:], front, idle=idle)
 
 
-def _front(job: Job, space: Space, best: Prediction) -> tuple[Prediction, ...]:
-    """From the fastest layout on, the fastest that needs at least a tenth less memory than the last."""
+def _front(job: Job, used: int, space: Space, best: Prediction) -> tuple[Prediction, ...]:
+    """From the fastest layout on, the fastest (on `used` chips) that needs at least a tenth less memory than the last."""
     points = [best]
     while len(points) < FRONT_POINTS:
         limit = points[-1].memory_bytes["total"] * (1 - FRONT_STEP)
         tight = replace(job.assumptions.memory, capacity_share=limit / job.cluster.chip.hbm_bytes)
-        smaller = search(replace(job, assumptions=replace(job.assumptions, memory=tight)), space, 1)
+        smaller = search(on(replace(job, assumptions=replace(job.assumptions, memory=tight)), used), space, 1)
         if not smaller.rows:
             break
         points.append(predict(job, smaller.layouts(space.scheme, len(job.cluster.network.dims))[0]))
@@ -144,17 +163,45 @@ def _nearest_fit(
     job: Job, space: Space, relaxed: bool, broken: tuple[str, ...]
 ) -> tuple[Prediction | None, tuple[str, ...]]:
     """The layout that needs the least memory, and what would make one fit: options left out, constraints, more chips."""
-    layouts = smallest(job, space, relaxed).layouts(space.scheme, len(job.cluster.network.dims))
+    dims = len(job.cluster.network.dims)
+    layouts = smallest(job, space, relaxed).layouts(space.scheme, dims)
+    if not layouts and space.relaxed is None:
+        fewer = (smallest(on(job, chips), space).layouts(space.scheme, dims) for chips in fewer_chips(job))
+        layouts = next(filter(None, fewer), [])
     if not layouts:
-        return None, ("no combination of degrees is legal", *broken[:6])
+        return None, (NOTHING, *unfilled(job), *broken[:6])
     closest = predict(job, layouts[0])
     note = "even the smallest layout does not fit: " + rules.too_big(job, closest.memory_bytes["total"])
     return closest, (note, *_would_fit(job, space))
 
 
+def unfilled(job: Job) -> list[str]:
+    """The sentence for chips that leave a unit of the network partly used: strict layouts fill all."""
+    N, unit = job.cluster.chips, 1
+    for dim, size in zip(job.cluster.network.dims[:-1], job.cluster.sizes, strict=False):
+        unit *= size
+        if N % unit:
+            near = ", ".join(f"{n:,}" for n in (N // unit * unit, -(-N // unit) * unit) if n)
+            return [f"{N:,} chips do not fill units of {unit:,} ({dim.name}) evenly: {near} would, or --relaxed"]
+    return []
+
+
+def _lighter(job: Job, space: Space) -> list[tuple[str, Job, Space]]:
+    """Numbers and optimizers that keep fewer bytes for each parameter."""
+    p, ways = job.precision, []
+    pure = PRECISIONS.get(f"{p.compute}-pure")
+    if pure and pure.gradient_bytes < p.gradient_bytes:
+        ways.append((f"2-byte gradients (--precision {p.compute}-pure)", replace(job, precision=pure), space))
+    for name in LIGHTER:
+        if OPTIMIZERS[name].state_bytes < job.optimizer.state_bytes:
+            lighter = replace(job, optimizer=OPTIMIZERS[name])
+            ways.append((f"{OPTIMIZERS[name].state_bytes:g} bytes of state a parameter (--optimizer {name})", lighter, space))
+    return ways
+
+
 def _would_fit(job: Job, space: Space) -> list[str]:
     """Changes, one at a time, that make something fit, the least first."""
-    ways: list[tuple[str, Job, Space]] = []
+    ways: list[tuple[str, Job, Space]] = [*_lighter(job, space)]
     if "full" not in space.recompute:
         ways.append(("full recomputation (--recompute full)", job, replace(space, recompute=RECOMPUTE)))
     if 3 not in space.zero:
@@ -167,7 +214,7 @@ def _would_fit(job: Job, space: Space) -> list[str]:
             ways.append((f"any {field} (without --{field})", job, replace(space, **anything)))
     helpful = [f"{name} would make it fit" for name, j, s in ways if search(j, s, 1, bool(s.relaxed)).rows]
     for factor in MORE_CHIPS:
-        more = replace(job, cluster=replace(job.cluster, chips=job.cluster.chips * factor, name=""))
+        more = on(job, job.cluster.chips * factor)
         if search(more, space, 1).rows:
             return [*helpful, f"{more.cluster.chips:,} chips of this kind ({factor} times as many) would make it fit"]
     need = f"even {MORE_CHIPS[-1]} times the chips would not make it fit at this batch and sequence length"

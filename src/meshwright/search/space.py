@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from ..num import divisors
 from ..rules import sharded
+from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from ..spec.job import Job
+from ..spec.layout import RECOMPUTE
 
 Column: TypeAlias = NDArray[np.float64]
 Table: TypeAlias = dict[str, Column]
@@ -53,7 +55,8 @@ class Space:
     """Try every placement of the axes on the network; False: only the canonical one (tp nearest, then cp, dp, pp)."""
     relaxed: bool | None = None
     """False: degrees multiply up to all chips and divide the batch. True: any dp, a padded last microbatch, idle chips.
-    None: strict, and relaxed only if nothing divides. Stages may be uneven in both; chunked schedules need even ones."""
+    None: strict, on fewer chips if all of them cannot be used evenly, or only slowly (`nearby`). Stages may be uneven in
+    all three (1f1b and its like run with as many layers a stage as one says); chunked schedules need even ones."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,37 @@ def options(job: Job, space: Space) -> Options:
         else:
             schedules += [(name, v) for v in chunks]
     return Options(sp, recompute, tuple(schedules), space.zero)
+
+
+def described(job: Job, space: Space) -> tuple[str, str]:
+    """(the fastest of what, what is not tried): for every face that shows the answer."""
+    choice = options(job, space)
+    chunks = sorted({v for name, v in choice.schedules if schedule_named(name).chunks(7) == 7})
+    names = tuple(dict.fromkeys(name for name, _ in choice.schedules))
+    tried = [
+        f"schedules {', '.join(names) or 'none'}" + (f" (interleave {', '.join(map(str, chunks))})" if chunks else ""),
+        f"ZeRO {', '.join(map(str, choice.zero))}",
+        f"recomputation {', '.join(choice.recompute)}",
+    ]
+    limits = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch")
+    tried += [f"{axis} {_short(values)}" for axis in limits if (values := getattr(space, axis)) is not None]
+    left = {
+        "schedules": [name for name in SCHEDULES if name not in names],
+        "ZeRO": [str(z) for z in range(4) if z not in choice.zero],
+        "recomputation": [r for r in RECOMPUTE if r not in (*choice.recompute, *space.recompute)],
+    }
+    missing = [f"{what} {', '.join(values)}" for what, values in left.items() if values]
+    if job.model.moe and space.etp is None:
+        missing.append("etp other than 1 and tp")
+    if not space.relaxed:
+        missing.append("batches cut unevenly (--relaxed)")
+    if not space.placements:
+        missing.append("other placements")
+    return "; ".join(tried), "; ".join(missing)
+
+
+def _short(values: tuple[int, ...]) -> str:
+    return ", ".join(map(str, values[:8])) + (", ..." if len(values) > 8 else "")
 
 
 def _allowed(value: int, allowed: Range) -> bool:
