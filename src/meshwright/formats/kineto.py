@@ -1,6 +1,8 @@
 """Traces of torch.profiler (Kineto's Chrome JSON): seconds of each class of kernel.
 
 On a GPU events of the categories "kernel" count; without one the operators of the CPU ("cpu_op"), each without the operators inside it.
+Old traces spell the categories "Kernel", "Memcpy", "Operator". What a communication kernel does is said by its arguments or by
+the operation that launched it, where its own name does not (NCCL does all-to-all with sends and receives).
 """
 
 from __future__ import annotations
@@ -8,30 +10,58 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import BadInput
+from ..units import show
 
 LARGEST = 512 * 2**20
 """Bytes of a trace, unpacked."""
 MOST = 1e18
 """Microseconds; what is larger, or no number, is no time."""
-CLASSES = tuple(
-    (name, re.compile(pattern, re.IGNORECASE))
-    for name, pattern in (
-        ("all_reduce", r"all_?reduce"), ("all_gather", r"all_?gather"), ("reduce_scatter", r"reduce_?scatter"),
-        ("all_to_all", r"all_?to_?all|alltoall"), ("broadcast", r"nccl.*broadcast|c10d::broadcast|gloo:broadcast"),
-        ("send", r"sendrecv|c10d::(send|recv)|gloo:(send|recv)"),
-        ("attention", r"flash|fmha|attention|softmax.*dropout|cudnn.*sdpa"),
-        ("gemm", r"gemm|cutlass|::(mm|addmm|bmm|linear|matmul|baddbmm|_scaled_mm)$|\bsm\d+_xmma|cublas|nvjet|wgmma"),
-        ("memory", r"memcpy|memset|::copy_$|::cat$|::zero_$|::fill_$|::_to_copy$|::clone$"),
-        ("optimizer", r"adam|optimizer|multi_tensor|lamb|sgd"),
-    )
+ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
+ON_CPU = ("cpu_op", "operator")
+LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "privateuse1_runtime")
+ANNOTATIONS = ("user_annotation", "gpu_user_annotation", *ON_CPU)
+"""Categories, in lower case, as different versions of PyTorch write them."""
+FUSED = (("elementwise", r"^triton_(poi|per|red|for)_"),)
+"""Inductor names a fused kernel after all operations around it; only its templates (triton_tem_) are products."""
+COMMUNICATION = (
+    ("all_reduce", r"all_?reduce|cross_device_reduce"),
+    ("all_gather", r"all_?gather"),
+    ("reduce_scatter", r"reduce_?scatter"),
+    ("all_to_all", r"all_?to_?all|deep_ep\b.*(dispatch|combine)"),
+    ("broadcast", r"[nr]ccl.*broadcast|c10d::broadcast|gloo:broadcast|^_?broadcast(_oop|_coalesced)?$"),
+    ("send", r"send_?recv|([nr]ccl:|c10d::|gloo:|^)(send|recv)"),
+    ("reduce", r"[nr]ccl\w*kernel_reduce_|([nr]ccl:|c10d::|gloo:|^)_?reduce_?$"),
+    ("communication", r"[nr]ccl\w*kernel|rccl_|msccl|nvshmem|userbuffers|^[nr]ccl:|^c10d::|^gloo:|deep_ep\b"),
 )  # fmt: skip
+"""Collectives; `communication` is one whose name does not say which."""
+COMPUTE = (
+    ("attention", r"flash|fmha|attention|softmax.*dropout|cudnn.*(sdpa|mha)|attn_|attn(fwd|bwd)|mha_(fwd|bwd|varlen)"),
+    ("memory", r"mem(cpy|set)|(direct|float\w*)_copy_kernel|CatArray|FillFunctor|chunk_cat|split_with_sizes_copy"
+               r"|n(chw|hwc)ToN(hwc|chw)|rocclr_(copy|fill)|^(Copy|Fill)(Host|Device|Buffer)|multi_tensor_apply.*::Copy<"
+               r"|::_?(foreach_)?(copy_?|cat|zero_|fill_|to_copy|clone|contiguous|pin_memory)$"),
+    ("optimizer", r"multi_tensor|adam|adagrad|optimizer|lamb(?!da)|(?<![a-z])sgd|fused_?sgd|\bmuon|_foreach_"),
+    ("gemm", r"gemm|gemv|cutlass|xmma|cublas|nvjet|wgmma|Cijk_|(hip|roc)blas|tensile|split_?k_?reduce|matmul|fused_moe"
+             r"|tensorop|(scaled|grouped)_mm|triton_(tem_\w*)?b?mm|::_?(mm|addmm|bmm|linear|linear_backward|baddbmm|mv|dot)$"
+             r"|conv(?!er[st])|scudnn|winograd|fprop|[dw]grad"),
+)  # fmt: skip
+"""Products of matrices are one class, convolutions among them."""
+CLASSES = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern in (*FUSED, *COMMUNICATION, *COMPUTE))
 """The first pattern that a name matches is its class; the rest is elementwise."""
+COLLECTIVES = tuple(name for name, _ in COMMUNICATION)
+UNSAID = ("send", "broadcast", "communication")
+"""Classes of kernels that also carry out other collectives."""
+NESTED = 8
+"""Annotations that are looked at before an event: they nest (c10d::, record_param_comms, nccl:)."""
+OVERLAP = 1.001
+"""Seconds of all kernels over those of the clock, above which they overlap (ends of neighbours are rounded)."""
 
 
 class Class(NamedTuple):
@@ -41,9 +71,21 @@ class Class(NamedTuple):
     calls: int
 
 
-def load(path: str | Path) -> dict[str, Class]:
-    """Class -> its seconds and calls in a trace (.json or .json.gz); BadInput if it is none or too large."""
-    return classes(events(path))
+class Classes(dict[str, Class]):
+    """Class -> its seconds and calls, largest first; `notes` say what their sum is not."""
+
+    notes: tuple[str, ...] = ()
+
+
+def load(path: str | Path) -> Classes:
+    """What the kernels of a trace (.json or .json.gz) do; BadInput if it is none, holds none or is too large."""
+    found = classes(events(path))
+    if not found:
+        raise BadInput(
+            f"{path} holds neither kernels nor operators (events of the categories kernel or cpu_op): "
+            "record activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+        )
+    return found
 
 
 def events(path: str | Path) -> list[dict[str, Any]]:
@@ -73,30 +115,116 @@ def timed(event: dict[str, Any]) -> bool:
     return numbers and isinstance(event.get("name"), str) and event["dur"] >= 0
 
 
-def classes(found: Iterable[dict[str, Any]]) -> dict[str, Class]:
+def category(event: dict[str, Any]) -> str:
+    """The category in lower case."""
+    return str(event.get("cat", "")).lower()
+
+
+def classes(found: Iterable[dict[str, Any]]) -> Classes:
     """Class -> seconds and calls, largest first."""
     every = list(found)
-    on_gpu = [e for e in every if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
-    spent = [(e["name"], float(e["dur"])) for e in on_gpu] or own_times([e for e in every if e.get("cat") == "cpu_op"])
+    counted = [e for e in every if category(e) in ON_GPU]
+    lanes = "streams" if counted else "threads"
+    if counted:
+        launchers = Launchers(every)
+        spent = [(launchers.class_of(e), float(e["dur"])) for e in counted]
+    else:
+        counted = [e for e in every if category(e) in ON_CPU]
+        spent = [(class_of(name), duration) for name, duration in own_times(counted)]
     seconds: dict[str, float] = defaultdict(float)
     calls: dict[str, int] = defaultdict(int)
-    for name, duration in spent:
-        kind = class_of(name)
+    for kind, duration in spent:
         seconds[kind] += duration / 1e6
         calls[kind] += 1
-    return {kind: Class(s, calls[kind]) for kind, s in sorted(seconds.items(), key=lambda item: -item[1])}
+    made = Classes({kind: Class(s, calls[kind]) for kind, s in sorted(seconds.items(), key=lambda item: -item[1])})
+    busy = on_the_clock(counted)
+    if (total := sum(seconds.values())) > OVERLAP * busy:
+        made.notes = (
+            f"{lanes} overlap: the seconds of all classes add up to {show(total, 's')}, "
+            f"of which the clock saw {show(busy, 's')}",
+        )
+    return made
 
 
+def on_the_clock(found: Iterable[dict[str, Any]]) -> float:
+    """Seconds in which at least one of the events of a device (or process) runs, summed over devices."""
+    busy = 0.0
+    ends: dict[str, float] = {}
+    for e in sorted(found, key=lambda e: float(e["ts"])):
+        device, start, end = str(e.get("pid")), float(e["ts"]), float(e["ts"]) + float(e["dur"])
+        done = ends.get(device, start)
+        busy += max(0.0, end - max(start, done))
+        ends[device] = max(done, end)
+    return busy / 1e6
+
+
+@lru_cache(65536)
 def class_of(name: str) -> str:
     """What a kernel or operator does, from its name."""
     return next((kind for kind, pattern in CLASSES if pattern.search(name)), "elementwise")
+
+
+class Launchers:
+    """Which collective a kernel of a communication library belongs to, where its name does not say."""
+
+    def __init__(self, events: Sequence[dict[str, Any]]) -> None:
+        self.launches = {
+            str(arguments(e)["correlation"]): e
+            for e in events
+            if category(e) in LAUNCHES and "correlation" in arguments(e)
+        }
+        self.said: dict[tuple[str, str], list[tuple[float, float, str]]] = defaultdict(list)
+        self.ids: dict[str, str] = {}
+        for e in events:
+            if category(e) in ANNOTATIONS and (kind := class_of(e["name"])) in COLLECTIVES and kind != "communication":
+                self.said[lane(e)].append((float(e["ts"]), float(e["ts"]) + float(e["dur"]), kind))
+                if "External id" in arguments(e):
+                    self.ids[str(arguments(e)["External id"])] = kind
+        for spans in self.said.values():
+            spans.sort()
+
+    def class_of(self, kernel: dict[str, Any]) -> str:
+        """Its class by its argument `Collective name`, else by its own name, else by what stands around or launched it."""
+        collective = arguments(kernel).get("Collective name")
+        if isinstance(collective, str) and (kind := class_of(collective)) in COLLECTIVES and kind != "communication":
+            return kind
+        kind = class_of(kernel["name"])
+        return next(self.launched_by(kernel), kind) if kind in UNSAID else kind
+
+    def launched_by(self, kernel: dict[str, Any]) -> Iterator[str]:
+        """The collectives that are said around the kernel or its launch, the nearest first."""
+        yield from self.around(kernel)
+        if launch := self.launches.get(str(arguments(kernel).get("correlation"))):
+            yield from self.around(launch)
+        if (kind := self.ids.get(str(arguments(kernel).get("External id")))) is not None:
+            yield kind
+
+    def around(self, event: dict[str, Any]) -> Iterator[str]:
+        """The collective of the innermost annotation that an event lies in."""
+        spans, at = self.said.get(lane(event), []), float(event["ts"])
+        last = bisect_right(spans, (at, float("inf"), ""))
+        for _, end, kind in reversed(spans[max(0, last - NESTED) : last]):
+            if at < end:
+                yield kind
+                return
+
+
+def arguments(event: dict[str, Any]) -> dict[str, Any]:
+    """The table `args` of an event, empty if it has none."""
+    found = event.get("args")
+    return found if isinstance(found, dict) else {}
+
+
+def lane(event: dict[str, Any]) -> tuple[str, str]:
+    """The thread or stream of an event."""
+    return str(event.get("pid")), str(event.get("tid"))
 
 
 def own_times(ops: list[dict[str, Any]]) -> list[tuple[str, float]]:
     """(name, microseconds) of each operator without those it calls: on a thread, events nest."""
     threads: dict[Any, list[dict[str, Any]]] = defaultdict(list)
     for e in ops:
-        threads[str(e.get("pid")), str(e.get("tid"))].append(e)
+        threads[lane(e)].append(e)
     found = []
     for events_ in threads.values():
         open_: list[list[Any]] = []  # [name, end, own microseconds]

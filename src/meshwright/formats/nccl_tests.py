@@ -1,15 +1,18 @@
 """Output of nccl-tests (all_reduce_perf and its kin), and tables of measured collectives: seconds by collective, group and bytes.
 
-A line of nccl-tests is  size count type redop root  time algbw busbw #wrong  time algbw busbw #wrong  (out of place, then in place; microseconds, GB/s).
-`size` is the full vector: what each rank ends with (all-gather) or starts with (reduce-scatter, all-to-all).
-Source: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md.
+A line of nccl-tests says what its line of titles says, in whatever version:
+    size count type [redop] [root]  time algbw busbw ...  time algbw busbw ...   (out of place, then in place)
+with times in microseconds and GB/s. `size` is the full vector: what each rank ends with (all-gather) or starts with
+(reduce-scatter, all-to-all), and algbw = size / time, which every line is held to.
+Before the size a launcher may have written anything: a rank (mpirun --tag-output, srun --label), a time, a pod.
+Source: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md and src/common.cu, versions 2.0 to 2.19.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +25,7 @@ from . import read_text
 LARGEST = 16 * 2**20
 MOST_ROWS = 100_000
 MOST_BYTES, SHORTEST_S, LONGEST_S = 1e18, 1e-12, 1e9
+MICROSECOND, GB = 1e-6, 1e9
 KINDS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all", "broadcast": "broadcast",
     "reduce": "reduce", "sendrecv": "send",
@@ -30,6 +34,10 @@ RANK = re.compile(r"#\s+Rank\s+(\d+).*?\son\s+(\S+)\s")
 NAME = re.compile(
     r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv|reduce)_perf", re.IGNORECASE
 )
+TITLES = re.compile(r"#\s*(?:size|bytes)\s+(?:count|N)\s+type\s+(.*algbw.*)")
+"""The line that names the columns; what follows `type` differs by version."""
+ROW = re.compile(r"[^#]*?(?<![\w.])(\d+)\s+(\d+)\s+([A-Za-z]\w*)\s+(\S.*)")
+"""Anything of a launcher, then size, count, type, and the rest."""
 COLUMNS = ("collective", "nodes", "gpus_per_node", "size_bytes", "time_mean_s")
 
 
@@ -64,32 +72,102 @@ def load(path: str | Path, kind: str = "") -> list[Sample]:
     return found
 
 
-def of_name(text: str, name: str) -> str:
+def of_name(text: str, name: str = "") -> str:
     """The collective that the program's name in the text, or else the name of the file, says; "" if neither does."""
     match = NAME.search(text) or NAME.search(name)
     return KINDS[match[1].lower().replace("_", "")] if match else ""
 
 
 def of_text(text: str, kind: str, where: str) -> Iterator[Sample]:
-    """The lines of a run; time is the mean of out of place and in place, as far as it has both."""
-    ranks = {int(m[1]): m[2] for m in RANK.finditer(text)}
-    rows = [line.split() for line in text.splitlines() if re.match(r"\s*\d+\s+\d+\s+\w+\s", line)]
-    if rows and not kind:
+    """The lines of one run or of several after each other; time is the mean of out of place and in place, as far as it has both.
+
+    kind: the collective of lines that stand before any program's name.
+    """
+    ranks: dict[int, str] = {}
+    titles: list[str] = []
+    for line in text.splitlines():
+        if rank := RANK.search(line):
+            if titles:  # the list of another run begins
+                ranks, titles = {}, []
+            ranks[int(rank[1])] = rank[2]
+        elif head := TITLES.search(line):
+            titles = head[1].split()
+        elif row := ROW.match(line):
+            cells = row[4].split()
+            if titles and len(cells) < titles.index("algbw"):
+                continue  # no line of the table: something that a program said between
+            if titles or sum(numbers([cell]) for cell in cells) >= 3:
+                yield from sample(float(row[1]), cells, titles, ranks, kind, f"{where}: {line.strip()[:100]!r}", where)
+        elif said := of_name(line):
+            kind = said
+
+
+def sample(
+    size: float,
+    cells: list[str],
+    titles: list[str],
+    ranks: dict[int, str],
+    kind: str,
+    line: str,
+    where: str,
+) -> Iterator[Sample]:
+    """What one line says; BadInput if it is not known of what, or if it contradicts itself."""
+    if not kind:
         raise BadInput(
             f"{where} does not say which collective it measured: name the file all_reduce_perf.txt or the like"
         )
-    if rows and len(ranks) < 2:
+    if len(ranks) < 2:
         raise BadInput(f"{where} does not list its ranks (lines '#  Rank  0 ... on HOST device ...'), or only one")
-    nodes = len(set(ranks.values()))
-    for row in rows:
-        after = row[5:]  # time algbw busbw wrong, once or twice
+    if not titles:
+        raise BadInput(f"{where} has no line of titles ('#  size  count  type ... time  algbw  busbw') before its rows")
+    if "time" not in titles:
+        raise BadInput(
+            f"{where} has no column time, but {' '.join(titles)[:80]}: measure without -C, "
+            "which reports the time of the launch on the CPU"
+        )
+    nodes = Counter(ranks.values())
+    if len(set(nodes.values())) > 1:
+        raise BadInput(
+            f"{where}: its nodes have different numbers of ranks ({', '.join(map(str, nodes.values()))[:80]})"
+        )
+    times = list(measured(size, cells, titles, line))
+    if times and possible(size, seconds := sum(times) / len(times)):
+        yield Sample(kind, len(nodes), len(ranks) // len(nodes), size, seconds)
+
+
+def measured(size: float, cells: list[str], titles: list[str], line: str) -> Iterator[float]:
+    """Seconds of each column `time` that has one; each must be size / algbw as far as both are printed."""
+    if "redop" in titles and numbers(cells[:1]):  # some versions leave it blank for what reduces nothing
+        titles = [title for title in titles if title != "redop"]
+    for at, title in enumerate(titles):
+        if title != "time" or titles[at + 1 : at + 2] != ["algbw"] or cells[at : at + 1] == ["N/A"]:
+            continue
         try:
-            times = [float(after[i]) for i in range(0, len(after) - 2, 4)]
-            size = float(row[0])
-        except ValueError:
-            raise BadInput(f"{where}: {' '.join(row)[:80]!r} is not a line of nccl-tests") from None
-        if times and possible(size, seconds := sum(times) / len(times) / 1e6):
-            yield Sample(kind, nodes, len(ranks) // nodes, size, seconds)
+            time, rate = interval(cells[at], MICROSECOND), interval(cells[at + 1], GB)
+        except (ValueError, IndexError):
+            raise BadInput(f"{line} is not a line of nccl-tests with the columns {' '.join(titles)[:120]}") from None
+        if not time[0] * rate[0] <= size <= time[1] * rate[1]:
+            raise BadInput(
+                f"{line} contradicts itself: algbw must be size / time, but {size:.0f} bytes "
+                f"in {cells[at]} us are not {cells[at + 1]} GB/s"
+            )
+        yield float(cells[at]) * MICROSECOND
+
+
+def numbers(cells: list[str]) -> bool:
+    """All of them are numbers."""
+    try:
+        return [float(cell) for cell in cells] != []
+    except ValueError:
+        return False
+
+
+def interval(text: str, unit: float) -> tuple[float, float]:
+    """Where a printed number may lie: one of its last digit's places either way (rounded, or cut off)."""
+    mantissa, _, exponent = text.lower().partition("e")
+    place = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
+    value = float(text)
+    return max(value - place, 0.0) * unit, (value + place) * unit
 
 
 def of_csv(text: str) -> Iterator[Sample]:

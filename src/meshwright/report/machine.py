@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 
 from ..cost.fit import Line
-from ..formats.kineto import Class
-from ..formats.nccl_tests import Group
+from ..formats.kineto import Classes
+from ..formats.nccl_tests import Group as Ranks
 from ..spec.cluster import Cluster
 from ..spec.measured import Table
 from ..units import show
@@ -67,7 +67,7 @@ def to_dict(machine: Cluster, path: str) -> dict[str, Any]:
     return {"output": path, **plain(machine)}
 
 
-def collectives(fits: Mapping[Group, Line]) -> RenderableType:
+def collectives(fits: Mapping[Ranks, Line]) -> RenderableType:
     """The line through each collective of each group."""
     grid = Grid(
         "collective",
@@ -83,7 +83,7 @@ def collectives(fits: Mapping[Group, Line]) -> RenderableType:
     return grid
 
 
-def collectives_to_dict(fits: Mapping[Group, Line]) -> list[dict[str, Any]]:
+def collectives_to_dict(fits: Mapping[Ranks, Line]) -> list[dict[str, Any]]:
     """The same as plain data."""
     return [
         {"collective": kind, "nodes": nodes, "ranks_per_node": ranks, "latency_s": x.latency, "rate_bytes_per_s": x.rate, "median_error": x.error}
@@ -91,18 +91,19 @@ def collectives_to_dict(fits: Mapping[Group, Line]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def kernels(name: str, of: Mapping[str, Class]) -> RenderableType:
-    """Seconds of each class of kernels of a trace."""
+def kernels(name: str, of: Classes) -> RenderableType:
+    """Seconds of each class of kernels of a trace; what their sum is not."""
     total = sum(c.seconds for c in of.values()) or 1.0
     grid = Grid("kernels", "time", "share", "calls", title=name)
     for kind, c in of.items():
         grid.add_row(kind, show(c.seconds, "s"), percent(c.seconds / total), f"{c.calls:,}")
-    return grid
+    return Group(grid, *(f"note: {note}" for note in of.notes))
 
 
-def kernels_to_dict(traces: Mapping[str, Mapping[str, Class]]) -> list[dict[str, Any]]:
+def kernels_to_dict(traces: Mapping[str, Classes]) -> list[dict[str, Any]]:
     """The same as plain data."""
     return [
-        {"trace": name, "time_s": {kind: c.seconds for kind, c in of.items()}, "calls": {kind: c.calls for kind, c in of.items()}}
+        {"trace": name, "time_s": {kind: c.seconds for kind, c in of.items()}, "calls": {kind: c.calls for kind, c in of.items()},
+         "notes": list(of.notes)}
         for name, of in traces.items()
     ]  # fmt: skip
