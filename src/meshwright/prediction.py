@@ -198,7 +198,7 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
     layout = layout or job.layout
     rules.demand(job, layout)
     full = placed(layout, job.cluster.sizes)
-    notes = []
+    notes = list(job.model.notes)
     if idle := job.cluster.chips - full.chips:
         notes.append(f"{idle} of {job.cluster.chips} chips are idle")
     for rule in rules.STRICT:

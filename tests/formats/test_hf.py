@@ -2,12 +2,15 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meshwright import catalog
+from meshwright.cli import main
+from meshwright.count.model import parameters
 from meshwright.errors import BadInput
 from meshwright.formats.hf import FAMILIES, load_hf, read_hf
 from meshwright.spec.model import Model
@@ -176,8 +179,10 @@ def test_architectures_that_are_not_in_the_catalogue():
 
 SHORT = CONFIGS["llama3-8b"]
 WRONG = [
-    ({}, "model_type 'nothing' is not known"), ({"model_type": "lama"}, "did you mean .*llama"),
-    ({"model_type": ["llama"]}, "model_type 'a list' is not known"), ({"model_type": "llama"}, "has no hidden_size"),
+    ({}, "model_type 'nothing' is not known"), ({"model_type": "qwen3_next"}, "the name of another family would give wrong counts"),
+    ({"model_type": ["llama"]}, "model_type 'a list' is not known"), ({"model_type": "llama", "hidden_size": None}, "has no hidden_size"),
+    (SHORT | {"intermediate_size": None}, "has no intermediate_size"),
+    ({"model_type": "kimi_k2", "hidden_size": 7168}, "has no num_attention_heads"),
     (SHORT | {"num_hidden_layers": "32"}, "num_hidden_layers must be a whole number"),
     (SHORT | {"num_hidden_layers": 0}, "layers must be between 1"), (SHORT | {"hidden_size": -4},
     "hidden_size must be a whole number"),
@@ -205,6 +210,128 @@ def test_wrong_files_are_sentences(config, reason):
     assert "\n" not in str(caught.value)
 
 
+CASES = json.loads((Path(__file__).parent / "hf_cases.json").read_text())
+KINDS = {"F": "full_attention", "S": "sliding_attention"}
+
+
+def case(kind, change, left_out):
+    """A class's default configuration with keys changed and left out."""
+    config = {"model_type": kind, **CASES["bases"][kind], **change}
+    if config.get("layer_types"):
+        config["layer_types"] = [KINDS[letter] for letter in config["layer_types"]]
+    return {key: value for key, value in config.items() if key not in left_out}
+
+
+def windows(model):
+    """Layers with a sliding window."""
+    every = model.full_every
+    return sum(not (every and i % every == every - 1) for i in range(model.layers)) if model.window else 0
+
+
+@pytest.mark.parametrize(("kind", "change", "left_out", "weights", "sliding"), CASES["rows"])
+def test_counts_are_those_of_transformers_or_refused(kind, change, left_out, weights, sliding):
+    try:
+        model = read_hf(case(kind, change, left_out))
+    except BadInput:
+        assert change or kind == "deepseek_v2"  # whose class does not say how many experts a token meets
+        return
+    assert parameters(model) == weights and sliding in (None, windows(model))
+    assert not model.notes
+
+
+def test_a_file_that_names_only_its_family_is_the_default_of_the_class():
+    counts = {kind: n for kind, change, left_out, n, _ in CASES["rows"] if not change and not left_out}
+    found = {kind: parameters(read_hf({"model_type": kind})) for kind in counts if kind != "deepseek_v2"}
+    assert len(found) == 19 and found == {kind: n for kind, n in counts.items() if kind in found}
+
+
+def test_a_mixture_of_experts_never_becomes_dense():
+    """DeepSeek-V3 without the number of experts: its class has 256, and null is no number."""
+    config = CONFIGS["deepseek-v3"]
+    assert parameters(read_hf({k: v for k, v in config.items() if k != "n_routed_experts"})) > 600e9
+    with pytest.raises(BadInput, match="n_routed_experts"):
+        read_hf({**config, "n_routed_experts": None})
+
+
+OTHERS = [
+    {"architectures": ["Eagle3LlamaForCausalLM"]}, {"architectures": ["MistralForCausalLM"]}, {"architectures": "LlamaForCausalLM"}, {"num_local_experts": 8},
+    {"layer_types": ["linear_attention"] * 24 + ["full_attention"] * 8}, {"layer_types": ["sliding_attention"] * 32}, {"block_configs": [{"n_heads_in_group": 4}]},
+    {"no_rope_layers": [1, 1, 1, 0]}, {"num_nextn_predict_layers": 1}, {"is_encoder_decoder": True}, {"dual_chunk_attention_config": {"chunk_size": 8192}},
+    {"index_topk": 2048}, {"add_cross_attention": True}, {"mamba_d_state": 16}, {"interleave_moe_layer_step": 2}, {"attention_out_bias": True},
+    {"q_lora_rank": 512}, {"num_layers": 40}, {"d_model": 2048}, {"text_config": {"num_hidden_layers": 2}, "is_encoder_decoder": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("more", OTHERS, ids=str)
+def test_keys_of_another_architecture_are_refused(more):
+    with pytest.raises(BadInput, match="config.json"):
+        read_hf(SHORT | more)
+
+
+NOTED = [
+    {"architectures": ["LlamaForSequenceClassification"]}, {"architectures": ["LlamaModel"]}, {"causal_attn": False}, {"block_size": 6}, {"sliding_window": 4096},
+    {"attention_chunk_size": 8192}, {"residual_multiplier": 0.2}, {"quantization_config": {"bits": 4}}, {"vision_config": {"depth": 3}}, {"use_qk_norm": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("more", NOTED, ids=str)
+def test_keys_that_no_reader_knows_are_noted(more):
+    ((key, value),) = more.items()
+    (note,) = read_hf(SHORT | more).notes
+    assert (value[0] if key == "architectures" else key) in note
+
+
+def test_keys_that_change_nothing_are_not():
+    plain = read_hf(SHORT)
+    same = {"architectures": ["LlamaForCausalLM"], "layer_types": ["full_attention"] * 32, "transformers_version": "4.40", "eos_token_id": [1, 2],
+            "num_experts": 0, "is_encoder_decoder": False, "cross_attention_hidden_size": None, "attention_dropout": 0.1, "num_layers": 32,
+            "n_head": 32, "torch_dtype": "bfloat16", "typical_p": 1.0, "auto_map": {"AutoModel": "x.y"}}  # fmt: skip
+    assert read_hf(SHORT | same) == plain and not read_hf(SHORT | same).notes and not plain.notes
+
+
+def test_multimodal_files_say_that_only_the_language_model_is_counted():
+    (note,) = read_hf(CONFIGS["gemma3-27b"]).notes
+    assert "language model only" in note and "vision_config" in note
+    text = {**SHORT, "tie_word_embeddings": True, "architectures": ["LlamaForCausalLM"]}
+    outer = {"model_type": "anything", "architectures": ["AnythingForConditionalGeneration"], "text_config": text}
+    assert read_hf(outer).tied_embeddings and not read_hf({**outer, "tie_word_embeddings": False}).tied_embeddings
+    assert "towers and projectors" in read_hf(outer).notes[0]
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "qwen2_moe"])
+def test_layer_types_decide_over_the_flag(kind):
+    layers = {"model_type": kind, "num_hidden_layers": 4, "use_sliding_window": False, "sliding_window": 1024}
+    some = read_hf({**layers, "layer_types": ["sliding_attention", "full_attention"] * 2})
+    assert (some.window, windows(some)) == (1024, 2) and read_hf(layers).window is None
+    with pytest.raises(BadInput, match="layer_types has sliding_attention, but sliding_window is nothing"):
+        read_hf({**layers, "sliding_window": None, "layer_types": ["sliding_attention"] * 4})
+    with pytest.raises(BadInput, match="layer_types lists 3 layers, num_hidden_layers is 4"):
+        read_hf({**layers, "layer_types": ["full_attention"] * 3})
+
+
+def test_falcon_has_two_norms_only_where_it_says_two():
+    falcon = CONFIGS["falcon-40b"]
+    norms = [read_hf({**falcon, "num_ln_in_parallel_attn": n}).norms_per_layer for n in (None, 1, 2, 64)]
+    assert norms == [2, 1, 2, 1]
+
+
+def test_two_names_of_one_key_must_agree():
+    gpt = {"model_type": "gpt2", "n_layer": 12}
+    assert read_hf({**gpt, "num_hidden_layers": 12}) == read_hf(gpt)
+    with pytest.raises(BadInput, match="n_layer and num_hidden_layers are one key, but 12 and 24"):
+        read_hf({**gpt, "num_hidden_layers": 24})
+
+
+def test_predictions_and_plans_repeat_the_notes(tmp_path, capsys):
+    (file := tmp_path / "config.json").write_text(json.dumps(SHORT | {"block_size": 6}))
+    line = [str(file), "--batch", "64seq", "--json"]
+    for verb in (["predict", "--on", "8xh100-sxm", "--zero", "3"], ["plan", "--on", "8xh100-sxm"], ["plan", "--on", "1xh100-sxm"]):  # fmt: skip
+        main([*verb[:1], *line, *verb[1:]])
+        told = json.loads(capsys.readouterr().out)
+        notes = (told.get("best") or told)["notes"]
+        assert any("not read: block_size" in note for note in notes), verb
+
+
 JUNK = st.recursive(
     st.none()
     | st.booleans()
@@ -217,7 +344,7 @@ JUNK = st.recursive(
 )
 KEYS = sorted(
     {key for config in CONFIGS.values() for key in config}
-    | {"n_embd", "mlp_layer_types", "mlp_only_layers", "text_config"}
+    | {"n_embd", "mlp_layer_types", "mlp_only_layers", "text_config", "architectures", "rope_parameters", "num_layers"}
 )
 
 

@@ -244,7 +244,8 @@ def _whole(found: list[Split], edition: str, pods: int) -> Whole:
 
 
 def _notes(model: Model, setting: Setting, m: Mesh, batch: float, cluster: Cluster) -> Iterator[str]:
-    """What a reader should know about this mesh."""
+    """What a reader should know about the model and this mesh."""
+    yield from model.notes
     used = m.chips * m.pods
     if used < cluster.chips:
         yield f"{cluster.chips - used} of {cluster.chips} chips are idle: {m.pods} x {m.chips} are used"

@@ -104,6 +104,7 @@ def plan(
 
     if not found:
         closest, why = _nearest_fit(job, space, relaxed, sentences)
+        notes[:0] = job.model.notes  # a prediction says them itself
         notes += why
         return answer(None, (), (), closest=closest)
     if not relaxed and (told := better_batch(job, space, best.rows[0][0])):

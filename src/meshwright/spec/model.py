@@ -134,6 +134,8 @@ class Model(Checked):
     moe: MoE | None = None
     mtp_layers: int = 0
     """Extra multi-token-prediction blocks after the last layer (DeepSeek-V3)."""
+    notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """What the file that described it says and this description leaves out; every prediction repeats it."""
     sources: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
     """field -> where its number comes from (source, date, note); "*" for the whole description."""
 

@@ -1,0 +1,273 @@
+"""The decoder families of transformers: what of a config.json makes which field of a Model.
+
+One row of FAMILIES a `model_type`: what all its models share, and a function for the rest. What a Model cannot express, such as
+experts in every second layer, is refused. Source: configuration and modeling files of transformers 4.30 to 5.23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ..errors import BadInput
+from .hf_common import biases, sliding
+from .hf_keys import Config, Fields
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one `model_type` is read."""
+
+    fixed: Fields = field(default_factory=dict)
+    """Model fields that are the same in all its models."""
+    extra: Callable[[Config], Fields] = lambda c: {}
+    """Model fields that depend on the file."""
+    defaults: Fields = field(default_factory=dict)
+    """Defaults that are not among the fields of the class."""
+    also: tuple[str, ...] = ()
+    """Keys that the model's code or older versions read, though they are no fields of the class."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Older name of a key -> its name."""
+    like: str = ""
+    """The class whose keys it has, if transformers has none of that name; then nothing may be left out but `defaults`."""
+    classes: tuple[str, ...] = ()
+    """Names of its language model's class, where they are not that of transformers."""
+
+
+def _mixtral(c: Config) -> Fields:
+    moe = {
+        "experts": c.whole("num_local_experts"),
+        "top_k": c.whole("num_experts_per_tok"),
+        "expert_ffn": c.whole("intermediate_size"),
+    }
+    return {"moe": moe, **sliding(c)}
+
+
+def _qwen2(c: Config) -> Fields:
+    """With use_sliding_window the layers from max_window_layers on have a window."""
+    first, layers = c.whole("max_window_layers", default=0), c.whole("num_hidden_layers")
+    if c.listed("layer_types") is None and c.flag("use_sliding_window") and 0 < first < layers:
+        raise c.refuse(f"the first {first} layers have full attention and the others a window")
+    return sliding(c, every=0 if first < layers else 1)
+
+
+def _qwen3(c: Config) -> Fields:
+    return biases(c) | _qwen2(c)
+
+
+def _qwen_moe(c: Config) -> Fields:
+    if c.whole("decoder_sparse_step", default=1) != 1:
+        raise c.refuse("only some layers have experts (decoder_sparse_step)")
+    dense = c.listed("mlp_only_layers") or []
+    if dense != list(range(len(dense))):
+        raise c.refuse("layers without experts are not the first ones (mlp_only_layers)")
+    shared = c.whole("shared_expert_intermediate_size", default=0)
+    moe = {
+        "experts": c.whole("num_experts"),
+        "top_k": c.whole("num_experts_per_tok"),
+        "expert_ffn": c.whole("moe_intermediate_size"),
+        "shared_ffn": shared,
+        "shared_gate": shared > 0,
+        "dense_layers": len(dense),
+    }
+    return {"moe": moe}
+
+
+def _qwen2_moe(c: Config) -> Fields:
+    """With use_sliding_window every second layer before max_window_layers has a window."""
+    first, layers = c.whole("max_window_layers", default=0), c.whole("num_hidden_layers")
+    if c.listed("layer_types") is None and c.flag("use_sliding_window") and 0 < first < layers:
+        raise c.refuse(f"windows in every second layer, but not beyond the first {first} (max_window_layers)")
+    if not c.whole("shared_expert_intermediate_size"):
+        raise c.refuse("a shared expert has no width, but its gate is there")
+    return {**_qwen_moe(c), "qkv_bias": c.flag("qkv_bias"), **sliding(c, every=2 if first else 1)}
+
+
+def _qwen3_moe(c: Config) -> Fields:
+    """Every file has max_window_layers, and the class no use for it."""
+    c.get("max_window_layers")
+    return {**_qwen_moe(c), **biases(c), **sliding(c)}
+
+
+def _leading_dense(c: Config) -> int:
+    """Layers before the first one with experts."""
+    first = c.whole("first_k_dense_replace")
+    if (types := c.listed("mlp_layer_types")) is not None:
+        dense = sum(kind == "dense" for kind in types)
+        if any(kind == "dense" for kind in types[dense:]):
+            raise c.refuse("layers without experts are not the first ones (mlp_layer_types)")
+        return int(dense)
+    if c.whole("moe_layer_freq", default=1) != 1:
+        raise c.refuse("only some layers have experts (moe_layer_freq)")
+    return first
+
+
+def _routed(c: Config) -> Fields:
+    """DeepSeek's experts. The balancing bias of V3's router is not trained by gradients: no parameter."""
+    width = c.whole("moe_intermediate_size")
+    moe = {
+        "experts": c.whole("n_routed_experts"),
+        "top_k": c.whole("num_experts_per_tok"),
+        "expert_ffn": width,
+        "shared_ffn": c.whole("n_shared_experts") * width,
+        "dense_layers": _leading_dense(c),
+    }
+    return {"moe": moe, "mtp_layers": c.whole("num_mtp_layers", default=0)}
+
+
+def _deepseek(c: Config) -> Fields:
+    mla = {
+        "kv_lora_rank": c.whole("kv_lora_rank"),
+        "qk_nope_head_dim": c.whole("qk_nope_head_dim"),
+        "qk_rope_head_dim": c.whole("qk_rope_head_dim"),
+        "v_head_dim": c.whole("v_head_dim"),
+    }
+    if rank := c.whole("q_lora_rank", default=0):
+        mla["q_lora_rank"] = rank
+    if c.flag("attention_bias"):
+        raise c.refuse("the projections of the latent attention have biases")
+    return {"mla": mla, "kv_heads": None, "head_dim": None, **_routed(c)}
+
+
+def _gpt_oss(c: Config) -> Fields:
+    moe = {
+        "experts": c.whole("num_local_experts"),
+        "top_k": c.whole("num_experts_per_tok", "experts_per_token"),
+        "expert_ffn": c.whole("intermediate_size"),
+        "router_bias": True,
+        "expert_bias": True,
+    }
+    biased = c.flag("attention_bias")
+    return {"moe": moe, "qkv_bias": biased, "bias": biased, **sliding(c, every=2)}
+
+
+def _gemma2(c: Config) -> Fields:
+    return _gemma(c) | sliding(c, every=2)
+
+
+def _gemma3(c: Config) -> Fields:
+    every = c.whole("sliding_window_pattern", default=6)
+    if c.whole("_sliding_window_pattern", default=every) != every and not c.has("layer_types"):
+        raise BadInput(f"{c.where}: _sliding_window_pattern is not read by transformers: give layer_types")
+    return _gemma(c) | sliding(c, every=every)
+
+
+def _gemma(c: Config) -> Fields:
+    if c.flag("attention_bias"):
+        raise c.refuse("the attention has a bias on its output but the feed-forward has none")
+    if c.get("hidden_act") == "gelu":  # GemmaConfig takes the older value for what the models were trained with
+        return {"activation": "gelu-tanh"}
+    return {}
+
+
+def _olmo3(c: Config) -> Fields:
+    return biases(c) | sliding(c, every=4)
+
+
+def _glm(c: Config) -> Fields:
+    return {"qkv_bias": c.flag("attention_bias")}
+
+
+def _glm4_moe(c: Config) -> Fields:
+    width = c.whole("hidden_size") // (c.whole("num_attention_heads") or 1)  # its class rounds down
+    return {
+        "qkv_bias": c.flag("attention_bias"),
+        "qk_norm": c.flag("use_qk_norm"),
+        "head_dim": c.whole("head_dim", default=width) or None,
+        **_routed(c),
+    }
+
+
+def _gpt2(c: Config) -> Fields:
+    if c.flag("add_cross_attention"):
+        raise c.refuse("add_cross_attention is set")
+    return {}
+
+
+def _gpt_neox(c: Config) -> Fields:
+    if not c.flag("attention_bias"):
+        raise c.refuse("the feed-forward has biases but the attention has none")
+    return {"qkv_bias": True, "bias": True}
+
+
+def _falcon(c: Config) -> Fields:
+    """7B: one key/value head, one norm before both halves of a block. 40B and 180B: a norm for each half."""
+    heads, new = c.whole("num_attention_heads"), c.flag("new_decoder_architecture")
+    kv, one = c.whole("num_kv_heads", default=heads), c.flag("multi_query")
+    norms = c.whole("num_ln_in_parallel_attn", default=2 if new else 1)  # 2: one for each half, otherwise one for both
+    biased = c.flag("bias")
+    return {
+        "kv_heads": kv if new else 1 if one else heads,
+        "norms_per_layer": 2 if norms == 2 or not c.flag("parallel_attn") else 1,
+        "positions": "alibi" if c.flag("alibi") else "rope",
+        "qkv_bias": biased,
+        "bias": biased,
+    }
+
+
+HEAD = ("head_dim",)
+LAYERNORM_GELU: Fields = {"norm": "layernorm", "gated": False}
+BIASED: Fields = {"qkv_bias": True, "bias": True}
+HALF: Fields = {"partial_rotary_factor": 0.5}
+EXPERTS = ("moe_layer_freq", "mlp_layer_types")
+UNTRAINED: Fields = {"num_mtp_layers": 0}
+"""The class's default is 1, which transformers builds only to generate: a file must say that it is trained."""
+FALCON_OLD = Family(
+    LAYERNORM_GELU,
+    _falcon,
+    {"tie_word_embeddings": True, "new_decoder_architecture": False, "multi_query": True, "parallel_attn": True, "alibi": False, "bias": False,
+     "activation": "gelu", "layer_norm_epsilon": 1e-5},
+    aliases={"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_head_kv": "num_kv_heads", "n_embed": "hidden_size"},
+    like="falcon",
+    classes=("RWForCausalLM", "FalconForCausalLM"),
+)  # fmt: skip
+
+FAMILIES: dict[str, Family] = {
+    "llama": Family({}, biases),
+    "mistral": Family({}, sliding),
+    "ministral": Family({}, sliding),
+    "mixtral": Family({}, _mixtral, {"rope_theta": 1e6}),
+    "qwen2": Family({"qkv_bias": True}, _qwen2, also=HEAD),
+    "qwen3": Family({"qk_norm": True}, _qwen3),
+    "qwen2_moe": Family({}, _qwen2_moe, also=HEAD),
+    "qwen3_moe": Family({"qk_norm": True}, _qwen3_moe, also=(*HEAD, "max_window_layers")),
+    "deepseek_v2": Family({}, _deepseek, also=(*HEAD, *EXPERTS)),
+    "deepseek_v3": Family({}, _deepseek, UNTRAINED, also=(*HEAD, *EXPERTS)),
+    "kimi_k2": Family(
+        {},
+        _deepseek,
+        {
+            **UNTRAINED,
+            "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": False,
+            "attention_bias": False,
+            "hidden_act": "silu",
+        },
+        also=(*HEAD, *EXPERTS),
+        like="deepseek_v3",
+        classes=("DeepseekV3ForCausalLM", "KimiK2ForCausalLM"),
+    ),
+    "gpt2": Family({**LAYERNORM_GELU, **BIASED, "positions": "learned"}, _gpt2),
+    "gpt_neox": Family(LAYERNORM_GELU, _gpt_neox, {"rotary_pct": 0.25}, also=("rotary_emb_base",)),
+    "gemma": Family({}, _gemma),
+    "gemma2": Family({"norms_per_layer": 4}, _gemma2),
+    "gemma3_text": Family(
+        {"norms_per_layer": 4, "qk_norm": True}, _gemma3, also=("sliding_window_pattern", "_sliding_window_pattern")
+    ),
+    "falcon": Family(LAYERNORM_GELU, _falcon, aliases={"n_embed": "hidden_size"}),
+    "RefinedWeb": FALCON_OLD,
+    "RefinedWebModel": FALCON_OLD,
+    "olmo": Family({"norm": "nonparametric"}, biases, also=HEAD),
+    "olmo2": Family({"qk_norm": True, "qk_norm_whole": True}, biases, also=HEAD),
+    "olmo3": Family({"qk_norm": True, "qk_norm_whole": True}, _olmo3, {"rope_theta": 500000.0}, also=HEAD),
+    "gpt_oss": Family({"attention_sinks": True}, _gpt_oss, {"rope_theta": 150000.0}, also=("experts_per_token",)),
+    "phi3": Family({}, sliding, also=HEAD),
+    "bloom": Family(
+        {**LAYERNORM_GELU, **BIASED, "positions": "alibi", "embedding_norm": True, "activation": "gelu-tanh"},
+        also=("seq_length",),
+        aliases={"n_embed": "hidden_size"},
+    ),
+    "glm": Family({}, _glm, HALF),
+    "glm4": Family({"norms_per_layer": 4}, _glm, HALF),
+    "glm4_moe": Family({}, _glm4_moe, {**HALF, **UNTRAINED}, also=(*HEAD, *EXPERTS)),
+}
