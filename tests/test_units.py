@@ -78,3 +78,14 @@ def test_eight_bits_are_a_byte_under_every_prefix(prefix, number):
 )  # fmt: skip
 def test_shows(value, unit, text):
     assert show(value, unit) == text
+
+
+@pytest.mark.parametrize("base", ["B", "B/s", "FLOP", "FLOP/s", "bit/s", "W", "tokens/s"])
+@pytest.mark.parametrize("value", [0.0, 3.0, 8.22e5, 1.024e9, 7e13, 2e19])
+def test_no_number_has_two_prefixes(base, value):
+    """Whatever unit a caller names: with a prefix of its own the number is in it, without one it gets a fitting one."""
+    for prefix in ("", "k", "M", "G", "T", "P", "E"):
+        text = show(value, prefix + base, 6)
+        number, unit = text.split(" ")
+        assert unit in {p + base for p in SI} and (not prefix or unit == prefix + base), text
+        assert float(number.replace(",", "")) * SI[unit.removesuffix(base)] == pytest.approx(value, rel=1e-4)

@@ -96,7 +96,7 @@ def weights(run: str, output: str | None, json: bool) -> int:
     except (OSError, ValueError) as error:
         raise BadInput(f"{output[:200]} cannot be written: {getattr(error, 'strerror', None) or error}") from None
     told = (
-        f"{found['tensors']} tensors ({show(found['weights_bytes'], 'GB')}) of {found['checkpoint']} as {found['family']} "
+        f"{found['tensors']} tensors ({show(found['weights_bytes'], 'B')}) of {found['checkpoint']} as {found['family']} "
         f"in {found['output']}, {found['files']} file{'s' * (found['files'] > 1)} and config.json"
     )
     console.show_json(console.envelope("export", {"to": "safetensors", **found})) if json else console.show(told)

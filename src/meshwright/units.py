@@ -118,8 +118,12 @@ def example(unit: str) -> str:
     return examples.get(unit, {"token": "'4M'", "USD/h": "'2.5 USD/h'", "Hz": "'1.8 GHz'"}.get(unit, "'0.8'"))
 
 
+PREFIXED = re.compile(r"([EPTGMk])(?:B|FLOP|bit|token|W|USD).*")
+"""A unit that has its prefix already, as GB or TB/s: the number is shown in it."""
+
+
 def show(value: float, unit: str, digits: int = 3) -> str:
-    """Text with a fitting prefix and `digits` significant digits; memory ("GiB") and time have their own habits.
+    """Text with a fitting prefix and `digits` significant digits; memory ("GiB") and time have their own habits, and a unit with a prefix (GB) keeps it.
 
     show(5e10, "B/s") -> "50 GB/s";  show(2**31, "GiB") -> "2 GiB";  show(90, "s") -> "1.5 min";  show(0.41, "") -> "0.41".
     """
@@ -127,6 +131,8 @@ def show(value: float, unit: str, digits: int = 3) -> str:
         return f"{value} {unit}".strip()
     if unit == "GiB":
         return f"{_round(value / GIB, digits)} GiB"
+    if fixed := PREFIXED.fullmatch(unit):
+        return f"{_round(value / SI[fixed[1]], digits)} {unit}"
     if unit == "s" and abs(value) >= 60:
         size, name = next((s, n) for s, n in ((DAY_S, "days"), (3600.0, "h"), (60.0, "min")) if abs(value) >= s)
         return f"{_round(value / size, digits)} {name}"

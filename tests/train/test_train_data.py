@@ -155,6 +155,61 @@ def test_a_tokenizer_file_gives_its_ids(tmp_path: Path, monkeypatch: pytest.Monk
     assert header["vocab"] == made.get_vocab_size() == max(made.get_vocab().values()) + 1 and "end" not in header
 
 
+@pytest.mark.parametrize("newline", ["\r\n", "\r", "\n"])
+def test_line_ends_are_those_of_the_text_and_a_mark_of_byte_order_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newline: str
+) -> None:
+    """Whole or in pieces, also where one ends between CR and LF."""
+    file = bpe(tmp_path)
+    from tokenizers import Tokenizer
+
+    made = Tokenizer.from_file(str(file))
+    made.no_truncation()
+    text = newline.join(["the rain", "", "  in Spain", "stays"] * 30)
+    (tmp_path / "t.txt").write_bytes(text.encode("utf-8-sig"))
+    for piece in (1 << 20, *range(7, 20)):
+        monkeypatch.setattr(data, "PIECE", piece)
+        data.prepare(tmp_path / "t.txt", tmp_path / "t", str(file))
+        found = np.fromfile(tmp_path / "t.bin", "<u2").tolist()
+        assert made.decode(found) == text
+        if 2 * piece > 60:  # two pieces hold a line end
+            assert found == made.encode(text, add_special_tokens=False).ids
+    data.prepare(tmp_path / "t.txt", tmp_path / "b")
+    assert (tmp_path / "b.bin").stat().st_size == 2 * len(text.encode())
+
+
+def test_blank_lines_of_a_jsonl_hold_no_document(tmp_path: Path) -> None:
+    (tmp_path / "d.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "a"}\r\n\r\n  \n{"text": "b"}\n\n')
+    data.prepare(tmp_path / "d.jsonl", tmp_path / "t")
+    assert np.fromfile(tmp_path / "t.bin", "<u2").tolist() == [97, 0, 98, 0]
+    (tmp_path / "d.jsonl").write_text('{"text": "a"}\n\n{}\n')
+    with pytest.raises(BadInput, match="line 3 has no text"):
+        data.prepare(tmp_path / "d.jsonl", tmp_path / "t")
+
+
+MODELS = {
+    "WordPiece": {"unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 9, "vocab": {"a": 0}},
+    "WordLevel": {"unk_token": "[UNK]", "vocab": {"a": 0}}, "BPE": {"unk_token": "<unk>", "vocab": {"a": 0}, "merges": []},
+    "Unigram": {"unk_id": None, "vocab": [["a", -1.0]]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_tokenizer_that_lacks_its_unknown_token_is_a_sentence(tmp_path: Path, model: str) -> None:
+    """It can be read, and fails at the first text with what it does not know."""
+    pytest.importorskip("tokenizers")
+    file = tmp_path / "tokenizer.json"
+    whole = {"version": "1.0", "added_tokens": [], "model": {"type": model, **MODELS[model]}}
+    file.write_text(json.dumps(whole))
+    (tmp_path / "t.txt").write_text("zebra")
+    with pytest.raises(BadInput, match="tokenizer.json cannot encode this text: .*(UNK|unk)"):
+        data.prepare(tmp_path / "t.txt", tmp_path / "t", str(file))
+    assert not (tmp_path / "t.json").exists()
+    file.write_text(json.dumps({**whole, "model": {"type": "BPE", "vocab": {}, "merges": []}}))
+    with pytest.raises(BadInput, match="tokenizer.json has no tokens"):
+        encoder(str(file))
+
+
 @pytest.mark.parametrize("end", [None, "<s>", "none"])
 def test_documents_end_with_a_token(tmp_path: Path, end: str | None) -> None:
     file = bpe(tmp_path)

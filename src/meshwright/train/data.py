@@ -27,7 +27,8 @@ DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtyp
 Tokens = NDArray[np.int64]
 PIECE = 2**20
 """Characters of a text that are tokenized at once."""
-LINE_END = re.compile(r"\n(?=\S)")
+LINE_END = re.compile(r"(?:\n|\r(?!\n))(?=\S)")
+"""Where a line begins: after LF, CR LF, or CR alone."""
 
 
 class Source(Protocol):
@@ -138,9 +139,12 @@ def write(
 
 
 def texts(path: Path, key: str = "text") -> Iterator[str]:
-    """The documents of a .jsonl, its field `key` line by line, or the pieces of a text, each of about a megabyte and cut where a line begins."""
+    """The documents of a .jsonl, its field `key` line by line, or the pieces of a text, each of about a megabyte and cut where a line begins.
+
+    A text is its characters: line ends stay as they are, and a byte-order mark, which is none of them, is skipped.
+    """
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             yield from documents(file, path, key) if path.suffix == ".jsonl" else pieces(file)
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not a UTF-8 text") from None
@@ -163,10 +167,12 @@ def pieces(file: TextIO) -> Iterator[str]:
 
 
 def documents(file: TextIO, path: Path, key: str) -> Iterator[str]:
-    """The texts of a .jsonl."""
+    """The texts of a .jsonl; blank lines, as between files put together, hold none."""
     number = 0
     while line := file.readline(LARGEST + 1):  # no line is held that is longer than a description may be
         number += 1
+        if not line.strip():
+            continue
         row = parse_json(line, f"{path} line {number}")
         if not isinstance(row.get(key), str):
             raise BadInput(f"{path} line {number} has no text in its field {key!r}")

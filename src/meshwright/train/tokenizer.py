@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,8 +74,11 @@ def encoder(tokenizer: str, end: str | None = None, documents: bool = False) -> 
     end = end if documents and end != "none" else None
 
     def encode(texts: list[str]) -> list[Ids]:
-        return [np.asarray(found.ids) for found in made.encode_batch_fast(texts, add_special_tokens=False)]
+        with sentences(f"{tokenizer} cannot encode this text"):
+            return [np.asarray(found.ids) for found in made.encode_batch_fast(texts, add_special_tokens=False)]
 
+    if not known:
+        raise BadInput(f"{tokenizer} has no tokens")
     return Encoder(encode, max(known.values()) + 1, end, None if end is None else known[end])
 
 
@@ -91,10 +95,19 @@ def _read(path: str) -> Any:
             "a tokenizer.json needs the package tokenizers: pip install 'meshwright[train]', or take --tokenizer bytes"
         ) from None
     text = read_text(path, largest=LARGEST)
-    try:
+    with sentences(f"{path} is not a tokenizer.json"):
         made = Tokenizer.from_str(text)
-    except Exception as error:  # the package raises bare Exception
-        raise BadInput(f"{path} is not a tokenizer.json: {str(error)[:200]}") from None
-    made.no_truncation()
-    made.no_padding()
+        made.no_truncation()
+        made.no_padding()
     return made
+
+
+@contextmanager
+def sentences(what: str) -> Iterator[None]:
+    """Whatever the package raises becomes a sentence; it raises bare Exception, and BaseException where its Rust code panics."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, MemoryError, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise BadInput(f"{what}: {' '.join(str(error).split())[:200]}") from None
