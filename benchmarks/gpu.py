@@ -193,8 +193,9 @@ def predictions(jobs: list[Job], device: str, folder: Path) -> list[float] | Non
     found = []
     for j in jobs:
         (folder / "job.toml").write_text(dump_job(j), "utf-8")
+        # exit code 1: it does not fit by the prediction, which is there all the same
         words = ["predict", "job.toml", "--on", "1x./machine.toml", "--assumptions", "pytorch", "--json"]
-        told = subprocess.run([*meshwright, *words], cwd=folder, capture_output=True, text=True, check=True)
+        told = subprocess.run([*meshwright, *words], cwd=folder, capture_output=True, text=True, check=False)
         found.append(float(json.loads(told.stdout)["step_time_s"]))
     return found
 

@@ -68,20 +68,35 @@ def test_predict_prints_a_readable_answer(capsys: pytest.CaptureFixture[str]) ->
     assert "\x1b" not in text, "no colours in a pipe"
 
 
-def test_what_does_not_fit_is_predicted_and_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["predict", "llama3-70b", "--on", "8xh100-sxm", "--batch", "64seq"]) == 0
+TOO_BIG = ["llama3-70b", "--on", "8xh100-sxm", "--batch", "64seq"]
+
+
+def test_what_does_not_fit_is_said_first_and_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["predict", *TOO_BIG]) == 1
     text = capsys.readouterr().out
-    assert "does NOT fit" in text and "short" in text
+    assert "short" in text and text.index("does NOT fit") < text.index("step time")
+    assert cli.run(["predict", *TOO_BIG, "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["fits"] is False and data["step_time_s"] > 0, "predicted all the same"
+
+
+def test_idle_chips_are_said_before_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["predict", "llama3-8b", "--on", "64xh100-sxm", "--batch", "64seq", "--zero", "3", "--dp", "8"]
+    assert cli.run(words) == 0
+    text = capsys.readouterr().out
+    assert text.count("56 of 64 chips are idle") == 1, "said once"
+    assert text.index("chips are idle") < text.index("step time")
+    assert "56 of 64 chips are idle" in ask(capsys, *words)["notes"]
 
 
 def test_a_rounded_batch_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    data = ask(capsys, "predict", "llama3-8b", "--on", "8xh100-sxm", "--batch", "1M", "--tp", "2")
+    data = ask(capsys, "predict", "llama3-8b", "--on", "8xh100-sxm", "--batch", "1M", "--tp", "2", "--zero", "3")
     assert data["batch_sequences"] == 122
     assert any("rounded to 122 sequences" in note for note in data["notes"])
 
 
 def test_interleave_alone_means_the_interleaved_schedule(capsys: pytest.CaptureFixture[str]) -> None:
-    data = ask(capsys, "predict", *LLAMA, "--pp", "4", "--interleave", "2")
+    data = ask(capsys, "predict", *LLAMA, "--pp", "4", "--interleave", "2", "--zero", "1")
     assert data["layout"]["schedule"] == "interleaved"
 
 

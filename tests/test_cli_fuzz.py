@@ -229,10 +229,7 @@ def test_random_files(elsewhere: None, text: str) -> None:
 
 
 def test_the_fuzz_reaches_results(elsewhere: None) -> None:
-    assert ends_well(["predict", "llama3-8b", "--on", "8xh100-sxm", "--batch", "64seq", "-o", "x.svg"]) == 0
-    assert (
-        ends_well(
-            ["predict", "-"], dumps_toml({"model": "llama3-8b", "cluster": "8xh100-sxm", "job": {"batch": "64seq"}})
-        )
-        == 0
-    )
+    words = ["predict", "llama3-8b", "--on", "8xh100-sxm", "--batch", "64seq", "--zero", "3", "-o", "x.svg"]
+    assert ends_well(words) == 0
+    tables = {"model": "llama3-8b", "cluster": "8xh100-sxm", "job": {"batch": "64seq"}, "layout": {"dp": 8, "zero": 3}}
+    assert ends_well(["predict", "-"], dumps_toml(tables)) == 0

@@ -1,6 +1,6 @@
 """The command `meshwright`: parse, call, print.
 
-Tables go to stdout, progress to stderr. Exit codes: 0 a result, 1 no feasible layout, 2 bad input (one sentence on
+Tables go to stdout, progress to stderr. Exit codes: 0 a result, 1 no layout that fits, 2 bad input (one sentence on
 stderr), 130 interrupted, 141 the reader of a pipe has left. What a verb needs is imported when it runs.
 """
 
@@ -87,6 +87,8 @@ def predict(
 ) -> int:
     """Predict one training step under a given layout: time by cause, memory by kind, MFU, days and cost.
 
+    Exit code 1 where the layout does not fit in memory.
+
     Example: meshwright predict llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 8 --pp 4 --interleave 4 --zero 1
     """
     from .report import console, files
@@ -101,7 +103,7 @@ def predict(
     console.show_json(data) if json else console.show(tables)
     if output:
         files.write(output, files.of_predictions([p], data, p))
-    return 0
+    return 0 if p.fits else 1
 
 
 @verb("cluster", "job", "layout", layout="constraints")

@@ -96,6 +96,11 @@ class Prediction:
         return chip_unmeasured(self.job)
 
     @property
+    def idle(self) -> str:
+        """The sentence on chips that the layout leaves idle; empty if there are none."""
+        return _idle(self.job, self.layout)
+
+    @property
     def microbatches(self) -> int:
         """m, of one replica and step."""
         return int(microbatches(self.job, self.layout))
@@ -199,8 +204,8 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
     rules.demand(job, layout)
     full = placed(layout, job.cluster.sizes)
     notes = list(job.model.notes)
-    if idle := job.cluster.chips - full.chips:
-        notes.append(f"{idle} of {job.cluster.chips} chips are idle")
+    if idle := _idle(job, full):
+        notes.append(idle)
     for rule in rules.STRICT:
         if not rule.holds(job, full):
             notes.append(rule.sentence(job, full))
@@ -210,6 +215,11 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
         note = rules.too_big(job, prediction.memory_bytes["total"])
         return replace(prediction, notes=(*prediction.notes, note))
     return prediction
+
+
+def _idle(job: Job, layout: Layout) -> str:
+    idle = job.cluster.chips - layout.chips
+    return f"{int(idle)} of {job.cluster.chips} chips are idle" if idle else ""
 
 
 @cache

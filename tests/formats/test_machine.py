@@ -77,7 +77,7 @@ def test_strangers_cannot_name_files(file: Path) -> None:
 
 def test_every_verb_takes_it(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["gpt2", "--on", f"2x{file}", "--batch", "4seq", "--precision", "fp32"]
-    assert main(["predict", *words, "--assumptions", "pytorch"]) == 0
+    assert main(["predict", *words, "--assumptions", "pytorch"]) == 1  # 4.5 GiB in a core of 3.58 GiB
     told = " ".join(capsys.readouterr().out.split())
     assert "outside its measured range" in told and "inner 768 (measured 32 to 64)" in told
     assert main(["plan", *words, "--assumptions", "pytorch", "--json"]) == 0

@@ -31,9 +31,11 @@ def answer(p: Prediction) -> Iterator[Text]:
     yield Text("  " + layout_words(p.layout, p.microbatches))
     if where := placement_words(p):
         yield Text("  " + where, "dim")
+    if p.idle:
+        yield Text(f"  note: {p.idle}", "yellow")
     yield Text("  " + first, "bold green" if p.fits else "bold red")
     for line in rest:
-        yield Text("  " + line, "bold red" if line.startswith("memory") and not p.fits else "")
+        yield Text("  " + line)
     yield Text("  " + MFU, "dim")
 
 
@@ -78,10 +80,11 @@ def memory_table(p: Prediction, ascii_only: bool = False) -> Table:
 
 
 def notes(p: Prediction) -> Iterator[Text]:
-    """What the reader should know, a line each."""
-    if p.notes:
+    """What else the reader should know, a line each; idle chips stand above the numbers."""
+    rest = [note for note in p.notes if note != p.idle]
+    if rest:
         yield Text()
-    for note in p.notes:
+    for note in rest:
         yield Text(f"note: {note}", "yellow")
 
 

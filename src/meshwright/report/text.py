@@ -96,25 +96,35 @@ def near(p: Prediction) -> tuple[str, str]:
 
 
 def headline(p: Prediction) -> list[str]:
-    """The answer in a few lines: the step, its rates, memory, and the whole run if its length is known."""
+    """The answer in a few lines: the step, its rates, memory, and the whole run if its length is known.
+
+    What does not fit is said before any number that it would make void.
+    """
     peak = p.job.cluster.chip.peak(p.job.precision.compute)
-    use = p.memory_bytes
-    room = "fits" if p.fits else f"does NOT fit, {show(use['total'] - use['capacity'], 'GiB')} short"
     lines = [
         f"step time {seconds(p.step_time_s)} for {p.job.batch_tokens:,.0f} tokens ({p.job.batch:,} sequences of {p.job.T:,})",
         f"{count(p.tokens_per_s)} tokens/s, {p.tokens_per_s_per_chip:,.0f} tokens/s/chip, "
         f"{show(p.model_flops_per_s_per_chip, 'FLOP/s')}/chip",
         f"MFU {percent(p.mfu)}, HFU {percent(p.hfu)} of {show(peak, 'FLOP/s')} {p.job.precision.compute}",
-        f"memory {show(use['total'], 'GiB')} of {show(use['capacity'], 'GiB')} on the fullest chip: {room}",
     ]
     if p.interval_s:
         low, high = p.interval_s
         ratios = f"{low / p.step_time_s:.2f} to {high / p.step_time_s:.2f}"
         real = f"{seconds(low)} to {seconds(high)}"
         lines.insert(1, f"eight of ten published runs took {ratios} times what is predicted for them: here {real}")
+    lines.insert(len(lines) if p.fits else 0, room(p))
     if run := whole_run(p):
         lines.append(run)
     return lines
+
+
+def room(p: Prediction) -> str:
+    """Memory needed and there, on the fullest chip."""
+    use = p.memory_bytes
+    words = f"{show(use['total'], 'GiB')} of {show(use['capacity'], 'GiB')} on the fullest chip"
+    if p.fits:
+        return f"memory {words}: fits"
+    return f"does NOT fit: memory {words}, {show(use['total'] - use['capacity'], 'GiB')} short"
 
 
 def whole_run(p: Prediction) -> str:
