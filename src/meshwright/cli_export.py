@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,11 +23,12 @@ JobFile = Annotated[
     ),
 ]
 To = Annotated[str, word(f"{', '.join(FORMATS)}.", "NAME")]
-PerNode = Annotated[int | None, word("Ranks of one node; default: what the first dimension of the network joins.", "N")]
+PerNode = Annotated[int | None, word("Ranks of one node; default: the GPUs of a server of the network.", "N")]
 Restarts = Annotated[int | None, word("How often ranks are started again after one has failed; default: 3.", "N")]
 Partition = Annotated[str | None, word("Of Slurm.", "NAME")]
 Account = Annotated[str | None, word("Of Slurm.", "NAME")]
 Time = Annotated[str | None, word("Limit of one start in Slurm, such as 24:00:00.", "TIME")]
+Device = Annotated[str | None, word("cpu or cuda; default: what the chips of the plan are.", "DEVICE")]
 Container = Annotated[str | None, word("Image in which ranks run (Slurm with pyxis).", "IMAGE")]
 
 
@@ -38,6 +40,7 @@ def export(
     to: To,
     per_node: PerNode = None,
     restarts: Restarts = None,
+    device: Device = None,
     partition: Partition = None,
     account: Account = None,
     time: Time = None,
@@ -56,12 +59,11 @@ def export(
         raise unknown("--to", to, FORMATS)
     site = {"partition": partition, "account": account, "time": time, "container": container}
     if to == "safetensors":
-        if given := [
-            name for name, value in {**site, "per-node": per_node, "restarts": restarts}.items() if value is not None
-        ]:
+        others = {**site, "per-node": per_node, "restarts": restarts, "device": device}
+        if given := [name for name, value in others.items() if value is not None]:
             raise BadInput(f"--{given[0]} is for what starts a job: weights have no such thing")
         return weights(job, output, json)
-    launch = described(job, per_node, restarts)
+    launch = described(job, per_node, restarts, device)
     if to == "torchrun":
         if given := [name for name, value in site.items() if value is not None]:
             raise BadInput(f"--{given[0]} is for --to sbatch: torchrun has no such thing")
@@ -103,7 +105,7 @@ def weights(run: str, output: str | None, json: bool) -> int:
     return 0
 
 
-def described(path: str, per_node: int | None, restarts: int | None) -> Launch:
+def described(path: str, per_node: int | None, restarts: int | None, device: str | None) -> Launch:
     """How the job in a file is started; BadInput for what `train` would refuse, and for what cannot be started so."""
     from .formats import parse_toml, read_text, torchrun
     from .formats.toml import load_job
@@ -112,17 +114,20 @@ def described(path: str, per_node: int | None, restarts: int | None) -> Launch:
 
     if not path.endswith(".toml"):
         raise BadInput(f"export needs a JOB.toml, not {path[:60]!r}: meshwright plan ... -o plan.toml writes one")
-    if "layout" not in parse_toml(read_text(path), path):
+    tables = parse_toml(read_text(path), path)
+    if "layout" not in tables:
         raise BadInput(f"{path} has no table [layout]: meshwright plan {path} -o plan.toml writes the best one")
     restarts = torchrun.Launch.restarts if restarts is None else restarts
     if restarts < 0:
         raise BadInput(f"--restarts must be at least 0, not {restarts}")
     notes: list[str] = []
     job, settings = load_job(path, notes=notes), load(path)
-    rules.demand(job, settings, int(job.layout.chips))
+    given = settings.device if "device" in tables.get("train", {}) else None
+    device = torchrun.device(job, given, device)
+    rules.demand(job, replace(settings, device=device), int(job.layout.chips))
     nodes, ranks = torchrun.nodes(job, per_node)
-    if settings.device == "cpu":
-        notes.append('ranks will run on CPUs; device = "cuda" in the table [train] asks for GPUs')
+    if device == "cpu":
+        notes.append("ranks will run on CPUs")
     for note in notes:
         print(note, file=sys.stderr)
-    return torchrun.Launch(job, path, nodes, ranks, settings.device, settings.threads, restarts)
+    return torchrun.Launch(job, path, nodes, ranks, device, settings.threads, restarts)

@@ -20,6 +20,7 @@ Resume = Annotated[bool, word("Go on from the newest checkpoint of the run, unde
 Steps = Annotated[int | None, word("Optimizer steps.", "N")]
 Source = Annotated[str | None, word("A token file of meshwright data, corpus or synthetic.", "DATA")]
 Folder = Annotated[str | None, Parameter(name=["--output", "-o"], help="Folder of the run.")]
+Device = Annotated[str | None, word("cpu (gloo) or cuda (NCCL), whatever the file says.", "DEVICE")]
 Tokenizer = Annotated[str, word("bytes, or the path of a Hugging Face tokenizer.json.")]
 End = Annotated[
     str | None, word("Token after each document of a .jsonl, or none; by default the tokenizer's end of text.", "TOKEN")
@@ -45,6 +46,7 @@ def train(
     resume: Resume = False,
     steps: Steps = None,
     data: Source = None,
+    device: Device = None,
     output: Folder = None,
     json: Json = False,
 ) -> int:
@@ -53,10 +55,13 @@ def train(
     Example: meshwright train examples/quickstart.toml --pp 2 --dp 1
     """
     from .formats.flags import is_file, read_flags
+    from .formats.torchrun import RUNS_ON
     from .report import console
 
     if not is_file(job):
         raise BadInput(f"train needs a JOB.toml, not {job[:60]!r}: plan {job[:60]} ... -o plan.toml writes one")
+    if device not in (None, *RUNS_ON):
+        raise BadInput(f"--device must be {' or '.join(RUNS_ON)}, not {str(device)[:40]!r}")
     notes: list[str] = []
     described = read_flags(job, given, notes, sys.stdin, fill=False)
     need_torch()
@@ -64,7 +69,7 @@ def train(
     from .train.run import train as run
     from .train.settings import load
 
-    settings = overridden(load(job), steps=steps, data=data, output=output)
+    settings = overridden(load(job), steps=steps, data=data, device=device, output=output)
     for note in notes:
         print(note, file=sys.stderr)
     found = run(described, settings, resume)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from meshwright import cli
+from meshwright import __version__, catalog, cli
 from meshwright.errors import BadInput
 from meshwright.formats import sbatch, torchrun
 from meshwright.formats.sbatch import Slurm
 from meshwright.formats.toml import dumps_toml, load_job
 from meshwright.formats.torchrun import Launch
+from meshwright.report.text import seconds
 from meshwright.spec.network import Dim
 
 TABLES: dict[str, Any] = {
@@ -44,13 +47,13 @@ GOLDEN = """\
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 export OMP_NUM_THREADS=2
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-ranks= again=
+ranks='' again=''
 trap 'again=yes; kill -TERM $ranks' USR1  # the time limit is near: save and end
 
-srun --kill-on-bad-exit=1 \\
+srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_ON_NODE" --gpus-per-node=8 \\
     torchrun --nnodes=8 --nproc-per-node=8 --max-restarts=3 --shutdown-timeout=240 \\
         --rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}" --rdzv-endpoint="$head:29500" \\
-        -m meshwright train job.toml --resume &
+        -m meshwright train job.toml --device cuda --resume &
 ranks=$!
 wait $ranks; code=$?
 while kill -0 $ranks 2>/dev/null; do wait $ranks; code=$?; done  # a trap cuts wait short
@@ -95,7 +98,7 @@ def test_a_shell_reads_it_and_passes_signals_on() -> None:
         pytest.skip("needs bash")
     Path("bin").mkdir()
     fakes = {
-        "srun": 'shift; trap "echo TERM >> log; exit 1" TERM; printf "%s\\n" "$@" >> log; echo up > up; while [ -f up ]; do sleep 0.05; done; exit 7',
+        "srun": '[ "$2" = --cpus-per-task=96 ] || exit 9; shift 3; trap "echo TERM >> log; exit 1" TERM; printf "%s\\n" "$@" >> log; echo up > up; while [ -f up ]; do sleep 0.05; done; exit 7',
         "scontrol": '[ "$1" = show ] && printf "n1\\nn2\\n" || echo "$@" >> log',
     }
     for name, text in fakes.items():
@@ -106,6 +109,7 @@ def test_a_shell_reads_it_and_passes_signals_on() -> None:
         "PATH": f"{Path('bin').resolve()}:/usr/bin:/bin",
         "SLURM_JOB_NODELIST": "n[1-2]",
         "SLURM_JOB_ID": "42",
+        "SLURM_CPUS_ON_NODE": "96",
     }
     for warned in (True, False):
         Path("log").write_text("")
@@ -118,14 +122,16 @@ def test_a_shell_reads_it_and_passes_signals_on() -> None:
         log = Path("log").read_text().splitlines()
         assert "--rdzv-endpoint=n1:29500" in log and "--rdzv-id=42.0" in log and "my job's.toml" in log
         assert "--container-image=img:1" in log
-        assert log[-2:] == (["TERM", "requeue 42"] if warned else ["my job's.toml", "--resume"])
+        assert log[-2 if warned else -4 :] == (
+            ["TERM", "requeue 42"] if warned else ["my job's.toml", "--device", "cuda", "--resume"]
+        )
 
 
 def test_the_line_for_torchrun(capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(exported(capsys, job("a b.toml"), "--to", "torchrun", "--restarts", "0", "--per-node", "4"))
     assert words[:3] == ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", "OMP_NUM_THREADS=2", "torchrun"]
     assert {"--nnodes=16", "--nproc-per-node=4", "--max-restarts=0", "--rdzv-endpoint=$HEAD:29500"} <= set(words)
-    assert words[-5:] == ["-m", "meshwright", "train", "a b.toml", "--resume"]
+    assert words[-7:] == ["-m", "meshwright", "train", "a b.toml", "--device", "cuda", "--resume"]
 
 
 def test_torchrun_knows_every_option() -> None:
@@ -135,7 +141,7 @@ def test_torchrun_knows_every_option() -> None:
     parsed = run.parse_args(words[words.index("torchrun") + 1 :])
     assert (parsed.nnodes, parsed.nproc_per_node, parsed.max_restarts, parsed.shutdown_timeout) == ("8", "8", 3, 240)
     assert (parsed.rdzv_backend, parsed.module, parsed.training_script) == ("c10d", True, "meshwright")
-    assert parsed.training_script_args == ["train", "job.toml", "--resume"]
+    assert parsed.training_script_args == ["train", "job.toml", "--device", "cuda", "--resume"]
 
 
 def test_nodes_follow_the_network() -> None:
@@ -147,13 +153,62 @@ def test_nodes_follow_the_network() -> None:
     ring = replace(whole.cluster.network, dims=(Dim("x", 1e9, 1e-6, 8, kind="ring"), *whole.cluster.network.dims[1:]))
     with pytest.raises(BadInput, match="its first dimension is a ring"):
         torchrun.nodes(replace(whole, cluster=replace(whole.cluster, network=ring)))
+    wide = replace(whole.cluster.network, dims=(replace(whole.cluster.network.dims[0], size=64),))
+    with pytest.raises(BadInput, match="joins 64 chips over several servers: give --per-node"):
+        torchrun.nodes(replace(whole, cluster=replace(whole.cluster, network=wide)))
 
 
-def test_ranks_on_cpus_get_cores(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["export", job(train={"threads": 3}), "--to", "sbatch"]) == 0
+SERVER = {"gb200": 4, "gb300": 4, "lbl-a100": 4, "h100-pcie": 4}
+"""GPUs of a server where they are not 8."""
+GPUS = [name for name in catalog.names("chips") if catalog.chip(name).vendor in ("NVIDIA", "AMD")]
+
+
+@pytest.mark.parametrize("chip", GPUS)
+def test_the_job_of_every_gpu_asks_for_gpus(chip: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever [train] leaves open: as many GPUs of each node as there are in it, for sbatch and srun, and cuda for the ranks."""
+    precision = "bf16" if "bf16" in catalog.chip(chip).matrix_flops else "fp16"
+    described = job(cluster={"on": f"64x{chip}"}, job={**TABLES["job"], "precision": precision}, train=None)
+    script = exported(capsys, described, "--to", "sbatch")
+    size = SERVER.get(chip, 8)
+    lines = script.splitlines()
+    assert f"#SBATCH --gpus-per-node={size}" in lines and f"#SBATCH --nodes={64 // size}" in lines
+    start = next(line for line in lines if line.startswith("srun "))
+    assert f" --gpus-per-node={size} " in start and ' --cpus-per-task="$SLURM_CPUS_ON_NODE" ' in start
+    assert " train job.toml --device cuda " in script
+    assert not re.search(r"= |=$", script, re.MULTILINE), "shellcheck SC1007: a name=, then a space"
+    assert "--device cuda" in exported(capsys, described, "--to", "torchrun")
+
+
+def test_cpus_for_gpus_only_if_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["export", job(train={"device": "cpu", "threads": 3}), "--to", "sbatch"]
+    assert cli.run(words) == 2
+    told = capsys.readouterr().err
+    assert "this plan is for h100-sxm, but [train] device is 'cpu'" in told and "--device cpu" in told
+    assert cli.run([*words, "--device", "cpu"]) == 0
     text, told = capsys.readouterr()
     assert "#SBATCH --cpus-per-task=24\n" in text and "gpus-per-node" not in text and "run on CPUs" in told
+    assert "srun --kill-on-bad-exit=1 --cpus-per-task=24 " in text and "--device cpu --resume" in text
     assert "--time" not in text and "--partition" not in text
+
+
+def test_an_unknown_vendor_runs_as_the_file_says(capsys: pytest.CaptureFixture[str]) -> None:
+    for train, device in ((None, "cpu"), ({"device": "cuda"}, "cuda")):
+        own = {"on": "64xh100-sxm", "chip": {"vendor": ""}}
+        assert f"--device {device} " in exported(capsys, job(cluster=own, train=train), "--to", "torchrun")
+
+
+def test_a_written_plan_is_started_on_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    """plan -o says the device; train reads it, export agrees."""
+    words = ["llama3-8b", "--on", "16xh100-sxm", "--batch", "64seq", "--pp", "1", "--ep", "1", "--zero", "3"]
+    assert cli.run(["plan", *words, "-o", "plan.toml"]) == 0
+    written = tomllib.loads(Path("plan.toml").read_text("utf-8"))
+    assert written["train"] == {"device": "cuda"} and not {"tokens", "seq"} & set(written["job"])
+    first = Path("plan.toml").read_text("utf-8").splitlines()[0]
+    capsys.readouterr()
+    assert cli.run(["predict", "plan.toml", "--json"]) == 0
+    step = json.loads(capsys.readouterr().out)["step_time_s"]
+    assert first.startswith("# llama3-8b on 16xh100-sxm: ") and seconds(step) in first and __version__ in first
+    assert "--device cuda" in exported(capsys, "plan.toml", "--to", "torchrun")
 
 
 @pytest.mark.parametrize(
@@ -168,6 +223,8 @@ def test_ranks_on_cpus_get_cores(capsys: pytest.CaptureFixture[str]) -> None:
         ({}, ("--account", "x\n#SBATCH --nodes=1"), "may only hold"),
         ({}, ("--container", "$(reboot)"), "may only hold"),
         ({}, ("--restarts", "-1"), "at least 0"),
+        ({}, ("--device", "tpu"), "--device must be cpu or cuda"),
+        ({"cluster": {"on": "64xtpu-v5p"}}, ("--per-node", "4"), "tpu-v5p of Google"),
         ({}, ("--restarts", "3", "--to", "safetensors"), "--restarts is for what starts a job"),
         ({}, ("--per-node", "0"), "do not fill nodes of 0"),
         ({}, ("-o", "nowhere/x"), "cannot be written"),

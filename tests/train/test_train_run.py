@@ -232,3 +232,11 @@ def test_settings_are_checked() -> None:
     ):
         with pytest.raises(BadInput, match=says):
             settings(table)
+
+
+def test_a_device_on_the_command_line_wins_over_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["train", small(), "--device", "tpu"]) == 2
+    assert "--device must be cpu or cuda, not 'tpu'" in capsys.readouterr().err
+    if not torch.cuda.device_count():
+        assert cli.run(["train", small(), "--device", "cuda"]) == 2
+        assert "this machine has 0" in capsys.readouterr().err

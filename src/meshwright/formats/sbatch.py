@@ -3,7 +3,10 @@
 Before the time limit Slurm tells the script, which passes SIGTERM on: the ranks finish their step, save and end, and the job goes back
 into the queue. A node that fails or a preemption puts it back too; each start goes on from the newest checkpoint.
 
-Source: man pages of sbatch, srun and scontrol, Slurm 24.05: --signal, --requeue, SLURM_JOB_NODELIST; signals sent to srun reach its tasks.
+srun is told the CPUs and GPUs of its tasks: since Slurm 22.05 it does not take --cpus-per-task from sbatch, and a task would get one CPU.
+
+Source: man pages of sbatch, srun and scontrol, Slurm 24.05: --signal, --requeue, SLURM_JOB_NODELIST, SLURM_CPUS_ON_NODE; signals sent to
+srun reach its tasks.
 Containers are those of the pyxis plugin (github.com/NVIDIA/pyxis, --container-image).
 """
 
@@ -62,28 +65,33 @@ def about(launch: Launch) -> list[str]:
 
 def directives(launch: Launch, slurm: Slurm) -> list[str]:
     """The lines that Slurm reads."""
-    gpus = (
-        {"gpus-per-node": launch.ranks} if launch.device == "cuda" else {"cpus-per-task": launch.ranks * launch.threads}
-    )
     name = re.sub(r"[^\w.-]", "-", launch.job.model.name, flags=re.ASCII)
     values = {
-        "job-name": name or "meshwright", "nodes": launch.nodes, "ntasks-per-node": 1, **gpus, "partition": slurm.partition,
+        "job-name": name or "meshwright", "nodes": launch.nodes, "ntasks-per-node": 1, **asked(launch), "partition": slurm.partition,
         "account": slurm.account, "time": slurm.time, "signal": f"B:USR1@{launch.grace_s + LEAD_S}", "open-mode": "append",
     }  # fmt: skip
     lines = [f"#SBATCH --{option}={value}" for option, value in values.items() if value is not None]
     return [*lines, "#SBATCH --exclusive", "#SBATCH --requeue"]
 
 
+def asked(launch: Launch) -> dict[str, int]:
+    """What the ranks of a node need of it: a GPU each, or cores."""
+    if launch.device == "cuda":
+        return {"gpus-per-node": launch.ranks}
+    return {"cpus-per-task": launch.ranks * launch.threads}
+
+
 def body(launch: Launch, slurm: Slurm) -> list[str]:
     """The commands."""
-    srun = ["srun", "--kill-on-bad-exit=1"]
+    of_task = {"cpus-per-task": '"$SLURM_CPUS_ON_NODE"', **asked(launch)}  # beside GPUs, all cores of the node
+    srun = ["srun", "--kill-on-bad-exit=1", *(f"--{option}={value}" for option, value in of_task.items())]
     if slurm.container:
         srun += [f"--container-image={slurm.container}", '--container-mounts="$PWD:$PWD"', '--container-workdir="$PWD"']
     environment = {**torchrun.ENVIRONMENT, "OMP_NUM_THREADS": launch.threads}
     return [
         *(f"export {name}={value}" for name, value in environment.items()),
         'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
-        "ranks= again=",
+        "ranks='' again=''",
         "trap 'again=yes; kill -TERM $ranks' USR1  # the time limit is near: save and end",
         "",
         " ".join(srun) + " \\",

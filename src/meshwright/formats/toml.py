@@ -35,6 +35,8 @@ from . import parse_toml, read_text
 ROUNDED = 0.02
 """A batch in tokens may be changed by this share, so that chips share its sequences evenly."""
 TABLES = ("model", "cluster", "layout", "job")
+NAMED = ("precision", "optimizer", "assumptions")
+"""Choices of a job that have names: written even where they are the default, which may change."""
 TRAIN = "train"
 """A table for the trainer alone; it does not describe the job and is not read here."""
 SEQUENCES = re.compile(r"(.*?)\s*(?:seq|seqs|sequence|sequences)\s*")
@@ -179,16 +181,16 @@ def _cluster(given: object, files: bool) -> object:
 
 
 def dump_job(job: Job) -> str:
-    """The TOML text that `load_job` turns into an equal job; catalogue entries by name, the rest in SI units."""
+    """The TOML text that `load_job` turns into an equal job; catalogue entries by name, the rest in SI units, no defaults
+    but those that have a name."""
     cluster = to_dict(job.cluster)
     if job.cluster.name and _is_named(job.cluster):
         cluster = {"on": job.cluster.name}
     else:
         cluster |= {"chip": _short(job.cluster.chip), "network": _short(job.cluster.network)}
-    rest = {f.name: getattr(job, f.name) for f in fields(job) if f.name not in TABLES}
-    rest |= {"batch": f"{job.batch}seq"}
-    for name in ("precision", "optimizer", "assumptions"):
-        rest[name] = _short(rest[name])
+    own = {f: getattr(job, f.name) for f in fields(job) if f.name not in TABLES}
+    rest = {f.name: value for f, value in own.items() if value != f.default or f.name in NAMED}
+    rest |= {"batch": f"{job.batch}seq", **{name: _short(rest[name]) for name in NAMED}}
     model = _short(job.model)
     return dumps_toml(
         {

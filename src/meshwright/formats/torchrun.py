@@ -14,12 +14,19 @@ from dataclasses import dataclass
 from ..errors import BadInput
 from ..rules import may_be
 from ..spec.job import Job
+from ..spec.network import Network
 
 ENVIRONMENT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 PORT = 29500
 """Where the nodes meet, on the first of them."""
+DEVICES = {"nvidia": "cuda", "amd": "cuda"}
+"""vendor of a chip -> what PyTorch calls its GPUs (ROCm's too are "cuda")."""
+RUNS_ON = ("cpu", "cuda")
+"""Devices of the trainer."""
 NODES_OF = ("switch", "mesh")
 """Kinds of a first network dimension that joins the GPUs of a node."""
+LARGEST_NODE = 16
+"""GPUs of the largest server (NVIDIA DGX-2); a dimension that joins more lies across servers."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +52,53 @@ class Launch:
 def nodes(job: Job, per_node: int | None = None) -> tuple[int, int]:
     """(nodes, ranks on each) of a job's layout; BadInput if torchrun cannot start it so.
 
-    per_node: GPUs of one node; None: what the first dimension of the network joins.
+    per_node: GPUs of one node; None: those of a server of the network.
     """
-    first, world = job.cluster.network.dims[0], int(job.layout.chips)
-    if per_node is None and first.kind not in NODES_OF:
-        raise BadInput(
-            f"network {job.cluster.network.name} has no nodes, its first dimension is a {first.kind}: give --per-node"
-        )
-    size = min(first.size or world if per_node is None else per_node, world)
+    world = int(job.layout.chips)
+    size = min(server(job.cluster.network, world) if per_node is None else per_node, world)
     if size < 1 or world % size:
         raise BadInput(
             f"{world} ranks do not fill nodes of {size}, and torchrun starts the same number on each: "
             f"--per-node may be {may_be(world)}"
         )
     return world // size, size
+
+
+def server(network: Network, world: int) -> int:
+    """GPUs of one server: those the network names, else what its first dimension joins; BadInput if that is no server."""
+    first = network.dims[0]
+    if network.node:
+        return network.node
+    if first.kind not in NODES_OF:
+        raise BadInput(f"network {network.name} has no nodes, its first dimension is a {first.kind}: give --per-node")
+    size = min(first.size or world, world)
+    if size > LARGEST_NODE:
+        raise BadInput(f"network {network.name} joins {size} chips over several servers: give --per-node")
+    return size
+
+
+def of_vendor(job: Job) -> str | None:
+    """The device that a job's chips are to PyTorch; None if its vendor makes no GPUs, or is not known."""
+    return DEVICES.get(job.cluster.chip.vendor.lower())
+
+
+def device(job: Job, given: str | None, asked: str | None = None) -> str:
+    """cpu or cuda: what the chips of the plan are. BadInput where ranks would silently run on something else.
+
+    given: [train] device of the file, None if it says nothing;  asked: what the user asks for all the same.
+    """
+    if asked is not None:
+        if asked not in RUNS_ON:
+            raise BadInput(f"--device must be {' or '.join(RUNS_ON)}, not {asked[:40]!r}")
+        return asked
+    chip, own = job.cluster.chip, of_vendor(job)
+    if own is None and chip.vendor:
+        made = f"this plan is for {chip.name} of {chip.vendor}, and meshwright train runs on CPUs and GPUs"
+        raise BadInput(f"{made}: --device cpu starts it on CPUs all the same")
+    if own and given and given != own:
+        refused = f"this plan is for {chip.name}, but [train] device is {given!r}"
+        raise BadInput(f"{refused}: set device = {own!r} there, or ask for CPUs with --device cpu")
+    return own or given or RUNS_ON[0]
 
 
 def write(launch: Launch, host: str = "$HEAD", run: str = "$RUN") -> str:
@@ -78,5 +118,5 @@ def words(launch: Launch, host: str, run: str) -> list[str]:
         "--rdzv-backend=c10d",
         f'--rdzv-id="{run}"',
         f'--rdzv-endpoint="{host}:{PORT}"',
-        *("-m", "meshwright", "train", shlex.quote(launch.path), "--resume"),
+        *("-m", "meshwright", "train", shlex.quote(launch.path), "--device", launch.device, "--resume"),
     ]

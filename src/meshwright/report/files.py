@@ -11,13 +11,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from .._version import __version__
 from ..errors import BadInput
-from ..formats import perfetto, schedule_csv
-from ..formats.toml import dump_job
+from ..formats import perfetto, schedule_csv, torchrun
+from ..formats.toml import dump_job, dumps_toml
 from ..prediction import Prediction
 from ..replay import Replay
 from ..schedule import get as schedule_named
 from ..sweep import Sweep
+from .text import seconds
 
 Writers = Mapping[str, Callable[[], str | bytes]]
 """suffix -> what makes the content of the file."""
@@ -84,10 +86,21 @@ def of_predictions(predictions: Sequence[Prediction], data: Mapping[str, Any], b
 
     return {
         ".json": lambda: json_text(data),
-        ".toml": lambda: dump_job(best.job),
+        ".toml": lambda: job_file(best),
         ".csv": lambda: csv_text([flat(p.to_dict()) for p in predictions]),
         **{kind: partial(bars, kind) for kind in PLOTS},
     }
+
+
+def job_file(best: Prediction) -> str:
+    """The JOB.toml of a prediction: what was predicted as a comment, the job, and where its ranks run."""
+    job, device = best.job, torchrun.of_vendor(best.job)
+    cluster = job.cluster.name or f"{job.cluster.chips}x{job.cluster.chip.name}"
+    step = f"{seconds(best.step_time_s)} a step under {job.assumptions.name}"
+    said = f"# {job.model.name} on {cluster}: {step}, predicted by meshwright {__version__}"
+    line = "".join(c if c.isprintable() else "?" for c in said) + "\n\n"
+    train = "\n" + dumps_toml({"train": {"device": device}}) if device else ""
+    return line + dump_job(job) + train
 
 
 def of_sweep(sweep: Sweep, data: Mapping[str, Any]) -> Writers:

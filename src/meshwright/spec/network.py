@@ -76,6 +76,8 @@ class Network:
     chip: str = ""
     """Catalogue name of the chip this network is usually built with."""
     aliases: tuple[str, ...] = ()
+    node: int | None = None
+    """Chips of one server, for what starts ranks; None = what the first dimension joins."""
     cubes: bool = False
     """A slice is wired from whole cubes by optical switches: its axes may have any lengths, and close only if all of them may."""
     sources: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
