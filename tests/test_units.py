@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.errors import BadInput
-from meshwright.units import IEC, SI, parse, show
+from meshwright.units import IEC, LENGTH, SI, parse, show
 
 READ = [
     ("400 Gbit/s", "B/s", 5e10), ("400 Gb/s", "B/s", 5e10), ("400Gbps", "B/s", 5e10), ("50 GB/s", "B/s", 5e10),
@@ -48,6 +48,22 @@ def test_refuses_with_one_sentence(text, unit, reason):
         parse(text, unit, "link.bandwidth")
     assert str(caught.value).startswith("link.bandwidth")
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("8k", 8192), ("8K", 8192), ("8Ki", 8192), ("128k", 131072), ("128 k tokens", 131072), ("1M", 1048576), ("0.5k", 512),
+     ("8192", 8192), ("8192 tokens", 8192), ("8,000", 8000)],
+)  # fmt: skip
+def test_k_is_1024_in_lengths_of_sequences_only(text, tokens):
+    assert parse(text, LENGTH) == tokens
+    assert parse("4M", "token") == 4e6 and parse("4Mi", "token") == 4 * 2**20 and parse("8k", "") == 8000
+
+
+@pytest.mark.parametrize("text", ["8m", "8G", "8k/s", "8 kB", "8 parsec"])
+def test_a_length_is_no_other_quantity(text):
+    with pytest.raises(BadInput, match="'8k'"):
+        parse(text, LENGTH)
 
 
 @given(st.text(max_size=40), st.sampled_from(["B", "B/s", "FLOP/s", "s", "token", ""]))

@@ -139,7 +139,8 @@ def sweep(
 
 
 def _points(job: Job, over: str, chosen: list[Value], space: Space | None, fixed: bool) -> Iterator[Point]:
-    jobs = [(value, vary(job, over, value)) for value in chosen]  # a wrong path or value shows before the work starts
+    # a wrong path or value shows before the work starts
+    jobs = [(_told(over, value, varied), varied) for value in chosen for varied in [vary(job, over, value)]]
     for value, varied in jobs:
         try:
             if fixed:
@@ -148,6 +149,12 @@ def _points(job: Job, over: str, chosen: list[Value], space: Space | None, fixed
                 yield _planned(varied, over, value, space)
         except MeshwrightError as error:
             yield Point(value, varied, None, str(error))
+
+
+def _told(over: str, value: Value, varied: Job) -> Value:
+    """The value as it is shown: a length of sequences in tokens, since 8k are 8,192."""
+    lengths = {"seq": varied.T, "job.seq": varied.T, "model.seq": varied.model.seq}
+    return lengths.get(over, value)
 
 
 def _planned(job: Job, over: str, value: Value, space: Space | None) -> Point:

@@ -46,12 +46,15 @@ UNITS = {
     "W": (1.0, "W"), "J": (1.0, "J"), "Wh": (3600.0, "J"), "Hz": (1.0, "Hz"), "USD": (1.0, "USD"),
     "token": (1.0, "token"), "tokens": (1.0, "token"), "tok": (1.0, "token"),
 }  # fmt: skip
+LENGTH = "tokens of a sequence"
+"""A unit of its own: in lengths of sequences k and M are powers of two, as everybody means by 8k, 128k and 1M."""
+LENGTHS = {"": 1.0, "k": KIB, "K": KIB, "Ki": KIB, "M": MIB, "Mi": MIB}
 PER_SECOND = {"FLOPS": (1.0, "FLOP"), "bps": (0.125, "B"), "Bps": (1.0, "B")}
 NUMBER = re.compile(r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*$")
 
 
 def parse(text: str | float | int, unit: str, field: str = "value") -> float:
-    """The number that `text` means, in SI `unit` ("B", "B/s", "FLOP/s", "s", "W", "Hz", "USD/h", "token", or "" for a pure number).
+    """The number that `text` means, in SI `unit` ("B", "B/s", "FLOP/s", "s", "W", "Hz", "USD/h", "token", LENGTH, or "" for a pure number).
 
     text: "400 Gbit/s", or a bare number, taken to be in `unit` already;  field: named in the error.
     Raises BadInput if the text has no number, an unknown unit, or another dimension than asked for.
@@ -91,18 +94,20 @@ def _unit(text: str, wanted: str, field: str, whole: str) -> tuple[float, str]:
     numerator, _, denominator = text.replace(" per ", "/").replace(" ", "").partition("/")
     for table, rate in ((PER_SECOND, "/s"), (UNITS, "")):
         for name, (size, base) in table.items():
-            if numerator.endswith(name) and (scale := _prefix(numerator[: -len(name)])) is not None:
+            if numerator.endswith(name) and (scale := _prefix(numerator[: -len(name)], wanted)) is not None:
+                if base == "token" and wanted == LENGTH and not denominator:
+                    return scale, LENGTH
                 if denominator == "" or (denominator in ("s", "sec") and not rate):
                     return scale * size, base + ("/s" if denominator else rate)
                 if denominator in ("h", "hour") and not rate:
                     return scale * size, base + "/h"
-    if not denominator and (scale := _prefix(numerator)) is not None:
+    if not denominator and (scale := _prefix(numerator, wanted)) is not None:
         return scale, wanted
     raise BadInput(f"{field} {whole[:60]!r} has an unknown unit {text[:20]!r}; write it like {example(wanted)}")
 
 
-def _prefix(text: str) -> float | None:
-    return SI.get(text, IEC.get(text))
+def _prefix(text: str, wanted: str) -> float | None:
+    return LENGTHS.get(text) if wanted == LENGTH else SI.get(text, IEC.get(text))
 
 
 def example(unit: str) -> str:
@@ -114,6 +119,7 @@ def example(unit: str) -> str:
         "FLOP": "'1e25 FLOP'",
         "s": "'5 us'",
         "W": "'700 W'",
+        LENGTH: "8192 or '8k' (8,192)",
     }
     return examples.get(unit, {"token": "'4M'", "USD/h": "'2.5 USD/h'", "Hz": "'1.8 GHz'"}.get(unit, "'0.8'"))
 

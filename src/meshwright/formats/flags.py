@@ -42,6 +42,7 @@ CLUSTER = {
 }
 SAYS_MORE = {
     "batch": "Tokens of a step such as 4M, rounded to whole sequences, or sequences such as 4096seq.",
+    "seq": "Sequence length in tokens, such as 8192 or 8k (k = 1,024); default: the model's.",
     "precision": "bf16, fp16, fp8, fp4, tf32, fp32 (mixed: fp32 gradients and master weights), bf16-pure, fp16-pure.",
     "optimizer": "adamw, adam, adamw-no-master, sgd, muon or adafactor.",
     "assumptions": "The set of modelling choices: realistic, lbl-2024, megatron-2021, ...",

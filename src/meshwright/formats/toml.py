@@ -39,6 +39,8 @@ NAMED = ("precision", "optimizer", "assumptions")
 """Choices of a job that have names: written even where they are the default, which may change."""
 TRAIN = "train"
 """A table for the trainer alone; it does not describe the job and is not read here."""
+PREFIXED = re.compile(r"[kKM](?!i)")
+"""A decimal prefix, which means its binary neighbour in a length of sequences."""
 SEQUENCES = re.compile(r"(.*?)\s*(?:seq|seqs|sequence|sequences)\s*")
 
 
@@ -71,9 +73,17 @@ def load_job(
     }
     job = read(Job, {**rest, **parts, "batch": 1}, "job", known)
     batch, note = parse_batch(rest["batch"], job.T, job.cluster.chips if shared_out else 1)
-    if note and notes is not None:
-        notes.append(note)
+    if notes is not None:
+        notes += [said for said in (_length(rest, job.seq), _length(source["model"], job.model.seq), note) if said]
     return replace(job, batch=batch)
+
+
+def _length(table: object, seq: int) -> str | None:
+    """What a prefix in `seq` meant; None if there is none."""
+    text = table.get("seq") if isinstance(table, Mapping) else None
+    if not isinstance(text, str) or not PREFIXED.search(text):
+        return None
+    return f"seq: {text.strip()} are {seq:,} tokens (in lengths of sequences k is 1,024, as in 8k and 128k)"
 
 
 def parse_batch(text: str | int | float, seq: int, chips: int = 1) -> tuple[int, str | None]:

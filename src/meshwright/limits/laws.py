@@ -19,6 +19,7 @@ from ..count.mlp2d import parameters, training_flops
 from ..errors import unknown
 from ..num import Num, maximum
 from ..spec.fields import Unit
+from ..units import LENGTH
 
 MOST_DOUBLINGS = 60
 Values = Any
@@ -54,7 +55,7 @@ class Law:
     """F / D."""
     tokens_per_parameter: float = 20.0
     """Training tokens for each parameter, experts that a token does not meet included."""
-    seq: Annotated[float, Unit("token")] = 2048.0
+    seq: Annotated[float, Unit(LENGTH)] = 2048.0
     """A step has whole sequences of this length."""
     mantissas: tuple[int, ...] = (1, 3, 5, 7, 9)
     """Depth, experts and batch are rounded to these times a power of two; none = not rounded."""

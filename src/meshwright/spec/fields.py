@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from ..units import LENGTH
 
 
 @dataclass(frozen=True)
@@ -19,3 +22,5 @@ class Checked:
         from .ranges import demand_choices  # it knows the descriptions
 
         demand_choices(self)
+Length = Annotated[int, Unit(LENGTH)]
+"""Whole tokens of a sequence: "8k" are 8,192."""

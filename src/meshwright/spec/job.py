@@ -7,7 +7,7 @@ from typing import Annotated
 
 from .assumptions import REALISTIC, Assumptions
 from .cluster import Cluster
-from .fields import Checked, Unit
+from .fields import Checked, Length, Unit
 from .layout import Layout
 from .model import Model
 
@@ -89,7 +89,7 @@ class Job(Checked):
     batch: int
     """Global batch in sequences."""
     layout: Layout = field(default_factory=Layout)
-    seq: int = 0
+    seq: Length = 0
     """Sequence length in tokens; 0 = the model's."""
     precision: Precision = PRECISIONS["bf16"]
     optimizer: Optimizer = OPTIMIZERS["adamw"]

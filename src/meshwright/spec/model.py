@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from .fields import Checked
+from .fields import Checked, Length
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class RopeScaling(Checked):
     """llama3: what turns less often than this within `original` tokens is slowed down wholly."""
     high: float = 4.0
     """llama3: what turns more often stays as it is; between them a line."""
-    original: int = 8192
+    original: Length = 8192
     """Tokens of a sequence in the first training."""
 
 
@@ -82,7 +82,7 @@ class Model(Checked):
     """F, feed-forward width of a dense layer."""
     vocab: int
     """V, rows of the embedding (before padding); 0 = no embedding and no output head."""
-    seq: int
+    seq: Length
     """T, sequence length in tokens that training uses."""
     kv_heads: int | None = None
     """K, key/value heads; None = H (multi-head attention)."""
@@ -94,7 +94,7 @@ class Model(Checked):
     """silu, gelu, gelu-tanh (its approximation in GPT-2) or relu; None = silu with a gate, gelu without."""
     attention: str = "causal"
     """causal: a token sees the ones before it; full: it sees all (encoders, vision)."""
-    window: int | None = None
+    window: Length | None = None
     """Sliding attention window in tokens; None = unlimited."""
     full_every: int = 1
     """With a window: one layer in `full_every` still attends to everything (0 = none does)."""

@@ -160,9 +160,10 @@ def _value(kind: Any, value: object, at: At) -> Any:
         return _choice(_text(value, at), at)
     if kind is bool:
         return _flag(value, at)
-    if kind is float or origin is Annotated:
-        return _within(_number(value, args[1] if args else Unit(""), at), REAL, at)
-    return int(_within(_whole(value, at), WHOLE, at))  # int, and Num (a degree)
+    unit = args[1] if args else Unit("")
+    if kind is float or args[:1] == (float,):
+        return _within(_number(value, unit, at), REAL, at)
+    return int(_within(_whole(value, unit, at), WHOLE, at))  # int, a length, and Num (a degree)
 
 
 def _items(kind: Any, value: object, at: At) -> tuple[Any, ...]:
@@ -219,8 +220,8 @@ def _number(value: object, unit: Unit, at: At) -> float:
     return parse(value, unit.unit, at.where)
 
 
-def _whole(value: object, at: At) -> float:
-    number = _number(value, Unit(""), at)
+def _whole(value: object, unit: Unit, at: At) -> float:
+    number = _number(value, unit, at)
     if number != int(number):
         raise BadInput(f"{at.where} must be a whole number, not {brief(value)}")
     return number
