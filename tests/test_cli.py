@@ -101,13 +101,15 @@ def test_8k_tokens_are_8192_wherever_a_length_is_given(capsys: pytest.CaptureFix
     assert found["seq_tokens"] == 8192 and found["step_time_s"] == exact["step_time_s"]
     said = "seq: 8k are 8,192 tokens (in lengths of sequences k is 1,024, as in 8k and 128k)"
     assert said in found["notes"] and not any("seq" in note for note in exact["notes"])
-    tables = '[job]\nbatch = "64seq"\nseq = "16k"\n[model]\nname = "llama3-8b"\nseq = "4k"\n[cluster]\non = "64xh100-sxm"\n'
+    tables = (
+        '[job]\nbatch = "64seq"\nseq = "16k"\n[model]\nname = "llama3-8b"\nseq = "4k"\n[cluster]\non = "64xh100-sxm"\n'
+    )
     (tmp_path / "job.toml").write_text(tables + "[layout]\ntp = 4\ndp = 16\nzero = 3")
     notes = ask(capsys, "predict", str(tmp_path / "job.toml"))["notes"]
     assert "seq: 16k are 16,384" in " ".join(notes) and "seq: 4k are 4,096" in " ".join(notes)
     swept = ask(capsys, "sweep", *SHARDED, "--fixed", "--over", "seq=4k,8Ki,32768")["points"]
     assert [p["value"] for p in swept] == [p["prediction"]["seq_tokens"] for p in swept] == [4096, 8192, 32768]
-    assert "'8.1k' must be a whole number" in refusal(capsys, "predict", *SHARDED, "--seq", "8.1k")
+    assert "must be a whole number, not '8.1k'" in refusal(capsys, "predict", *SHARDED, "--seq", "8.1k")
 
 
 def test_interleave_alone_means_the_interleaved_schedule(capsys: pytest.CaptureFixture[str]) -> None:

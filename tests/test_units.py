@@ -82,6 +82,13 @@ def test_times_read_back(value):
     assert parse(show(value, "s", 6), "s") == pytest.approx(value, rel=1e-5)
 
 
+@given(st.floats(0, 1e30), st.sampled_from([p for p in [*SI, *IEC] if p]), st.sampled_from(["B", "B/s", "W", "J"]))
+def test_no_unit_is_shown_with_two_prefixes(value, prefix, unit):
+    text = show(value, prefix + unit, 6)
+    assert text.split(" ")[1] == prefix + unit
+    assert parse(text, unit) == pytest.approx(value, rel=1e-5)
+
+
 @given(st.sampled_from([*SI, *IEC]), st.integers(1, 999))
 def test_eight_bits_are_a_byte_under_every_prefix(prefix, number):
     assert parse(f"{8 * number} {prefix}bit", "B") == pytest.approx(parse(f"{number} {prefix}B", "B"), rel=1e-15)
@@ -90,7 +97,8 @@ def test_eight_bits_are_a_byte_under_every_prefix(prefix, number):
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [(5e10, "B/s", "50 GB/s"), (2**31, "GiB", "2 GiB"), (90, "s", "1.5 min"), (0.41, "", "0.41"), (2e-5, "s", "20 us"),
-     (999.6, "B", "1 kB"), (9.894e14, "FLOP/s", "989 TFLOP/s"), (0, "s", "0 s"), (1234567, "USD", "1,234,567 USD")],
+     (999.6, "B", "1 kB"), (9.894e14, "FLOP/s", "989 TFLOP/s"), (0, "s", "0 s"), (1234567, "USD", "1,234,567 USD"),
+     (3.22e9, "GB", "3.22 GB"), (2e9, "MB", "2,000 MB"), (5e10, "GB/s", "50 GB/s"), (5e6, "kW", "5,000 kW")],
 )  # fmt: skip
 def test_shows(value, unit, text):
     assert show(value, unit) == text

@@ -124,21 +124,16 @@ def example(unit: str) -> str:
     return examples.get(unit, {"token": "'4M'", "USD/h": "'2.5 USD/h'", "Hz": "'1.8 GHz'"}.get(unit, "'0.8'"))
 
 
-PREFIXED = re.compile(r"([EPTGMk])(?:B|FLOP|bit|token|W|USD).*")
-"""A unit that has its prefix already, as GB or TB/s: the number is shown in it."""
-
-
 def show(value: float, unit: str, digits: int = 3) -> str:
-    """Text with a fitting prefix and `digits` significant digits; memory ("GiB") and time have their own habits, and a unit with a prefix (GB) keeps it.
+    """Text with a fitting prefix and `digits` significant digits; memory ("GiB") and time have their own habits.
 
     show(5e10, "B/s") -> "50 GB/s";  show(2**31, "GiB") -> "2 GiB";  show(90, "s") -> "1.5 min";  show(0.41, "") -> "0.41".
+    A unit that has a prefix is the one that is shown, of a value without: show(2e9, "MB") -> "2,000 MB".
     """
     if not math.isfinite(value):
         return f"{value} {unit}".strip()
-    if unit == "GiB":
-        return f"{_round(value / GIB, digits)} GiB"
-    if fixed := PREFIXED.fullmatch(unit):
-        return f"{_round(value / SI[fixed[1]], digits)} {unit}"
+    if size := _of_prefix(unit):
+        return f"{_round(value / size, digits)} {unit}"
     if unit == "s" and abs(value) >= 60:
         size, name = next((s, n) for s, n in ((DAY_S, "days"), (3600.0, "h"), (60.0, "min")) if abs(value) >= s)
         return f"{_round(value / size, digits)} {name}"
@@ -150,6 +145,19 @@ def show(value: float, unit: str, digits: int = 3) -> str:
         if abs(value) >= SI[prefix] * (1 - 10.0**-digits / 2) and (unit[:1] in "sWHJ" or SI[prefix] >= 1):
             return f"{_round(value / SI[prefix], digits)} {prefix}{unit}"
     return f"{_round(value, digits)} {unit}"
+
+
+def _of_prefix(unit: str) -> float | None:
+    """The size of the prefix that a unit begins with; None if it is a unit as it stands."""
+    name = unit.partition("/")[0]
+    if name in UNITS:
+        return None
+    found = (
+        size
+        for prefix, size in {**SI, **IEC}.items()
+        if prefix and name.startswith(prefix) and name[len(prefix) :] in UNITS
+    )
+    return next(found, None)
 
 
 def _round(value: float, digits: int) -> str:

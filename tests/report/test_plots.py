@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("matplotlib")
 
+from meshwright import cli
 from meshwright.catalog import cluster, model
 from meshwright.prediction import predict
 from meshwright.replay import replay
 from meshwright.report import plots
 from meshwright.spec.job import Job
 from meshwright.spec.layout import Layout
-from meshwright.sweep import sweep
+from meshwright.sweep import Point, Sweep, sweep
 
 JOB = Job(model("gpt3-175b"), cluster("64xa100-80"), 64)
 PREDICTIONS = [predict(JOB, Layout(tp=8, pp=p, dp=8 // p)) for p in (1, 2, 8)]
@@ -51,6 +54,19 @@ def test_scaling() -> None:
     perfect, ours = top.lines
     assert list(ours.get_ydata()) == [p.tokens_per_s for _, p in found.found]
     assert perfect.get_ydata()[-1] == pytest.approx(4 * ours.get_ydata()[0])
+
+
+def test_a_sweep_over_names_is_drawn(tmp_path: Path) -> None:
+    """Models whose rates lie so far apart that the axis has ticks below 0; the title names only what they share."""
+    picture = tmp_path / "model.png"
+    models = "model=llama3-8b,llama3-70b,llama3-405b"
+    words = ["llama3-70b", "--on", "512xh100-sxm", "--batch", "4Mi", "--over", models, "-o", str(picture)]
+    assert cli.run(["sweep", *words]) == 0 and picture.stat().st_size > 10_000
+    jobs = [replace(PREDICTIONS[2].job, model=model(name)) for name in ("gpt3-175b", "gpt3-13b")]
+    found = Sweep("model", tuple(Point(j.model.name, j, predict(j)) for j in jobs))
+    top, _ = plots.scaling(found).axes
+    assert "gpt3" not in top.get_title() and "on a100-80" in top.get_title() and "realistic" in top.get_title()
+    assert top.get_ylim()[0] == 0 and top.lines[0].get_linestyle() == "None"
 
 
 def test_a_pipeline_has_a_box_for_every_action() -> None:

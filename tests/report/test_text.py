@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import partial
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from meshwright.catalog import cluster, model
 from meshwright.prediction import predict
-from meshwright.report.text import CAUSES, bar, count, headline, layout_words, seconds, whole_run
+from meshwright.report.compare import signed
+from meshwright.report.explain import value
+from meshwright.report.limits import flops
+from meshwright.report.machine import percent as share
+from meshwright.report.roofline import _tokens as tokens
+from meshwright.report.text import CAUSES, bar, count, headline, layout_words, percent, seconds, whole_run
 from meshwright.spec.assumptions import MEGATRON
 from meshwright.spec.job import Job
 from meshwright.spec.layout import Layout
+from meshwright.terms import Term
+from meshwright.units import show
 
 JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128, layout=Layout(tp=2, dp=32, zero=1), tokens=1e12)
 
@@ -23,6 +36,41 @@ def test_bars() -> None:
 def test_numbers() -> None:
     assert [count(n) for n in (7, 983_000, 1.5e6, 70.6e9, 15e12)] == ["7", "983 k", "1.5 M", "70.6 B", "15 T"]
     assert [seconds(s) for s in (0.02, 4.27, 65.3, 599, 7200)] == ["20 ms", "4.27 s", "65.3 s", "599 s", "2 h"]
+
+
+ANY = st.floats() | st.integers(-(10**30), 10**30)
+FORMATTERS = [
+    count, percent, seconds, signed, flops, share, tokens, lambda x: bar(x, 20), lambda x: bar(x, 20, ascii_only=True),
+    lambda x: value(Term("x", x, "B", "", "")), lambda x: value(Term("x", x, "s", "", "")),
+    *(partial(show, unit=unit) for unit in ("B", "B/s", "FLOP/s", "s", "W", "Wh", "USD", "GiB", "MB", "")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("formatter", FORMATTERS, ids=range(len(FORMATTERS)))
+@given(number=ANY)
+@example(number=0.0)
+@example(number=-1.0)
+@example(number=math.inf)
+@example(number=-math.inf)
+@example(number=math.nan)
+@example(number=5e-324)
+def test_every_number_can_be_written(formatter: Callable[[float], str], number: float) -> None:
+    text = formatter(number)
+    assert isinstance(text, str) and "\n" not in text
+
+
+@given(
+    st.floats(1e-3, 1e15),
+    st.sampled_from([count, percent, seconds, partial(show, unit="B/s"), partial(show, unit="s")]),
+)
+def test_below_zero_a_number_has_a_sign_more(number: float, formatter: Callable[[float], str]) -> None:
+    assert formatter(-number) == "-" + formatter(number)
+
+
+@given(st.floats(1, 9e14))
+def test_counts_are_never_a_thousand_of_a_prefix(number: float) -> None:
+    assert not count(number).startswith("1,000 ")
+    assert count(999_999) == "1 M" and count(-2e6) == "-2 M"
 
 
 def test_a_layout_in_words() -> None:

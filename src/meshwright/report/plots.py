@@ -18,6 +18,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from ..prediction import Prediction
 from ..replay import Replay
 from ..schedule.timeline import Timeline
+from ..spec.job import Job
 from ..sweep import Sweep
 from ..units import GIB
 from .text import CAUSES, KINDS, count, near
@@ -141,8 +142,9 @@ def scaling(sweep: Sweep) -> Figure:
     if chips and numeric:
         ideal = [rates[0] * p.job.cluster.chips / found[0][1].job.cluster.chips for _, p in found]
         top.plot(xs, ideal, color="black", linestyle=":", label="perfect scaling")
-    top.plot(xs, rates, color="#4477aa", marker="o", label="predicted")
-    low.plot(xs, [100 * p.mfu for _, p in found], color="#ee6677", marker="s", linestyle="--", label="MFU")
+    line, dashed = ("-", "--") if numeric else ("", "")  # nothing lies between two models
+    top.plot(xs, rates, color="#4477aa", marker="o", linestyle=line, label="predicted")
+    low.plot(xs, [100 * p.mfu for _, p in found], color="#ee6677", marker="s", linestyle=dashed, label="MFU")
     top.set_ylabel("tokens / s")
     low.set_ylabel("MFU [%]")
     low.set_ylim(0, 118 * max(p.mfu for _, p in found))
@@ -150,17 +152,28 @@ def scaling(sweep: Sweep) -> Figure:
     if numeric:
         top.set_xscale("log", base=2)
         top.set_yscale("log", base=2)
+    else:
+        top.set_ylim(0, 1.1 * max(rates))
     low.set_xticks(xs, [str(point.value) for point, _ in found], rotation=30 if len(found) > 8 else 0)
     low.minorticks_off()
     top.yaxis.set_major_formatter(FuncFormatter(lambda y, _: count(y)))
     top.yaxis.set_minor_formatter(NullFormatter())
-    job = found[0][1].job
-    fixed = "" if sweep.over == "batch" else f", {job.batch_tokens:,.0f} tokens a step"
-    top.set_title(f"{job.model.name} on {job.cluster.chip.name}{fixed}", fontsize=10)
+    top.set_title(_kept([p.job for _, p in found]), fontsize=10)
     for axes in (top, low):
         axes.grid(alpha=0.3)
     top.legend(frameon=False)
     return figure
+
+
+def _kept(jobs: Sequence[Job]) -> str:
+    """What is the same in all points of a sweep."""
+    parts = (
+        {j.model.name for j in jobs},
+        {f"on {j.cluster.chip.name}" for j in jobs},
+        {f"{j.batch_tokens:,.0f} tokens a step" for j in jobs},
+        {f"assumptions {j.assumptions.name}" for j in jobs},
+    )
+    return ", ".join(part for part, *others in parts if not others).replace(", on ", " on ")
 
 
 def _positions(sweep: Sweep) -> tuple[list[float], bool]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..memory import Use
 from ..prediction import Prediction
 from ..spec.layout import Layout
@@ -28,7 +30,7 @@ BLOCKS = " ▏▎▍▌▋▊▉█"
 
 def bar(share: float, width: int, ascii_only: bool = False) -> str:
     """A horizontal bar of `share` (0..1) of `width` characters, in eighths of one."""
-    share = min(max(share, 0.0), 1.0)
+    share = min(max(0.0, share), 1.0)  # in this order what is not a number counts as 0
     if ascii_only:
         return "#" * round(share * width)
     eighths = round(share * width * 8)
@@ -37,7 +39,7 @@ def bar(share: float, width: int, ascii_only: bool = False) -> str:
 
 def seconds(value: float, digits: int = 3) -> str:
     """Seconds as such up to an hour, so that steps compare at a glance."""
-    return show(value, "s", digits) if value < 60 or value >= 3600 else f"{show(value, '', max(digits, 3))} s"
+    return f"{show(value, '', max(digits, 3))} s" if 60 <= abs(value) < 3600 else show(value, "s", digits)
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -47,10 +49,10 @@ def percent(share: float, digits: int = 1) -> str:
 
 def count(number: float, digits: int = 3) -> str:
     """A plain number with a prefix: 983 k, 70.6 B (billion), 15 T (trillion)."""
-    size, prefix = next(
-        (s, c) for s, c in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k"), (0.0, "")) if number >= s
-    )
-    return show(number / (size or 1.0), "", digits) + prefix
+    for size, prefix in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k")):
+        if size * (1 - 10.0**-digits / 2) <= abs(number) < math.inf:  # 999,999 is 1 M, not 1,000 k
+            return show(number / size, "", digits) + prefix
+    return show(number, "", digits)
 
 
 def layout_words(layout: Layout, microbatches: int | None = None) -> str:

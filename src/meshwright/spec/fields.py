@@ -15,6 +15,10 @@ class Unit:
     unit: str
 
 
+Length = Annotated[int, Unit(LENGTH)]
+"""Whole tokens of a sequence: "8k" are 8,192."""
+
+
 class Checked:
     """A description that cannot be made with a text that `ranges.CHOICES` does not list, wherever it comes from."""
 
@@ -22,5 +26,3 @@ class Checked:
         from .ranges import demand_choices  # it knows the descriptions
 
         demand_choices(self)
-Length = Annotated[int, Unit(LENGTH)]
-"""Whole tokens of a sequence: "8k" are 8,192."""
