@@ -1,0 +1,64 @@
+"""What a type checker sees of the public names: their types, and mistakes."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import meshwright
+
+ROOT = Path(meshwright.__file__).parents[2]
+RIGHT = """\
+from meshwright import Job, Layout, chip, cluster, model, plan, predict, roofline
+job = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=512, layout=Layout(dp=64, zero=3))
+reveal_type(predict)  # def (job: meshwright.spec.job.Job, layout: meshwright.spec.layout.Layout | None =) -> meshwright.prediction.Prediction
+reveal_type(Layout(tp=8))  # meshwright.spec.layout.Layout
+reveal_type(chip("h100-sxm").hbm_bytes)  # float
+reveal_type(predict(job).step_time_s)  # float
+reveal_type(plan(job).best)  # meshwright.prediction.Prediction | None
+reveal_type(roofline(job.model, job.cluster, 4e6))  # meshwright.limits.roofline.Roofline
+"""
+WRONG = """\
+import meshwright
+from meshwright import Job, Layout, cluster, model, predict, nothing  # attr-defined
+job = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=[])  # arg-type
+Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=1, batsh=3)  # call-arg
+predict(job, 3)  # arg-type
+predict(job).nonexistent  # attr-defined
+Layout(zero="one")  # arg-type
+meshwright.plann(job)  # attr-defined
+"""
+
+
+def comments(text: str) -> dict[int, str]:
+    """line -> what its comment says."""
+    return {n: line.split("  # ")[1] for n, line in enumerate(text.splitlines(), 1) if "  # " in line}
+
+
+def test_mypy_knows_types_and_finds_mistakes(tmp_path: Path) -> None:
+    """As a user would run it, with the cache that the project's own run leaves."""
+    pytest.importorskip("mypy")
+    files = {"right.py": RIGHT, "wrong.py": WRONG}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-m", "mypy", "--strict", *(str(tmp_path / name) for name in files)]
+    told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300).stdout
+    said = re.findall(r"(\w+\.py):(\d+): (\w+): (.*)", told)
+    revealed = {int(line): text for file, line, _, text in said if file == "right.py"}
+    assert revealed == {n: f'Revealed type is "{text}"' for n, text in comments(RIGHT).items()}, told
+    mistakes = {int(line): text for file, line, kind, text in said if file == "wrong.py" and kind == "error"}
+    assert {n: re.findall(r"\[([\w-]+)\]$", text)[0] for n, text in mistakes.items()} == comments(WRONG), told
+    assert {file for file, *_ in said} <= set(files), told
+
+
+def test_type_checkers_read_the_names_that_are_loaded() -> None:
+    """The two lists in __init__ are one."""
+    tree = ast.parse(Path(meshwright.__file__).read_text("utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    typed = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert typed | {"__version__"} == set(meshwright.__all__)
