@@ -12,11 +12,11 @@ import pytest
 
 from meshwright import memory
 from meshwright.num import divisors
+from meshwright.rules import ALWAYS, EVEN_BATCH, EVEN_LAYERS
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.search import brute, search
 from meshwright.search.placement import triples
-from meshwright.rules import ALWAYS, EVEN_BATCH, EVEN_LAYERS
 from meshwright.search.space import RELAXED_MICROBATCH, SMALLEST_SHARD, Space, options
 from meshwright.spec.assumptions import SETS
 from meshwright.spec.chip import Chip
@@ -68,7 +68,9 @@ def random_dims(rng: random.Random) -> list[Dim]:
     kind, domain = rng.choice(["switch", "switch", "mesh", "torus"]), rng.choice([2, 4, 8])
     far = Dim("far", rng.choice([1e9, 2.5e10, 5e10]), rng.choice([5e-6, 1e-5]))
     if kind == "torus":
-        axes = [Dim(n, 1e11, 1e-6, size, rng.choice(["ring", "line"])) for n, size in (("x", 4), ("y", rng.choice([2, 3])))]
+        axes = [
+            Dim(n, 1e11, 1e-6, size, rng.choice(["ring", "line"])) for n, size in (("x", 4), ("y", rng.choice([2, 3])))
+        ]
         return [*axes, far]
     near = Dim("near", rng.choice([1e11, 3e11, 9e11]), rng.choice([0.0, 1e-6, 2.5e-6]), domain, kind)
     middle = Dim("middle", 6e10, 3e-6, rng.choice([2, 3]), rng.choice(["switch", "mesh"]))

@@ -297,9 +297,7 @@ def predicted(model: str, given: Mapping[str, str]) -> Any:
     return replace(p, notes=(*notes, *p.notes))
 
 
-def read_job(
-    model: str, given: Mapping[str, str], notes: list[str], fill: bool = True, search: bool = False
-) -> Any:
+def read_job(model: str, given: Mapping[str, str], notes: list[str], fill: bool = True, search: bool = False) -> Any:
     """The job of the arguments; search: its layout is to be searched."""
     from .formats.flags import read_flags
 

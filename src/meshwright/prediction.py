@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from importlib import resources
 from typing import Any
@@ -13,12 +13,14 @@ from .cost.layer import Seconds
 from .count.model import executed_flops, model_flops, parameters
 from .schedule import get as schedule_named
 from .schedule.types import Schedule
+from .spec.frozen import one_line
 from .spec.job import Job
 from .spec.layout import Layout, placed
 from .step import Body, Step, body, microbatches, step
 from .step.beyond import beyond, chip_unmeasured, choices, unmeasured
 from .step.busy import busy, untold
 from .terms import Term, memory_term, step_term
+from .units import show
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,20 @@ class Prediction:
     job: Job
     layout: Layout
     notes: tuple[str, ...] = ()
+
+    def __reduce__(self) -> Any:
+        """Pickled and copied without what was computed from the fields: it is computed again when asked for."""
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+
+    def __repr__(self) -> str:
+        use, cluster = self.memory_bytes, self.job.cluster
+        words = "fits" if self.fits else "does NOT fit"
+        return (
+            f"Prediction: {self.job.model.name} on {cluster.chips} x {cluster.chip.name}\n"
+            f"  {words}: {show(use['total'], 'GiB')} of {show(use['capacity'], 'GiB')}\n"
+            f"  step time {show(self.step_time_s, 's')}, MFU {self.mfu:.1%}\n"
+            f"  {one_line(self.layout)}"
+        )
 
     @cached_property
     def _schedule(self) -> Schedule:

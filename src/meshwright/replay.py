@@ -17,6 +17,7 @@ from .num import ceil_div
 from .prediction import Prediction
 from .schedule import get as schedule_named
 from .schedule.timeline import Passes, Timeline, step_in_run_s, timeline
+from .spec.frozen import shown
 from .spec.job import Job
 from .spec.layout import Layout
 from .step import Body, Share, barrier, body, hop, total
@@ -45,6 +46,8 @@ class Replay:
     exact_s: float
     """The longest path: of a step by itself or, where the next may begin rank by rank, what one more step takes."""
 
+    __repr__ = shown
+
     @property
     def difference(self) -> float:
         """Closed form over exact timeline, minus 1."""
@@ -59,7 +62,9 @@ class Replay:
             found.append(f"ranks begin the next step as soon as they are done: a step by itself takes {alone}")
         if self.prediction.job.assumptions.overlap.pp == "none" and self.prediction.time_s["pp_comm"]:
             exposed = show(self.prediction.time_s["pp_comm"], "s")
-            found.append(f"the closed form charges {exposed} of sends that the timeline hides behind compute where it can")
+            found.append(
+                f"the closed form charges {exposed} of sends that the timeline hides behind compute where it can"
+            )
         return tuple(found)
 
     @property

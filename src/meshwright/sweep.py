@@ -18,6 +18,7 @@ from .errors import BadInput, MeshwrightError, unknown
 from .formats.toml import known, parse_batch
 from .prediction import Prediction, predict
 from .spec.cluster import Cluster
+from .spec.frozen import shown
 from .spec.job import Job
 from .spec.layout import Layout
 from .spec.ranges import check
@@ -45,6 +46,8 @@ class Point:
     note: str = ""
     """Why there is no prediction."""
 
+    __repr__ = shown
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -54,6 +57,8 @@ class Sweep:
     points: tuple[Point, ...]
     interrupted: bool = False
     """Some points are missing."""
+
+    __repr__ = shown
 
     @property
     def found(self) -> tuple[tuple[Point, Prediction], ...]:

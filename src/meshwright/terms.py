@@ -13,6 +13,7 @@ from .cost.network import told as comm_told
 from .count import vocabulary
 from .count.model import groups, layer, next_token
 from .count.work import Op
+from .spec.frozen import shown
 from .step import clock, collectives, pick, shares, slowest, total
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Term:
     """How it was computed, with the numbers put in."""
     source: str = ""
     parts: tuple[Term, ...] = ()
+
+    __repr__ = shown
 
     def find(self, path: str) -> Term | None:
         """The term at a path such as "compute/ffn/up", below this one."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 from ..count.work import Pass
 from ..num import Num, maximum
 from ..spec.assumptions import ChipTime
 from ..spec.chip import Chip
+from ..spec.frozen import FrozenDict
 from ..spec.measured import Table
 from . import hierarchy, measured
 
@@ -28,7 +28,7 @@ class Rates(NamedTuple):
     """Fused attention, forward and backward."""
     levels: hierarchy.Levels | None = None
     """The memories below HBM, if matrix products are timed with them."""
-    kernels: Mapping[str, Table] = MappingProxyType({})
+    kernels: Mapping[str, Table] = FrozenDict()
     """kernel -> measured seconds; what is in it is not computed from rates."""
 
     def engine(self, name: str) -> float:

@@ -45,7 +45,11 @@ SEQUENCES = re.compile(r"(.*?)\s*(?:seq|seqs|sequence|sequences)\s*")
 
 
 def load_job(
-    source: str | Path | Mapping[str, Any], *, files: bool = True, notes: list[str] | None = None, shared_out: bool = False
+    source: str | Path | Mapping[str, Any],
+    *,
+    files: bool = True,
+    notes: list[str] | None = None,
+    shared_out: bool = False,
 ) -> Job:
     """The job in a TOML file, or in a dict of the same tables.
 

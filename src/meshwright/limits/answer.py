@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput, NoLayout
+from ..spec.frozen import shown
 from ..units import show
 from .closed_forms import ClosedForms, Setting, closed_forms, node
 from .crossing import Crossing, crossing
@@ -67,6 +68,8 @@ class Limits:
     """Several scenarios."""
 
     lines: tuple[Limit, ...]
+
+    __repr__ = shown
 
     def to_dict(self) -> dict[str, Any]:
         return {"scenarios": [line.to_dict() for line in self.lines]}

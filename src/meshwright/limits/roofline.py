@@ -18,6 +18,7 @@ from ..count.model import parameters
 from ..errors import BadInput, unknown
 from ..spec.assumptions import BOOK_SUM, Assumptions
 from ..spec.cluster import Cluster
+from ..spec.frozen import shown
 from ..spec.job import PRECISIONS, Precision
 from ..spec.model import Model
 from ..spec.slices import Shape
@@ -107,6 +108,8 @@ class Roofline:
     """The same with fp32 gradients and master weights: 18 bytes a parameter."""
     capacity_bytes: float
     notes: tuple[str, ...]
+
+    __repr__ = shown
 
     @property
     def chips(self) -> int:

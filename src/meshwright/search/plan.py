@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from textwrap import indent
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..prediction import Prediction, predict
 from ..spec.job import OPTIMIZERS, PRECISIONS, Job
 from ..spec.layout import RECOMPUTE, Layout
 from ..spec.slices import axes
+from ..units import show
 from .cascade import search
 from .evaluate import Progress, smallest
 from .nearby import better_batch, fewer_chips, on, on_fewer, why_fewer
@@ -56,6 +58,11 @@ class Plan:
     """Among which layouts these are the fastest."""
     untried: str = ""
     """What the space leaves out."""
+
+    def __repr__(self) -> str:
+        found = f"best: {self.best!r}" if self.best else "no layout fits"
+        counts = f"{self.searched:,} layouts searched in {show(self.elapsed_s, 's')}, {self.feasible:,} seen to fit"
+        return f"Plan: {counts}; {len(self.alternatives)} alternatives\n{indent(found, '  ')}"
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `plan --json`."""
@@ -196,7 +203,9 @@ def _lighter(job: Job, space: Space) -> list[tuple[str, Job, Space]]:
     for name in LIGHTER:
         if OPTIMIZERS[name].state_bytes < job.optimizer.state_bytes:
             lighter = replace(job, optimizer=OPTIMIZERS[name])
-            ways.append((f"{OPTIMIZERS[name].state_bytes:g} bytes of state a parameter (--optimizer {name})", lighter, space))
+            ways.append(
+                (f"{OPTIMIZERS[name].state_bytes:g} bytes of state a parameter (--optimizer {name})", lighter, space)
+            )
     return ways
 
 

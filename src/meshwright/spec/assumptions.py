@@ -10,6 +10,7 @@ from typing import Annotated
 
 from ..errors import unknown
 from .fields import Checked, Unit
+from .frozen import shown
 
 UNMEASURED = 0.55
 """Share of the matrix peak assumed for a chip without a measured `sustained`: the lowest measured one of the catalogue (H100 PCIe,
@@ -146,6 +147,8 @@ class Assumptions:
     network: NetworkTime = field(default_factory=NetworkTime)
     overlap: Overlap = field(default_factory=Overlap)
     memory: MemoryCount = field(default_factory=MemoryCount)
+
+    __repr__ = shown
 
 
 REALISTIC = Assumptions(

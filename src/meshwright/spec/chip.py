@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Annotated, Any
 
 from ..errors import BadInput
 from .fields import Checked, Unit
+from .frozen import FrozenDict, freeze, shown
 from .measured import Table
 
 THREADS = 128
@@ -68,12 +68,18 @@ class Chip(Checked):
     usd_per_hour: Annotated[float, Unit("USD/h")] = 0.0
     """A rental price; 0 = unknown."""
     hierarchy: Hierarchy | None = None
-    kernels: Mapping[str, Table] = field(default_factory=lambda: MappingProxyType({}))
+    kernels: Mapping[str, Table] = field(default_factory=FrozenDict)
     """precision/kernel -> measured seconds, for the chip model `calibrated`; `meshwright calibrate` writes them."""
     aliases: tuple[str, ...] = ()
     """Names other tools use, such as the CUDA device name."""
-    sources: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
     """field -> where its number comes from (source, date, note)."""
+
+    __repr__ = shown
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        freeze(self, "matrix_flops", "kernels")
 
     def peak(self, precision: str) -> float:
         """Matrix FLOP/s in that precision; BadInput names the precisions the chip has."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from ..errors import BadInput
 from ..num import product
 from .chip import Chip
+from .frozen import FrozenDict, freeze, shown
 from .measured import Overhead
 from .network import Network
 
@@ -21,10 +21,13 @@ class Cluster:
     network: Network
     chips: int
     name: str = ""
-    engine: Mapping[str, Overhead] = field(default_factory=lambda: MappingProxyType({}))
+    engine: Mapping[str, Overhead] = field(default_factory=FrozenDict)
     """feature (plain, tp, zero3, 1f1b, ...) -> what PyTorch's engine costs on this machine's CPUs; `meshwright calibrate` writes it."""
 
+    __repr__ = shown
+
     def __post_init__(self) -> None:
+        freeze(self, "engine")
         most = product([dim.size for dim in self.network.dims]) if all(dim.size for dim in self.network.dims) else None
         if most is not None and self.chips > most:
             sizes = " x ".join(f"{dim.name} {dim.size}" for dim in self.network.dims)

@@ -8,6 +8,7 @@ from typing import Annotated
 from .assumptions import REALISTIC, Assumptions
 from .cluster import Cluster
 from .fields import Checked, Length, Unit
+from .frozen import shown
 from .layout import Layout
 from .model import Model
 
@@ -98,6 +99,8 @@ class Job(Checked):
     attention_kernel: str = "flash"
     """flash (no T x T matrix in memory) or unfused."""
     assumptions: Assumptions = REALISTIC
+
+    __repr__ = shown
 
     @property
     def state_bytes(self) -> float:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from ..num import Num, maximum, minimum, product
 from .fields import Checked
+from .frozen import FrozenDict, freeze, shown
 
 AXES = ("tp", "cp", "dp", "pp")
 """Mesh axes in canonical order, the one that communicates most first (nearest)."""
@@ -53,8 +53,14 @@ class Layout(Checked):
     """How tp (and cp) cut a layer: megatron (1D; cp beside it), context (the same as LBL counts it, biases cut) or summa (2D matrix products)."""
     panels: Num = 1
     """Panels of a SUMMA product."""
-    placement: Mapping[str, tuple[Num, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    placement: Mapping[str, tuple[Num, ...]] = field(default_factory=FrozenDict)
     """axis -> how many of its ranks lie in each network dimension, fastest first. Empty: `placed` fills it in order AXES."""
+
+    __repr__ = shown
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        freeze(self, "placement")
 
     @property
     def chips(self) -> Num:
@@ -117,7 +123,7 @@ def placed(layout: Layout, sizes: tuple[int, ...]) -> Layout:
     placement = _shares(layout, sizes, whole=True)
     if product([shares[-1] for shares in placement.values()]) > sizes[-1]:
         placement = _shares(layout, sizes, whole=False)
-    return replace(layout, placement=MappingProxyType(placement))
+    return replace(layout, placement=FrozenDict(placement))
 
 
 def _shares(layout: Layout, sizes: tuple[int, ...], whole: bool) -> dict[str, tuple[Num, ...]]:

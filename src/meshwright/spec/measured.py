@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Annotated, Any
 
 from .fields import Unit
+from .frozen import FrozenDict, shown
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,10 @@ class Table:
     """Median error of what is read between the points, at sizes that were measured too but are not points; None = not known."""
     fit: str = ""
     """A law fitted to the seconds, with its own error: for people, nothing reads it."""
-    sources: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
     """field -> where its number comes from (source, date, note)."""
+
+    __repr__ = shown
 
 
 @dataclass(frozen=True)
@@ -43,5 +45,7 @@ class Overhead:
     layer_microbatch: tuple[Annotated[float, Unit("s")], ...]
     residual: float | None = None
     """Largest error of the four numbers on the empty runs they come from, as a share of the run; None = not known."""
-    sources: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
     """field -> where its number comes from (source, date, note)."""
+
+    __repr__ = shown

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from .fields import Checked, Length
+from .frozen import FrozenDict, shown
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,10 @@ class Model(Checked):
     """Extra multi-token-prediction blocks after the last layer (DeepSeek-V3)."""
     notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """What the file that described it says and this description leaves out; every prediction repeats it."""
-    sources: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
     """field -> where its number comes from (source, date, note); "*" for the whole description."""
+
+    __repr__ = shown
 
     @property
     def K(self) -> int:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Annotated, Any
 
 from ..num import Num, maximum, minimum
 from .fields import Checked, Unit
+from .frozen import FrozenDict, freeze, shown
 from .measured import Table
 
 KINDS = ("switch", "ring", "line", "mesh")
@@ -41,10 +41,16 @@ class Dim(Checked):
     """The switch adds up values itself (NVLink SHARP, InfiniBand SHARP)."""
     wrap: int = 1
     """A slice of a ring axis still closes if its length is a multiple of this (TPU v5p: 4, v5e: 16); else it is a line."""
-    collectives: Mapping[str, Table] = field(default_factory=lambda: MappingProxyType({}))
+    collectives: Mapping[str, Table] = field(default_factory=FrozenDict)
     """collective -> measured seconds by ranks and bytes of the full vector, for the option `measured`; "all_gather/cpu": CPU seconds of a rank."""
     shared_by: int = 1
     """Chips behind one such interface: `bandwidth` is divided among them when all send."""
+
+    __repr__ = shown
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        freeze(self, "collectives")
 
     @property
     def rate(self) -> float:
@@ -80,8 +86,10 @@ class Network:
     """Chips of one server, for what starts ranks; None = what the first dimension joins."""
     cubes: bool = False
     """A slice is wired from whole cubes by optical switches: its axes may have any lengths, and close only if all of them may."""
-    sources: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
     """field -> where its number comes from (source, date, note)."""
+
+    __repr__ = shown
 
     @property
     def domain(self) -> int | None:

@@ -16,12 +16,12 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
 from ..errors import BadInput, unknown
 from ..units import parse
 from .fields import Unit
+from .frozen import FrozenDict
 from .ranges import CHOICES, RANGES, REAL, WHOLE, check, required
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ def _instance(cls: type[T], data: object, at: At) -> T:
         raise BadInput(f"{at.where} needs {', '.join(missing)}")
     values = {k: _value(hints[k], v, at.into(k, f"{cls.__name__}.{k}")) for k, v in data.items()}
     if sources is not None:
-        values["sources"] = MappingProxyType(sources)
+        values["sources"] = FrozenDict(sources)
     instance = cls(**values)
     check(instance, at.where)
     return instance
@@ -178,7 +178,7 @@ def _mapping(kind: Any, value: object, at: At) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise BadInput(f"{at.where} must be a table, not {brief(value)}")
     keys = [_choice(_text(key, at), at) for key in value]
-    return MappingProxyType({k: _value(kind, v, at.into(k)) for k, v in zip(keys, value.values(), strict=True)})
+    return FrozenDict({k: _value(kind, v, at.into(k)) for k, v in zip(keys, value.values(), strict=True)})
 
 
 def _with_origin(value: Mapping[Any, Any], at: At) -> object:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ...errors import BadInput, unknown
@@ -178,7 +177,7 @@ def layout_of(config: Mapping[str, Any], strategy: str, where: str) -> Layout:
         zero=1,
         scheme=SCHEME[strategy],
         panels=panels,
-        placement=MappingProxyType(placement),
+        placement=placement,
     )
 
 

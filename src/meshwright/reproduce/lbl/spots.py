@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from importlib import resources
-from types import MappingProxyType
 from typing import Any
 
 from ... import catalog
@@ -53,7 +52,7 @@ def job_of(case: dict[str, Any]) -> Job:
     near = shape.pop("near")
     degrees = {a: shape.pop(a) for a in AXES}
     placement = {a: (near.get(a, 1), degrees[a] // near.get(a, 1)) for a in AXES}
-    layout = Layout(**degrees, **shape, zero=1, placement=MappingProxyType(placement))
+    layout = Layout(**degrees, **shape, zero=1, placement=placement)
     net = catalog.network(case["network"])
     cluster = Cluster(catalog.chip(net.chip), net, case["gpus"])
     return Job(catalog.model(case["model"]), cluster, case["batch"], layout, precision=FP16, assumptions=LBL)

@@ -1,0 +1,98 @@
+"""What all descriptions and results share: mappings that never change, and a few lines to print.
+
+So they hash, compare, pickle, copy and go through `dataclasses.asdict` as numbers do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Callable, Collection, Mapping
+from itertools import islice
+from typing import Any, NoReturn, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+COLUMNS = 100
+LINES = 5
+"""Of a printed description."""
+ENTRIES = 8
+"""Of a list or table in it."""
+
+
+class FrozenDict(dict[K, V]):
+    """A dict that cannot be changed; it hashes if its values do."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("a description cannot be changed: make another one with dataclasses.replace")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> Any:
+        return type(self), (dict(self),)
+
+
+def freeze(instance: Any, *names: str) -> None:
+    """Make these mappings of a frozen dataclass FrozenDicts; for its __post_init__."""
+    for name in names:
+        value = getattr(instance, name)
+        if type(value) is not FrozenDict and isinstance(value, Mapping):
+            object.__setattr__(instance, name, FrozenDict(value))
+
+
+def shown(instance: Any) -> str:
+    """A dataclass in at most five lines: the fields that differ from their defaults, things that have a name by it."""
+    words = ", ".join(f"{name}={_brief(value)}" for name, value in _changed(instance))
+    lines = textwrap.wrap(
+        f"{type(instance).__name__}({words})",
+        COLUMNS,
+        subsequent_indent="    ",
+        max_lines=LINES,
+        placeholder=" ...)",
+        break_long_words=True,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines)
+
+
+def one_line(instance: Any) -> str:
+    """The same in one line."""
+    return textwrap.shorten(repr(instance), COLUMNS, placeholder=" ...)")
+
+
+def _changed(instance: Any) -> list[tuple[str, Any]]:
+    """(field, value) of those that say something."""
+    found = []
+    for field in dataclasses.fields(instance):
+        value = getattr(instance, field.name)
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if field.repr and (_is_array(value) or value != default):
+            found.append((field.name, value))
+    return found
+
+
+def _is_array(value: Any) -> bool:
+    return bool(getattr(value, "shape", ()))
+
+
+def _brief(value: Any) -> str:
+    """One value."""
+    if _is_array(value):
+        return f"<{value.size} values>"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        name = getattr(value, "name", "")
+        return repr(name) if name else " ".join(shown(value).split())
+    if isinstance(value, Mapping):
+        return "{" + _entries(value.items(), lambda item: f"{item[0]}: {_brief(item[1])}") + "}"
+    if isinstance(value, (tuple, list)):
+        return "(" + _entries(value, _brief) + ")"
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)
+
+
+def _entries(values: Collection[Any], write: Callable[[Any], str]) -> str:
+    """The first few, and how many there are."""
+    words = [write(value) for value in islice(values, ENTRIES)]
+    return ", ".join([*words, *([f"... {len(values)} in all"] if len(values) > ENTRIES else [])])
