@@ -1,0 +1,59 @@
+"""A job whose seconds can be worked out on paper.
+
+One layer, one sequence of T = 128 tokens, D = 64, 4 heads, F = 256, no gate, no norm parameters: 4 D^2 + 2 D F = 49,152
+weights, so 2 x 49,152 x 128 FLOPs of matrices and 4 T^2 D of attention, together 2^24 forward and twice that backward. On a
+chip of 2^24 FLOP/s, and nothing else counted, a layer takes 1 s forward and 2 s backward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from meshwright import Prediction, assumptions, predict
+from meshwright.spec.assumptions import Assumptions, ChipTime, Counting, MemoryCount, NetworkTime, Overlap
+from meshwright.spec.chip import Chip
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.job import Job
+from meshwright.spec.layout import Layout
+from meshwright.spec.model import Model
+from meshwright.spec.network import Dim, Network
+
+WEIGHTS = 4 * 64 * 64 + 2 * 64 * 256
+"""Parameters of a layer."""
+FORWARD, BACKWARD = 1.0, 2.0
+"""Seconds of a layer and microbatch of one sequence."""
+TOKENS, WIDTH = 128, 64
+MODEL = Model(
+    "by hand", layers=2, hidden=WIDTH, heads=4, ffn=256, vocab=0, seq=TOKENS,
+    gated=False, norm="nonparametric", positions="none",
+)  # fmt: skip
+CHIP = Chip("by hand", {"bf16": 2.0**24}, vector_flops=1.0, hbm_bytes=1e12, hbm_bandwidth=1.0, power_w=250.0)
+SET: Assumptions = replace(
+    assumptions("lbl-2024"),
+    name="by hand",
+    count=Counting(dot_product="2k", causal="full", residual=False, optimizer_step=False),
+    chip=ChipTime(model="peak", matrix_efficiency=1.0, launch_s=0.0),
+    network=NetworkTime(collective="ring"),
+    overlap=Overlap(dp="none", pp="none"),
+    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0),
+)
+"""Only matrix FLOPs and links take time, and nothing hides."""
+
+
+def by_hand(
+    layout: Layout,
+    microbatches: int = 1,
+    rate: float = 1e30,
+    model: Model = MODEL,
+    hardware: Chip = CHIP,
+    **joints: Any,
+) -> Prediction:
+    """The prediction of a job in which every replica has so many microbatches, on one switch of `rate` B/s.
+
+    joints: other joints of the assumption set.
+    """
+    network = Network("by hand", (Dim("switch", rate, 0.0),))
+    batch = microbatches * int(layout.dp) * int(layout.microbatch)
+    cluster = Cluster(hardware, network, int(layout.chips))
+    return predict(Job(model, cluster, batch, layout, attention_kernel="unfused", assumptions=replace(SET, **joints)))

@@ -1,0 +1,97 @@
+"""Operations timed and added up, by hand: one chip that computes 1 FLOP/s and moves 1 B/s, one network of 1 B/s."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from meshwright.cost.chip import rates
+from meshwright.cost.layer import CAUSES, Clock, LayerCost, Seconds, Timer, mean
+from meshwright.cost.network import Fabric
+from meshwright.count.work import Message, Op, Pass
+from meshwright.spec.assumptions import ChipTime, NetworkTime, Overlap
+from meshwright.spec.chip import Chip
+from meshwright.spec.layout import Layout
+from meshwright.spec.network import Dim, Network
+
+CHIP = Chip("unit", {"bf16": 1.0}, vector_flops=1.0, hbm_bytes=1.0, hbm_bandwidth=1.0)
+HOW = ChipTime(matrix_efficiency=1.0, vector_efficiency=1.0, memory_efficiency=1.0, launch_s=0.0)
+LAYOUT = Layout(tp=2, cp=2, dp=2, ep=2, placement={"tp": (2,), "cp": (2,), "dp": (2,), "pp": (1,)})
+
+
+def timer(overlap: Overlap | None = None) -> Timer:
+    fabric = Fabric.of(Network("unit", (Dim("switch", 1.0, 0.0),)), NetworkTime("ring"))
+    return Timer(Clock(rates(CHIP, "bf16", HOW), fabric, overlap or Overlap()), LAYOUT)
+
+
+def message(axis: str, seconds: float) -> Message:
+    """An all-gather over two ranks: half of the bytes cross the link."""
+    return Message("all_gather", axis, 2 * seconds)
+
+
+WORK = Pass(6.0, 1.0, 10.0, (message("tp", 4.0), message("cp", 2.0), message("ep", 8.0), message("tp", 1.0)))
+
+
+def seconds(found: Seconds) -> dict[str, float]:
+    return {cause: getattr(found, cause) for cause in CAUSES}
+
+
+def test_an_operation_by_cause() -> None:
+    """7 s of arithmetic, 10 s of memory of which 3 s show, messages by axis."""
+    found = timer().half(Op("x", "vector", WORK, WORK), WORK)
+    assert seconds(found) == {"compute": 7.0, "memory": 3.0, "tp_comm": 5.0, "cp_comm": 2.0, "ep_comm": 8.0}
+    assert found.total == 25
+
+
+@pytest.mark.parametrize(("overlap", "shown"), [
+    (Overlap(tp=0.4), {"tp_comm": 3.0}),  # 2 of 5 s
+    (Overlap(tp=1.0), {"tp_comm": 0.0}),  # all of it, behind 10 s of work
+    (Overlap(cp="ring"), {"cp_comm": 0.0}),
+    (Overlap(ep=0.25), {"ep_comm": 6.0}),
+])  # fmt: skip
+def test_what_hides_behind_the_operation(overlap: Overlap, shown: dict[str, float]) -> None:
+    plain = {"compute": 7.0, "memory": 3.0, "tp_comm": 5.0, "cp_comm": 2.0, "ep_comm": 8.0}
+    assert seconds(timer(overlap).half(Op("x", "vector", WORK, WORK), WORK)) == pytest.approx(plain | shown)
+
+
+def test_a_ring_of_keys_outlasts_little_work() -> None:
+    short = Pass(0.5, 0.0, 0.1, (message("cp", 2.0),))
+    assert timer(Overlap(cp="ring")).half(Op("x", "attention", short, short), short).cp_comm == pytest.approx(1.5)
+
+
+def test_a_layer_is_the_sum_of_its_operations() -> None:
+    product = Op("a", "matmul", Pass(4.0, 0.0, 1.0), Pass(8.0, 0.0, 10.0), saved=100.0, weights=30.0)
+    core = Op(
+        "b", "attention", Pass(2.0, 0.0, 1.0), Pass(3.0, 0.0, 1.0), saved=1000.0, selective=True, saved_again=10.0
+    )
+    experts = Op("c", "matmul", Pass(1.0, 0.0, 1.0), Pass(2.0, 0.0, 2.0), saved=1.0, weights=7.0, expert=True)
+    found = timer().layer([product, core, experts])
+    assert (found.forward.total, found.backward.total) == (4 + 2 + 1, 10 + 3 + 2)
+    assert found.again.total == 2  # selective recomputation repeats the core of attention alone
+    assert (found.saved, found.saved_selective) == (1101, 111)
+    assert (found.weights, found.expert_weights) == (30, 7)
+    assert 0 < found.weight_pass < found.backward.total - 3  # part of the products', none of the core's
+
+
+def test_means_and_sums_of_kinds_of_layer() -> None:
+    a, b = LayerCost(Seconds(1.0), Seconds(2.0), saved=10.0), LayerCost(Seconds(4.0), Seconds(8.0), saved=40.0)
+    both = mean({"a": a, "b": b}, (("a", 2), ("b", 1)))
+    assert (both.forward.compute, both.backward.compute, both.saved) == pytest.approx((2.0, 4.0, 20.0))
+    assert mean({"a": a, "b": b}, (("a", 2), ("b", 1)), divide=False).forward.compute == 6.0
+    assert mean({}, ()).forward.total == 0
+
+
+def test_seconds_add_and_scale() -> None:
+    one = Seconds(1.0, 2.0, 3.0, 4.0, 5.0)
+    assert (one + one * 2.0).total == 3 * 15
+    assert replace(one, memory=0.0).total == 13
+
+
+def test_panels_hide_behind_the_product() -> None:
+    """Four panels of two broadcasts, 3 s and 1 s in all: the first panel takes 1 s, 10 s of work hide the rest."""
+    broadcasts = (Message("broadcast", "tp", 3.0), Message("broadcast", "cp", 1.0))
+    work = Pass(10.0, 0.0, 1.0, broadcasts)
+    assert timer().half(Op("x", "matmul", work, work, panels=4.0), work).tp_comm == pytest.approx(1.0)
+    short = work._replace(matrix=1.0)
+    assert timer().half(Op("x", "matmul", short, short, panels=4.0), short).tp_comm == pytest.approx(1 + 4 * 1 - 1)

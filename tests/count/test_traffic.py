@@ -1,0 +1,44 @@
+"""Work and bytes of elementwise operations, counted by hand from what they read and write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from by_hand import by_hand
+from meshwright.count import blocks, vocabulary
+from meshwright.spec.layout import Layout, placed
+from meshwright.spec.model import Model
+
+X = 1000.0
+
+
+def test_a_gate_is_an_activation_and_a_product() -> None:
+    """y = f(g) u: one multiplication more than f(g); backward dg = dy u f'(g) and du = dy f(g): two more than f' dy."""
+    plain, gated = blocks.gelu("x", X, act=2.0), blocks.gated_activation("x", X, act=2.0)
+    assert gated.forward.vector == plain.forward.vector + X
+    assert gated.backward.vector == plain.backward.vector + 2 * X
+
+
+def test_what_a_gate_reads_and_writes() -> None:
+    """Reads g and u, writes y; backward reads dy, g and u, writes dg and du; keeps g and u."""
+    gated = blocks.gated_activation("x", X, act=2.0)
+    assert gated.forward.memory == 3 * X * 2
+    assert gated.backward.memory == 5 * X * 2
+    assert gated.saved == 2 * X * 2
+
+
+def test_what_a_residual_sum_reads_and_writes() -> None:
+    assert blocks.residual("x", X, act=2.0).forward.memory == 3 * X * 2
+
+
+def test_the_loss_goes_over_its_scores_more_than_once() -> None:
+    """The largest score must be known before the exponentials are summed up: fp32 scores are read at least twice, and
+    backward reads each and writes its gradient."""
+    model = Model("loss", 2, 64, 4, 256, vocab=1000, seq=128)
+    job = replace(by_hand(Layout()).job, model=model)
+    loss = next(op for op in vocabulary.head(job, placed(Layout(), (1,))) if op.name == "head/loss")
+    scores = 128 * 1000 * 4.0
+    assert 2 * scores <= loss.forward.memory <= 4 * scores
+    assert loss.backward.memory == pytest.approx(2 * scores)

@@ -1,0 +1,78 @@
+"""CPU seconds of a step, on a machine where every message and every pass over a tensor was measured to cost a round number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from by_hand import CHIP, MODEL
+from meshwright import assumptions, predict
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.job import Job
+from meshwright.spec.layout import Layout
+from meshwright.spec.measured import Overhead, Table
+from meshwright.spec.network import Dim, Network
+
+GATHER, SCATTER, REDUCE, ACCUMULATE, STEP = 1.0, 10.0, 100.0, 0.5, 0.25
+"""CPU seconds of a rank for one message, and for one pass over one tensor, of whatever size."""
+TENSORS = 8
+"""Of a layer, as PyTorch keeps them: queries, keys, values, output, up, down, and two norms."""
+NORMED = replace(MODEL, norm="rmsnorm")
+REPLICAS, LAYERS = 4, 2
+
+
+def always(seconds: float, *axes: str) -> Table:
+    """A table that says the same everywhere."""
+    points = ((1.0, 1e12),) * len(axes)
+    return Table(axes, points, (seconds,) * 2 ** len(axes))
+
+
+def cpu_seconds(layout: Layout, microbatches: int) -> dict[str, float]:
+    """Of one step on the measured machine."""
+    messages = {"all_gather": GATHER, "reduce_scatter": SCATTER, "all_reduce": REDUCE}
+    tables = {f"{kind}/cpu": always(cost, "ranks", "bytes") for kind, cost in messages.items()}
+    kernels = {"bf16/accumulate": always(ACCUMULATE, "elements"), "bf16/optimizer": always(STEP, "elements")}
+    nothing = Overhead((1.0, 64.0), *((0.0, 0.0),) * 4)
+    features = ("plain", "zero0", "zero1", "zero2", "zero3", "1f1b", "recompute full")
+    cluster = Cluster(
+        replace(CHIP, kernels=kernels),
+        Network("by hand", (Dim("switch", 1e9, 0.0, collectives=tables),)),
+        int(layout.chips),
+        engine=dict.fromkeys(features, nothing),
+    )
+    job = Job(NORMED, cluster, microbatches * int(layout.dp), layout, assumptions=assumptions("pytorch"))
+    found = predict(job).cpu_time_s
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("zero", "messages"), [
+    (0, REDUCE),
+    (1, GATHER + SCATTER),
+    (2, GATHER + 3 * SCATTER),  # after each of three microbatches
+    (3, 2 * 3 * GATHER + 3 * SCATTER),  # gathered before each forward and each backward
+])  # fmt: skip
+def test_messages_of_a_step(zero: int, messages: float) -> None:
+    """Four replicas, two layers, three microbatches."""
+    found = cpu_seconds(Layout(dp=REPLICAS, zero=zero), 3)
+    assert found["dp_comm"] == pytest.approx(REPLICAS * LAYERS * messages)
+
+
+def test_a_pipeline_reduces_once_a_step() -> None:
+    """Two stages of one layer, two replicas each: PyTorch's schedules scatter after the last microbatch only."""
+    found = cpu_seconds(Layout(dp=2, pp=2, zero=2), 3)
+    assert found["dp_comm"] == pytest.approx(2 * LAYERS * (GATHER + SCATTER))
+
+
+@pytest.mark.parametrize("microbatches", [1, 2, 5])
+def test_gradients_are_added_up_from_the_second_microbatch_on(microbatches: int) -> None:
+    """The first microbatch makes the gradients, each later one adds to them."""
+    found = cpu_seconds(Layout(dp=REPLICAS), microbatches)
+    assert found["accumulate"] == pytest.approx((microbatches - 1) * REPLICAS * LAYERS * TENSORS * ACCUMULATE)
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_every_rank_updates_every_tensor_or_its_part(zero: int) -> None:
+    found = cpu_seconds(Layout(dp=REPLICAS, zero=zero), 2)
+    assert found["optimizer"] == pytest.approx(REPLICAS * LAYERS * TENSORS * STEP)

@@ -1,0 +1,74 @@
+"""Bytes on a device for two layers of 49,152 weights, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from by_hand import MODEL, SET, TOKENS, WEIGHTS, WIDTH, by_hand
+from meshwright.spec.assumptions import MemoryCount
+from meshwright.spec.layout import Layout
+
+HELD = 2 * WEIGHTS
+INPUT = TOKENS * WIDTH * 2
+"""Bytes of a layer's input: one sequence, 2 bytes an element."""
+UNITS = MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=True)
+BARE = replace(UNITS, working_set=False)
+
+
+def use(zero: int, memory: MemoryCount = BARE, layers: int = 2, **choices: object) -> dict[str, float]:
+    """Bytes by kind with four replicas."""
+    layout = Layout(dp=4, zero=zero, **choices)  # type: ignore[arg-type]
+    return by_hand(layout, 2, model=replace(MODEL, layers=layers), memory=memory).memory_bytes
+
+
+@pytest.mark.parametrize(("zero", "weights", "gradients", "optimizer"), [
+    (0, 1, 1, 1), (1, 1, 1, 4), (2, 1, 4, 4), (3, 4, 4, 4),
+])  # fmt: skip
+def test_zero_cuts_one_kind_after_the_other(zero: int, weights: int, gradients: int, optimizer: int) -> None:
+    """Rajbhandari et al. 2020, figure 1: 12 bytes of state, then gradients, then weights, over four replicas."""
+    found = use(zero)
+    assert found["weights"] == HELD * 2 / weights
+    assert found["gradients"] == HELD * 4 / gradients
+    assert found["optimizer"] == HELD * 12 / optimizer
+
+
+def test_sharded_weights_are_gathered_for_the_layer_in_use_and_the_next_one() -> None:
+    """ZeRO-3 against ZeRO-2: two whole layers in 16 bits, however deep the model is."""
+    for layers in (2, 4):
+        gathered = use(3, UNITS, layers)["buffers"] - use(2, UNITS, layers)["buffers"]
+        assert gathered == pytest.approx(2 * WEIGHTS * 2)
+
+
+def test_a_whole_gradient_waits_to_be_scattered() -> None:
+    """ZeRO-2 holds that of the layer it has just computed, in fp32; ZeRO-1 keeps all gradients whole anyway."""
+    assert use(2, UNITS)["buffers"] == pytest.approx(WEIGHTS * 4)
+    assert use(1, UNITS)["buffers"] == 0
+
+
+def test_full_recomputation_keeps_inputs_and_works_on_one_layer() -> None:
+    """One input a layer, and once what the layer being computed again keeps."""
+    plain = {n: use(0, UNITS, n)["activations"] for n in (2, 4)}
+    again = {n: use(0, UNITS, n, recompute="full")["activations"] for n in (2, 4)}
+    one_layer = (plain[4] - plain[2]) / 2
+    assert again[4] - again[2] == pytest.approx(2 * INPUT)
+    assert again[2] - 2 * INPUT == pytest.approx(one_layer)
+    assert use(0, BARE, 2, recompute="full")["activations"] == pytest.approx(2 * INPUT)
+
+
+@pytest.mark.parametrize(("schedule", "microbatches", "held"), [("1f1b", 8, 4), ("1f1b", 3, 3), ("gpipe", 8, 8)])
+def test_the_first_stage_holds_a_microbatch_for_each_in_flight(schedule: str, microbatches: int, held: int) -> None:
+    """Four stages of one layer: 1F1B holds min(p, m) microbatches, GPipe all."""
+    model = replace(MODEL, layers=4)
+    one, many = (
+        by_hand(layout, microbatches, model=model, memory=BARE).memory_bytes["activations"]
+        for layout in (Layout(), Layout(pp=4, schedule=schedule))
+    )
+    assert many == pytest.approx(held * one / 4)
+
+
+def test_framework_and_capacity_are_the_set_s() -> None:
+    found = use(0, replace(SET.memory, framework_bytes=3e9, capacity_share=0.5))
+    assert found["buffers"] == 3e9
+    assert found["capacity"] == 0.5e12

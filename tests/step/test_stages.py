@@ -1,0 +1,69 @@
+"""Stages, sends and bubbles of small pipelines, in seconds worked out by hand: a layer takes 1 s forward and 2 s backward."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
+from meshwright.spec.assumptions import Overlap
+from meshwright.spec.layout import Layout
+
+HOP = 2.0 * TOKENS * WIDTH
+"""Bytes of the activation of one sequence, in 2 bytes."""
+
+
+def test_a_device_that_is_alone_holds_everything() -> None:
+    found = by_hand(Layout(), 5).time_s
+    assert found["compute"] == pytest.approx(5 * 2 * (1 + 2))
+    assert found["bubble"] == found["pp_comm"] == found["dp_comm"] == 0
+
+
+@pytest.mark.parametrize(("pp", "layers", "fullest"), [(2, 4, 2), (2, 3, 2), (3, 4, 2), (4, 4, 1)])
+def test_the_slowest_stage_sets_the_pace(pp: int, layers: int, fullest: int) -> None:
+    """1F1B: m microbatches on the fullest device; its bubble is one microbatch through all other stages."""
+    m = 6
+    found = by_hand(Layout(pp=pp), m, model=replace(MODEL, layers=layers)).time_s
+    assert found["compute"] == pytest.approx(m * fullest * 3)
+    assert found["bubble"] == pytest.approx((layers - fullest) * 3)
+
+
+def test_interleaving_divides_the_bubble_by_the_chunks() -> None:
+    """Narayanan et al. 2021, section 2.2.2: (p - 1)(f + b) / v."""
+    model = replace(MODEL, layers=8)
+    layout = Layout(pp=2, interleave=4, schedule="interleaved")
+    assert by_hand(layout, 4, model=model).time_s["bubble"] == pytest.approx((2 - 1) * 4 * 3 / 4)
+
+
+@pytest.mark.parametrize(("rate", "policy", "seconds"), [
+    (HOP, "none", 2 * 1.0),  # a hop of 1 s forward and one backward
+    (HOP, "all", 0.0),  # behind 2 s forward and 4 s backward of two layers
+    (HOP, "interleaved", 2 * 1.0),  # 1F1B has no second chunk to hide behind
+    (HOP / 3, "all", 3.0 - 2.0),  # 3 s: one more than the forward of two layers, less than the backward
+    (HOP / 5, "all", (5.0 - 2.0) + (5.0 - 4.0)),
+])  # fmt: skip
+def test_sends_of_every_microbatch(rate: float, policy: str, seconds: float) -> None:
+    """Two stages of two layers, four microbatches."""
+    m, overlap = 4, replace(SET.overlap, pp=policy)
+    found = by_hand(Layout(pp=2), m, rate, replace(MODEL, layers=4), overlap=overlap).time_s
+    assert found["pp_comm"] == pytest.approx(m * seconds)
+    assert found["bubble"] == pytest.approx(2 * 3 + 2 * HOP / rate)  # the other stage's, and the way there and back
+
+
+def test_sends_between_chunks_hide_behind_a_chunk() -> None:
+    """Interleaved, two chunks of one layer: a hop of 1.5 s outlasts a chunk's 1 s forward, not its 2 s backward."""
+    m, overlap = 4, Overlap(dp="none", pp="interleaved")
+    layout = Layout(pp=2, interleave=2, schedule="interleaved")
+    found = by_hand(layout, m, HOP / 1.5, replace(MODEL, layers=4), overlap=overlap).time_s
+    assert found["pp_comm"] == pytest.approx(m * 2 * 0.5)
+
+
+@pytest.mark.parametrize(("tp", "cp"), [(2, 1), (1, 2), (2, 2)])
+def test_a_stage_hands_on_its_shard(tp: int, cp: int) -> None:
+    """With sequence parallelism each of tp x cp ranks sends its part of the tokens."""
+    whole, shard = (
+        by_hand(Layout(pp=2, tp=t, cp=c), 1, HOP, replace(MODEL, layers=4)).time_s["pp_comm"]
+        for t, c in ((1, 1), (tp, cp))
+    )
+    assert shard == pytest.approx(whole / (tp * cp))

@@ -1,0 +1,83 @@
+"""The tree of terms adds up: every cause is the sum of its parts, under every set and kind of layout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from by_hand import MODEL, SET, by_hand
+from meshwright import Layout, Prediction, Term, catalog, predict
+from meshwright.spec.assumptions import SETS, Overlap
+from meshwright.spec.job import PRECISIONS, Job
+
+CASES = {
+    "dense": ("llama3-8b", "a100-80", Layout(tp=2, cp=2, pp=2, dp=4, zero=1, recompute="full")),
+    "uneven": ("gemma2-9b", "a100-80", Layout(tp=2, pp=4, dp=2)),
+    "alone": ("llama3.2-1b", "a100-80", Layout(dp=8, zero=3, recompute="selective")),
+    "moe": ("deepseek-v2-lite", "a100-80", Layout(tp=2, pp=2, dp=8, ep=8, zero=2)),
+    "folded": ("llama3-8b", "a100-80", Layout(pp=4, dp=4, schedule="zbv", interleave=2)),
+}
+
+
+def predicted(case: str, assumptions: str) -> Prediction:
+    model, chip, layout = CASES[case]
+    job = Job(
+        catalog.model(model), catalog.cluster(f"{layout.chips}x{chip}"), 64, layout,
+        precision=PRECISIONS["fp16"], assumptions=SETS[assumptions],
+    )  # fmt: skip
+    return predict(job)
+
+
+def every(term: Term) -> list[Term]:
+    """The term and all below it."""
+    return [found for _, found in term.walk()]
+
+
+@pytest.mark.parametrize("assumptions", sorted(SETS))
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_every_term_is_the_sum_of_its_parts(case: str, assumptions: str) -> None:
+    p = predicted(case, assumptions)
+    for tree in (p.term, p.memory_term):
+        for term in every(tree):
+            if term.parts:
+                assert term.value == pytest.approx(sum(part.value for part in term.parts), rel=1e-9), term.name
+    assert p.term.value == pytest.approx(p.step_time_s)
+    assert {t.name: t.value for t in p.term.parts} == pytest.approx(p.time_s)
+    assert p.memory_term.value == pytest.approx(p.memory_bytes["total"])
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_every_second_of_work_belongs_to_an_operation(case: str) -> None:
+    """Compute, memory and the messages of operations have parts wherever they take time."""
+    for term in predicted(case, "realistic").term.parts:
+        if term.name in ("compute", "memory", "tp_comm", "cp_comm", "ep_comm") and term.value:
+            assert term.parts, term.name
+            assert all(part.formula for part in term.parts)
+
+
+def test_parts_by_hand() -> None:
+    """Two layers, three microbatches: queries, keys and values are 12,288 of the 49,152 weights and 2^24 FLOP a second."""
+    p = by_hand(Layout(), 3)
+    qkv = p.term.find("compute/layers/attention/qkv forward")
+    assert qkv is not None
+    assert qkv.value == pytest.approx(3 * 2 * 2 * 3 * 64 * 64 * 128 / 2**24)
+    core = p.term.find("compute/layers/attention/core backward")
+    assert core is not None
+    assert core.value == pytest.approx(3 * 2 * 2 * 4 * 128 * 128 * 64 / 2**24)
+
+
+def test_recomputed_parts_are_the_forward_ones_again() -> None:
+    p = by_hand(Layout(recompute="full"), 1, model=replace(MODEL, layers=3), overlap=Overlap(dp="none", pp="none"))
+    compute = next(t for t in p.term.parts if t.name == "compute")
+    seconds = {word: sum(t.value for t in compute.parts if t.name.endswith(word)) for word in ("forward", "recomputed")}
+    assert seconds["forward"] == pytest.approx(3.0)
+    assert seconds["recomputed"] == pytest.approx(seconds["forward"])
+
+
+def test_terms_by_path() -> None:
+    p = by_hand(Layout())
+    assert p.term.find("compute") in p.term.parts
+    assert p.term.find("compute/nothing") is None
+    assert p.memory_term.find("weights") is not None
+    assert SET.name == p.job.assumptions.name
