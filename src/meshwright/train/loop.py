@@ -9,7 +9,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from ..schedule import get as schedule_named
 from ..spec.job import Job
@@ -18,6 +17,7 @@ from . import gradients
 from .grid import stage_layers
 from .initial import initialise, local
 from .model import Decoder
+from .optimizer import adamw, ready
 from .parallel import mesh, spread
 from .pipeline import engine, stage_count, stage_numbers
 from .record import Recorder
@@ -32,10 +32,12 @@ class Result:
     loss: float
     """Mean over the tokens of the global batch, before the update."""
     gradient_norm: float | None
-    """Of all parameters, before clipping; None where it is not a number (fp16 then skips the update)."""
+    """Of all parameters, before clipping; None where it is not a number (the update is then skipped)."""
     lr: float
     loss_scale: float
     """1 but for fp16."""
+    skipped: int = 0
+    """Updates skipped in the whole run, this one included."""
 
 
 class Trainer:
@@ -53,7 +55,7 @@ class Trainer:
         self.stages = {number: self.build(number) for number in numbers}
         self.tied = gradients.Tied(self.stages, self.layout, self.last_rank()) if job.model.tied_embeddings else None
         self.engine = engine(self.stages, self.layout, self.mesh, self.microbatches, device, self.recorder, self.scaler)
-        self.optimizer = self.adamw()
+        self.optimizer = adamw(self.stages.values(), settings, device)
 
     def build(self, number: int) -> Decoder:
         """One stage, cut over the mesh, with its first weights."""
@@ -72,17 +74,6 @@ class Trainer:
     def last_rank(self) -> int:
         """Place on the pp axis of the rank with the last stage."""
         return 0 if self.layout.pp == 1 or schedule_named(self.layout.schedule).folded else int(self.layout.pp) - 1
-
-    def adamw(self) -> torch.optim.AdamW:
-        """AdamW over all stages of this rank; matrices decay. Parameters of different meshes do not mix in one call, so each has its group."""
-        s, groups = self.settings, dict[Any, dict[str, Any]]()
-        for p in (p for stage in self.stages.values() for p in stage.parameters()):
-            decay = (s.weight_decay or 0.0) if p.ndim > 1 else 0.0
-            mesh = p.device_mesh if isinstance(p, DTensor) else None
-            groups.setdefault((decay, mesh), {"params": [], "weight_decay": decay})["params"].append(p)
-        fused = self.device.type == "cuda" or None
-        betas = (s.beta1, s.beta2)
-        return torch.optim.AdamW(list(groups.values()), lr=s.lr, betas=betas, eps=s.epsilon, fused=fused)
 
     def lr(self, step: int) -> float:
         """Learning rate of a step: a linear rise, then half a cosine down to final_lr of it at the last step."""
@@ -116,10 +107,13 @@ class Trainer:
             dist.all_reduce(sums)
             return float(sums[0]) / self.scaler.scale, math.sqrt(float(sums[1])) / self.scaler.scale
 
-    def update(self, step: int, norm: float) -> float:
-        """Clip and step, unless a gradient has left the range of fp16; the learning rate used."""
+    def update(self, step: int, norm: float, loss: float = 0.0) -> float:
+        """Clip and step, unless the gradients are not to be used; the learning rate used.
+
+        norm, loss: of all ranks, so that every rank decides the same.
+        """
         clip, lr, scale = self.settings.clip, self.lr(step), self.scaler.scale
-        if not self.scaler.update(norm):
+        if not self.scaler.update(norm, loss):
             return lr
         factor = (clip / norm if clip is not None and norm > clip else 1.0) / scale
         if factor != 1:
@@ -135,7 +129,8 @@ class Trainer:
         """One optimizer step."""
         scale = self.scaler.scale
         loss, norm = self.backward(tokens, targets)
-        return Result(loss, norm if math.isfinite(norm) else None, self.update(step, norm), scale)
+        lr = self.update(step, norm, loss)
+        return Result(loss, norm if math.isfinite(norm) else None, lr, scale, self.scaler.skipped)
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Name -> parameter, over the stages of this rank. A tied head that stands alone keeps its own name here."""
@@ -143,7 +138,6 @@ class Trainer:
 
     def state(self, p: nn.Parameter) -> dict[str, Any]:
         """What the optimizer keeps for a parameter; made, as zeros, if it has not run yet."""
+        ready(self.optimizer)
         state: dict[str, Any] = self.optimizer.state[p]
-        if not state:
-            state |= {"step": torch.tensor(0.0), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         return state
