@@ -96,9 +96,26 @@ def test_the_scale_has_bounds_and_damage_is_refused() -> None:
     scaler = Scaler(True, LEAST)
     assert not scaler.update(float("nan")) and scaler.scale == LEAST
     off = Scaler(False)
-    assert off.update(float("inf")) and off.scale == 1
+    assert not off.update(float("inf")) and off.scale == 1 and off.update(1.0)
     with pytest.raises(BadInput, match="it has no right scaler"):
         scaler.load({"scale": "much"})
+
+
+def test_skips_are_counted_where_a_smaller_scale_does_not_help() -> None:
+    """In fp16 an overflow is the scale's business, unless the loss itself is no number or the scale is 1."""
+    plain, half = Scaler(False), Scaler(True, 4.0)
+    for scaler, counts in ((plain, [1, 2, 3, 4]), (half, [0, 0, 1, 2])):
+        found = []
+        for _ in range(4):
+            scaler.update(float("inf"), 1.0)
+            found.append(scaler.in_a_row)
+        assert found == counts and scaler.skipped == 4
+        scaler.update(1.0, 1.0)
+        assert scaler.in_a_row == 0 and scaler.skipped == 4
+    large = Scaler(True, 4.0)
+    large.update(float("nan"), float("nan"))
+    assert large.in_a_row == 1
+    assert not plain.update(1.0, float("nan")), "a loss that is no number is enough"
 
 
 def test_a_scale_of_one_comes_back_and_no_scale_starts_anew() -> None:

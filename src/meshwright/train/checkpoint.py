@@ -1,20 +1,23 @@
 """Checkpoints: weights and optimizer state by global name, so that any layout resumes from any other.
 
 step-00000100/ appears under its name only when it is complete (written as step-00000100.part, synced, renamed); older ones are pruned
-after that (renamed to .old, deleted). Every file is compared with its hash before anything of it is used.
+after that (renamed to .old, deleted), but those of every `keep_every` steps. Every file is compared with its hash before anything of it
+is used. A state that is not finite is neither written nor gone on from.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
@@ -22,10 +25,11 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, Def
 from torch.distributed.checkpoint.state_dict_loader import load as read_state
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as save_now
+from torch.nn.utils import get_total_norm
 
 from ..errors import BadInput, MeshwrightError
 from ..spec.read import to_dict
-from .initial import parameters
+from .initial import local, parameters
 from .loop import Trainer
 from .storage import Reader, Writer, read_index, sync, verify
 
@@ -40,6 +44,13 @@ class SaveFailed(MeshwrightError):
     exit_code = 3
 
 
+class NotFinite(MeshwrightError):
+    """The run has left the numbers: another try from the same checkpoint would end the same way."""
+
+    exit_code = 3
+    again = False
+
+
 def state(trainer: Trainer) -> dict[str, Tensor]:
     """What a checkpoint holds: name -> tensor, "weights/layers.0..." and both moments of AdamW."""
     found: dict[str, Tensor] = {}
@@ -50,12 +61,27 @@ def state(trainer: Trainer) -> dict[str, Tensor]:
     return found
 
 
+def finite(trainer: Trainer) -> bool:
+    """Whether every number that a checkpoint would hold is finite, on all ranks: one look at each, no copy."""
+    parts = [part for x in state(trainer).values() if (part := local(x)).numel()]
+    largest = float(get_total_norm(parts, math.inf)) if parts else 0.0
+    sound = torch.tensor(float(math.isfinite(largest)), device=trainer.device)
+    dist.all_reduce(sound, dist.ReduceOp.MIN)
+    return bool(sound)
+
+
 class Saver:
     """Writes the checkpoints of a run. Every rank makes one and calls the same methods at the same steps."""
 
-    def __init__(self, trainer: Trainer, folder: Path, keep: int, background: bool = False) -> None:
-        """keep: newest checkpoints that stay;  background: `save` copies the state and returns, a thread of each rank writes it."""
-        self.trainer, self.folder, self.keep, self.background = trainer, folder, keep, background
+    def __init__(
+        self, trainer: Trainer, folder: Path, keep: int, background: bool = False, keep_every: int | None = None
+    ) -> None:
+        """keep: newest checkpoints that stay;  background: `save` copies the state and returns, a thread of each rank writes it.
+
+        keep_every: those of every so many steps stay for good.
+        """
+        self.trainer, self.folder, self.background = trainer, folder, background
+        self.publish = partial(publish, keep=keep, keep_every=keep_every)
         limit = timedelta(seconds=2 * trainer.settings.timeout)
         self.group = dist.new_group(
             backend="gloo", timeout=limit
@@ -66,11 +92,18 @@ class Saver:
             clean(folder)
 
     def save(self, step: int) -> Path:
-        """Save a run that has done `step` steps, once the previous save is done; the path that will appear when it is complete."""
+        """Save a run that has done `step` steps, once the previous save is done; the path that will appear when it is complete.
+
+        Raises NotFinite, and writes nothing, if a weight or a moment is not a finite number.
+        """
         self.wait()
+        if not finite(self.trainer):
+            raise NotFinite(
+                f"after step {step} a weight or a moment is not finite: it is not saved, {newest(self.folder)}"
+            )
         self.path = self.folder / f"step-{step:08d}"
         part = self.path.with_suffix(PART)
-        writer = Writer(part, dist.get_rank(), about(self.trainer, step), partial(publish, keep=self.keep))
+        writer = Writer(part, dist.get_rank(), about(self.trainer, step), self.publish)
         how: Any = {"planner": DefaultSavePlanner(flatten_state_dict=False), "process_group": self.group}
         if self.background:
             started: Any = async_save(state(self.trainer), storage_writer=writer, **how)
@@ -96,10 +129,12 @@ class Saver:
             write()
         except CheckpointException as error:
             rank, (why, _) = next(iter(error.failures.items()))
-            found = complete(self.folder)
-            stays = f"the newest complete one is {found[-1].name}" if found else "there is none before it"
+            if dist.get_rank() == 0:  # half a checkpoint would keep a full disk full
+                shutil.rmtree(self.path.with_suffix(PART), ignore_errors=True)
             reason = getattr(why, "strerror", None) or f"{type(why).__name__}: {why}"
-            raise SaveFailed(f"{self.path} could not be written by rank {rank}: {reason}; {stays}") from None
+            raise SaveFailed(
+                f"{self.path} could not be written by rank {rank}: {reason}; {newest(self.folder)}"
+            ) from None
 
 
 def save(trainer: Trainer, folder: Path, step: int, keep: int) -> Path:
@@ -121,15 +156,19 @@ def identity(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def publish(part: Path, keep: int) -> None:
-    """Give a complete checkpoint its name, then drop all but the newest `keep`. No name ever stands for half a checkpoint."""
+def publish(part: Path, keep: int, keep_every: int | None = None) -> None:
+    """Give a complete checkpoint its name, then drop all but the newest `keep` and those of every `keep_every` steps.
+
+    No name ever stands for half a checkpoint.
+    """
     whole = part.with_suffix("")
     if whole.exists():  # of an earlier run that was resumed from before it
         drop(whole)
     part.rename(whole)
     sync(whole.parent)
     for old in complete(whole.parent)[:-keep]:
-        drop(old)
+        if not keep_every or steps_of(old) % keep_every:
+            drop(old)
 
 
 def drop(path: Path) -> None:
@@ -151,23 +190,26 @@ def complete(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*") if NAME.fullmatch(path.name)) if folder.is_dir() else []
 
 
-def agreed(folder: Path, path: Path | None) -> Path | None:
-    """The first rank's choice, on all ranks: under torchrun each looks for itself, and may see another newest checkpoint."""
-    choice: list[Any] = [path and path.name]
-    dist.broadcast_object_list(choice, src=0)
-    return folder / str(choice[0]) if choice[0] else None
+def steps_of(path: Path) -> int:
+    """The steps a checkpoint has done, by its name."""
+    return int(path.name.removeprefix("step-"))
 
 
-def load(trainer: Trainer, path: Path) -> int:
+def newest(folder: Path) -> str:
+    """The words for the newest complete checkpoint."""
+    found = complete(folder)
+    return f"the newest complete one is {found[-1].name}" if found else "there is none before it"
+
+
+def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:
     """Fill weights and optimizer state from a checkpoint, under whatever layout it was written; the steps it has done.
 
-    Rank 0 reads and compares every byte first, so BadInput is raised before anything changes.
+    changed: what of `identity` may differ.  Rank 0 reads and compares every byte first, so BadInput is raised before anything changes.
     """
     words: list[Any] = [None]
     if dist.get_rank() == 0:
         try:
-            verify(path, index := read_index(path))
-            fits(trainer, path, index)
+            fits(trainer, path, examined(path), changed)
         except MeshwrightError as error:
             words = [str(error)]
     dist.broadcast_object_list(words, src=0)
@@ -185,11 +227,28 @@ def load(trainer: Trainer, path: Path) -> int:
     trainer.scaler.load(index.get("scaler"))
     for p in trainer.parameters().values():
         trainer.state(p)["step"].fill_(float(index["step"] - trainer.scaler.skipped))
+    if not finite(trainer):
+        raise BadInput(f"checkpoint {path} holds weights or moments that are not finite{others(path)}")
     return int(index["step"])
 
 
-def fits(trainer: Trainer, path: Path, index: dict[str, Any]) -> None:
-    """The checkpoint is of this model and this order of the data; BadInput if not."""
+def examined(path: Path) -> dict[str, Any]:
+    """The index of a checkpoint all of whose bytes are right; BadInput says which are not, and what else there is."""
+    try:
+        verify(path, index := read_index(path))
+    except BadInput as error:
+        raise BadInput(f"{error}{others(path)}") from None
+    return index
+
+
+def others(path: Path) -> str:
+    """What to do about a checkpoint that cannot be used, where there are others."""
+    names = [other.name for other in complete(path.parent) if other != path]
+    return f"; to go on from {names[-1]} remove it (beside it are {', '.join(names)})" if names else ""
+
+
+def fits(trainer: Trainer, path: Path, index: dict[str, Any], changed: Collection[str] = ()) -> None:
+    """The checkpoint is of this model and this order of the data, but for what is `changed`; BadInput if not."""
     for what, value in identity(trainer).items():
-        if index.get(what) != value:
+        if what not in changed and index.get(what) != value:
             raise BadInput(f"checkpoint {path} was written with another {what} than this job has")

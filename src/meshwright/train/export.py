@@ -44,12 +44,14 @@ def export(source: Path, to: Path, largest: int = SHARD_BYTES) -> dict[str, Any]
     config = write_hf(model)
     if any((to / name).exists() for name in (ONE, INDEX, "config.json")):
         raise BadInput(f"{to} holds weights already: take another folder")
+    reader = Reader(path, index)
+    demand_finite(reader)
     to.mkdir(parents=True, exist_ok=True)
     shards = list(split(tensors(model, str(config["model_type"])), largest))
     where: dict[str, str] = {}
     for number, shard in enumerate(shards, 1):
         name = ONE if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        save_file(gather(Reader(path, index), shard), to / name, metadata={"format": "pt"})
+        save_file(gather(reader, shard), to / name, metadata={"format": "pt"})
         where |= dict.fromkeys(shard, name)
     total = sum(size(parts) for shard in shards for parts in shard.values())
     if len(shards) > 1:
@@ -60,6 +62,19 @@ def export(source: Path, to: Path, largest: int = SHARD_BYTES) -> dict[str, Any]
         "checkpoint": str(path), "step": index["step"], "family": config["model_type"], "tensors": len(where),
         "files": len(shards), "weights_bytes": total, "output": str(to),
     }  # fmt: skip
+
+
+def demand_finite(reader: Reader) -> None:
+    """BadInput if a weight is not a finite number; chunk by chunk, before anything is written."""
+    for name, entry in reader.index["tensors"].items():
+        if name.startswith("weights/"):
+            for chunk in entry["chunks"]:
+                values = reader.read_chunk(MetadataIndex(name, torch.Size(chunk["offset"])))
+                if not torch.isfinite(values).all():
+                    raise BadInput(
+                        f"checkpoint {reader.folder} holds weights that are not finite, in {name.removeprefix('weights/')}"
+                        f"{checkpoint.others(reader.folder)}"
+                    )
 
 
 def newest(source: Path) -> Path:

@@ -36,6 +36,8 @@ PR_SET_PDEATHSIG = 1
 """Of prctl(2): the signal a process gets when its parent dies."""
 GRACE_S = 2.0
 """How long the others may take to say why they end, once one rank has."""
+OURS, FINAL = "3", "2"
+"""What a rank's last words begin with: a sentence of ours; one after which another try would end the same way."""
 HARMLESS = (
     "FSDP2-wrapped module .* returned a view tensor",  # logits of a vocabulary cut over tp; nothing writes to them
     "`torch.distributed.* is deprecated",  # names that PyTorch 2.13 shortens; older ones do not have the new
@@ -171,10 +173,12 @@ def _in_group(
 
 
 def _say(folder: Path, rank: int, error: BaseException) -> None:
-    """Leave the reason where the parent finds it, with its exit code in front if it is ours; with MESHWRIGHT_DEBUG the traceback too."""
+    """Leave the reason where the parent finds it, with OURS or FINAL in front if it is ours; with MESHWRIGHT_DEBUG the traceback too."""
     if os.environ.get("MESHWRIGHT_DEBUG"):
         traceback.print_exception(error)
-    code = str(error.exit_code) if isinstance(error, MeshwrightError) else f" {type(error).__name__}: "
+    code = f" {type(error).__name__}: "
+    if isinstance(error, MeshwrightError):
+        code = FINAL if error.exit_code == BadInput.exit_code or not getattr(error, "again", True) else OURS
     (folder / f"{rank}.part").write_text(f"{code}{error}", "utf-8")
     (folder / f"{rank}.part").rename(folder / f"{rank}.txt")
 
@@ -209,5 +213,5 @@ def _reason(ranks: Sequence[BaseProcess], folder: Path) -> RankFailed:
         if group:
             rank = min(group)
             words = " ".join(group[rank][1:].split())[:500]
-            return RankFailed(f"rank {rank} of {len(ranks)} stopped: {words}", again=group[rank][0] != "2")
+            return RankFailed(f"rank {rank} of {len(ranks)} stopped: {words}", again=group[rank][0] != FINAL)
     return RankFailed(f"one of {len(ranks)} ranks ended without a word")

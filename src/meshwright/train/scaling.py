@@ -1,4 +1,6 @@
-"""Dynamic loss scaling for fp16: small gradients are lifted into its range, steps whose gradients leave it are skipped.
+"""Which gradients may be used: a step whose gradients or loss are not finite is skipped, under every precision.
+
+Dynamic loss scaling for fp16 is part of it: small gradients are lifted into its range, and where they leave it the scale halves.
 
 The algorithm of torch.amp.GradScaler (Micikevicius et al. 2018, arXiv 1710.03740), which sees one rank's gradients only: here the decision is
 made from the norm over all ranks, so it is the same everywhere under any layout, and the scale is a power of two, so scaling is exact.
@@ -24,26 +26,33 @@ GROWTH_STEPS = 2000
 
 
 class Scaler:
-    """The scale of the loss, the same on every rank."""
+    """The scale of the loss, and the count of skipped updates; the same on every rank."""
 
     def __init__(self, on: bool, first: float = FIRST, growth_steps: int = GROWTH_STEPS) -> None:
         """on: fp16 is trained; else the scale is 1 and stays so."""
         self.on, self.growth_steps = on, growth_steps
         self.scale, self.good, self.skipped = first if on else 1.0, 0, 0
+        self.in_a_row = 0
+        """Updates skipped since the last good one that a smaller scale would not have saved."""
 
     def scaled(self, of: Criterion) -> Criterion:
         """The loss that backward passes start from."""
         return (lambda output, target: of(output, target) * self.scale) if self.on else of
 
-    def update(self, norm: float) -> bool:
-        """Whether the gradients may be used; the scale of the next step. norm: of the scaled gradients of all ranks."""
-        if not self.on:
-            return True
-        if not math.isfinite(norm):
-            self.scale, self.good, self.skipped = max(self.scale / 2, LEAST), 0, self.skipped + 1
+    def update(self, norm: float, loss: float = 0.0) -> bool:
+        """Whether the gradients may be used; the scale of the next step.
+
+        norm: of the scaled gradients of all ranks;  loss: of the whole batch, not scaled.
+        """
+        if not (math.isfinite(norm) and math.isfinite(loss)):
+            too_large = self.on and self.scale > 1 and math.isfinite(loss)
+            self.in_a_row += not too_large
+            self.good, self.skipped = 0, self.skipped + 1
+            self.scale = max(self.scale / 2, LEAST) if self.on else self.scale
             return False
-        self.good += 1
-        if self.good >= self.growth_steps:
+        self.in_a_row = 0
+        self.good += self.on
+        if self.on and self.good >= self.growth_steps:
             self.scale, self.good = min(self.scale * 2, MOST), 0
         return True
 

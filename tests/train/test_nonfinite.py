@@ -1,0 +1,180 @@
+"""Gradients, losses and states that are not finite: a step is skipped, a run ends, nothing sound is lost."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+from jobs import LLAMA, SETTINGS, job, share, tokens  # noqa: E402
+
+from meshwright import cli  # noqa: E402
+from meshwright.formats.toml import dumps_toml  # noqa: E402
+from meshwright.spec.layout import Layout  # noqa: E402
+from meshwright.train import checkpoint, replicas  # noqa: E402
+from meshwright.train.export import Reader, whole  # noqa: E402
+from meshwright.train.initial import local  # noqa: E402
+from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
+from meshwright.train.loop import Trainer  # noqa: E402
+
+LAYOUTS = {
+    "one process": Layout(microbatch=4),
+    "dp2": Layout(dp=2, zero=1, microbatch=4),
+    "tp2": Layout(tp=2, microbatch=4),
+    "pp2": Layout(pp=2, microbatch=2),
+}
+SMALL = replace(LLAMA, layers=2)
+
+
+def run(layout: Layout, spoilt: int | None, left_out: int | None) -> list[float]:
+    """Losses of five steps. In step `spoilt` one gradient of the last rank is NaN; step `left_out` is not made."""
+    losses: list[float] = []
+
+    def work(device: torch.device) -> None:
+        trainer, found = Trainer(job(SMALL, layout), SETTINGS, device), []
+        for step in range(5):
+            batch = share(trainer, tokens(step))
+            if step == left_out:
+                found.append(trainer.backward(*batch)[0])
+                continue
+            if step == spoilt and dist.get_rank() == dist.get_world_size() - 1:
+                spoil(trainer)
+            before = replicas.prints(trainer.stages)
+            result = trainer.step(step, *batch)
+            found.append(result.loss)
+            assert (before == replicas.prints(trainer.stages)) == (step == spoilt)
+            assert (result.gradient_norm is None) == (step == spoilt)
+            assert result.skipped == (spoilt is not None and step >= spoilt)
+        if dist.get_rank() == 0:
+            Path("losses.json").write_text(json.dumps(found))
+
+    fork_ranks(work, int(layout.chips), timeout_s=120)
+    losses += json.loads(Path("losses.json").read_text())
+    return losses
+
+
+def spoil(trainer: Trainer) -> None:
+    """The next gradients of this rank, and of no other, hold a NaN (in the last element, which is its own under tp)."""
+    engine = trainer.engine
+
+    def once(x: Any, y: Any) -> Any:
+        trainer.engine, losses = engine, engine(x, y)
+        local(next(iter(trainer.parameters().values())).grad).view(-1)[-1] = torch.nan
+        return losses
+
+    trainer.engine = once
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_one_nan_is_one_step_less(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = run(LAYOUTS[name], 2, None)
+    assert found == run(LAYOUTS[name], None, 2), "bit by bit as if the update had not been"
+    assert all(map(math.isfinite, found)) and found[3:] != run(LAYOUTS[name], None, None)[3:]
+
+
+CHIP = {"name": "core", "matrix_flops": {"fp32": 1e11}, "vector_flops": 2e9, "hbm_bytes": "4 GiB", "hbm_bandwidth": "15 GB/s"}  # fmt: skip
+NETWORK = {"name": "host", "dims": [{"name": "host", "bandwidth": "2 GB/s", "latency": "100 us"}]}
+
+
+def diverging(**train: Any) -> str:
+    """A job whose learning rate is far too large."""
+    model = {"name": "small", "layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "ffn": 160, "vocab": 256, "seq": 32}
+    table = {
+        "model": model,
+        "cluster": {"chips": 2, "chip": CHIP, "network": NETWORK},
+        "layout": {"dp": 2, "zero": 1, "microbatch": 2},
+        "job": {"batch": "4seq", "precision": "fp32"},
+        "train": {"steps": 30, "lr": 1e6, "clip": "none", "warmup": 2, "save_every": 4, "keep": 3, "record": "none", "data": "synthetic"},
+    }  # fmt: skip
+    table["train"] |= train
+    Path("job.toml").write_text(dumps_toml(table), "utf-8")
+    return "job.toml"
+
+
+def test_a_run_that_diverges_ends_and_keeps_what_is_finite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Ten updates in a row that cannot be made end it, exit code 3, and `restarts` do not try again."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["train", diverging(restarts=3)]) == 3
+    told = capfd.readouterr().err
+    assert "not finite in 10 steps one after the other" in told and "train.max_skipped" in told
+    assert "the update is skipped, the 1st of the run" in told and "again from" not in told
+    rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["skipped"] >= 10 and rows[-1]["step"] < 30
+    newest = checkpoint.complete(Path("run"))[-1]
+    assert f"the newest complete one is {newest.name}" in told
+    index = checkpoint.read_index(newest)
+    for name, entry in index["tensors"].items():
+        assert torch.isfinite(whole(Reader(newest, index), name, entry["shape"])).all(), name
+
+
+def poisoned(trainer: Trainer, value: float) -> None:
+    """One weight of the last rank."""
+    if dist.get_rank() == dist.get_world_size() - 1:
+        with torch.no_grad():
+            local(next(iter(trainer.parameters().values()))).view(-1)[-1] = value
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_a_state_that_is_not_finite_is_never_published_and_prunes_nothing(value: float, tmp_path: Path) -> None:
+    def work(device: torch.device) -> None:
+        trainer = Trainer(job(SMALL, Layout(dp=2, zero=3, microbatch=4)), SETTINGS, device)
+        saver = checkpoint.Saver(trainer, tmp_path, keep=1)
+        saver.save(1)
+        poisoned(trainer, value)
+        saver.save(2)
+
+    says = "after step 2 a weight or a moment is not finite: it is not saved, the newest complete one is step-00000001"
+    with pytest.raises(RankFailed, match=says) as found:
+        fork_ranks(work, 2, timeout_s=60)
+    assert not found.value.again and found.value.exit_code == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+
+
+def test_neither_resume_nor_export_takes_a_state_that_is_not_finite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As a version without this check has written it, beside a sound one."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["train", diverging(steps=8, lr=1e-3, async_save=False)]) == 0
+
+    def work(device: torch.device) -> None:
+        trainer = Trainer(job(SMALL, Layout(dp=2, zero=1, microbatch=4)), SETTINGS, device)
+        checkpoint.load(trainer, Path("run/step-00000008"), ("model", "batch", "seed"))
+        poisoned(trainer, math.nan)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(checkpoint, "finite", lambda trainer: True)
+            patch.setattr(checkpoint, "identity", lambda trainer: kept)
+            checkpoint.save(trainer, Path("run"), 12, keep=9)
+
+    index = checkpoint.read_index(Path("run/step-00000008"))
+    kept = {name: index[name] for name in ("seed", "model", "batch")}
+    fork_ranks(work, 2, timeout_s=60)
+    before = Path("run/job.toml").read_bytes(), Path("run/metrics.jsonl").read_bytes()
+    assert cli.run(["train", "job.toml", "--resume", "--steps", "16"]) == 3
+    told = capfd.readouterr().err
+    assert "step-00000012 holds weights or moments that are not finite; to go on from step-00000008 remove it" in told
+    assert before == (Path("run/job.toml").read_bytes(), Path("run/metrics.jsonl").read_bytes())
+    assert cli.run(["export", "run", "--to", "safetensors", "-o", "weights"]) == 2
+    assert "that are not finite" in capfd.readouterr().err and not Path("weights").exists()
+    shutil.rmtree("run/step-00000012")
+    assert cli.run(["train", "job.toml", "--resume", "--steps", "10"]) == 0
+
+
+def test_permanent_checkpoints_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written every 5 steps and kept for good, beside the newest of those of every 2."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["train", diverging(steps=12, lr=1e-3, save_every=2, keep=1, keep_every=5)]) == 0
+    names = [path.name for path in checkpoint.complete(Path("run"))]
+    assert names == ["step-00000005", "step-00000010", "step-00000012"]
+    assert tomllib.loads(Path("run/job.toml").read_text())["train"]["keep_every"] == 5
