@@ -178,6 +178,7 @@ def sharded(model: Decoder, tp: Any) -> None:
 def ours(plan: run.Plan, trainer: Trainer) -> Step:
     """One step of `meshwright train`, with all that `run.work` does around it."""
     stop, log = run.Stop(), run.Log(plan, 0)
+    log.begin()
     recording = Recording(plan.folder, trainer, 0)
     samples = iter(recording.data(run.batches(plan, trainer, 0)))
 
@@ -201,7 +202,7 @@ def measure(name: str, pairs: int, folder: Path) -> dict[str, Any]:
         **{**tomllib.loads(JOB.read_text("utf-8"))["train"], "steps": 10**6, "output": str(folder / name)}
     )
     plan = run.Plan(job, settings, predict(job), None)
-    run.write_job(plan)
+    plan.folder.mkdir(parents=True, exist_ok=True)
     run.source(job, settings)
     work = partial(alternate, name, plan, pairs, folder / f"{name}.npy")
     fork_ranks(work, int(job.layout.chips))

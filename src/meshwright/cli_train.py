@@ -17,6 +17,13 @@ Text = Annotated[
     str, Parameter(help="A text, or a .jsonl with one document a line; or corpus for this Python's docstrings.")
 ]
 Resume = Annotated[bool, word("Go on from the newest checkpoint of the run, under this layout.")]
+Changes = Annotated[
+    str | None,
+    word(
+        "With --resume: go on though these decide other samples for each step than before; of data, seq, seed, batch.",
+        "NAMES",
+    ),
+]
 Steps = Annotated[int | None, word("Optimizer steps.", "N")]
 Source = Annotated[str | None, word("A token file of meshwright data, corpus or synthetic.", "DATA")]
 Folder = Annotated[str | None, Parameter(name=["--output", "-o"], help="Folder of the run.")]
@@ -44,6 +51,7 @@ def train(
     *,
     given: Mapping[str, str],
     resume: Resume = False,
+    allow_change: Changes = None,
     steps: Steps = None,
     data: Source = None,
     device: Device = None,
@@ -72,7 +80,9 @@ def train(
     settings = overridden(load(job), steps=steps, data=data, device=device, output=output)
     for note in notes:
         print(note, file=sys.stderr)
-    found = run(described, settings, resume)
+    if allow_change is not None and not resume:
+        raise BadInput("--allow-change belongs to --resume")
+    found = run(described, settings, resume, tuple(name.strip() for name in (allow_change or "").split(",") if name))
     if found is not None:
         console.show_json(console.envelope("train", found)) if json else console.show(sentence(found))
     return 0
@@ -108,13 +118,16 @@ def data(
 
 def sentence(found: Mapping[str, Any]) -> str:
     """What a run came to."""
-    from .train.run import digits
+    from .train.log import digits
     from .units import show
 
     if not found["steps"]:
         return "no step was run"
+    few = found["timed_steps"] < found["steps"] - 1  # the first sets things up
+    of = f", median of {found['timed_steps']} under this layout" if few else ""
+    skipped = f", {found['skipped']} updates skipped" if found["skipped"] else ""
     return (
-        f"{found['steps']} steps, loss {digits(found['first_loss'])} -> {digits(found['last_loss'])}, {show(found['step_time_s'], 's')} a step "
-        f"(predicted {show(found['predicted_step_time_s'], 's')}), {found['tokens_per_s']:,.0f} tokens/s, MFU {found['mfu']:.1%}; "
+        f"{found['steps']} steps, loss {digits(found['first_loss'])} -> {digits(found['last_loss'])}{skipped}, {show(found['step_time_s'], 's')} a step "
+        f"(predicted {show(found['predicted_step_time_s'], 's')}{of}), {found['tokens_per_s']:,.0f} tokens/s, MFU {found['mfu']:.1%}; "
         f"metrics and checkpoints in {found['output']}"
     )

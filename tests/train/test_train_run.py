@@ -20,6 +20,7 @@ torch = pytest.importorskip("torch")
 from meshwright import cli  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.toml import dumps_toml, load_job  # noqa: E402
+from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.run import metrics  # noqa: E402
 from meshwright.train.settings import Settings, settings  # noqa: E402
 
@@ -56,15 +57,28 @@ def test_a_run_leaves_metrics_checkpoints_and_its_job(capsys: pytest.CaptureFixt
     assert load_job("run/job.toml") == load_job("job.toml")
 
 
-def test_a_loss_that_is_no_number_is_null(capsys: pytest.CaptureFixture[str]) -> None:
-    job = small(steps=3, lr=1e30, warmup=1, save_every=3)
+def spoil(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
+    """The loss and all gradients of these steps (the first is 1) are not finite, on every rank."""
+    backward, done = Trainer.backward, [0]
+
+    def spoilt(trainer: Trainer, *batch: Any) -> tuple[float, float]:
+        done[0] += 1
+        found = backward(trainer, *batch)
+        return (float("nan"), float("nan")) if done[0] in steps else found
+
+    monkeypatch.setattr(Trainer, "backward", spoilt)
+
+
+def test_a_loss_that_is_no_number_is_null(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch, range(2, 9))
+    job = small(steps=3, save_every=3)
     assert cli.run(["train", job, "--json"]) == 0
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert found["first_loss"] > 0 and found["last_loss"] is None
+    assert found["first_loss"] > 0 and found["last_loss"] is None and found["skipped"] == 2
     last = Path("run/metrics.jsonl").read_text("utf-8").splitlines()[-1]
     assert json.loads(last, parse_constant=pytest.fail)["loss"] is None
     assert cli.run(["train", job, "--resume"]) == 0
-    assert "-> not a number" in capsys.readouterr().out
+    assert "-> not a number, 2 updates skipped" in capsys.readouterr().out
 
 
 def test_a_run_goes_on_under_another_layout() -> None:
@@ -227,7 +241,7 @@ def test_settings_are_checked() -> None:
     for table, says in (
         ({"stepz": 1}, "stepz"),
         ({"lr": -1}, "train.lr"),
-        ({"beta2": 2.0}, "at most 1"),
+        ({"beta2": 2.0}, "less than 1"),
         ({"device": "tpu"}, "cpu or cuda"),
     ):
         with pytest.raises(BadInput, match=says):

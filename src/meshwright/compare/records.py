@@ -96,3 +96,5 @@ class Run:
     """Empty if nothing was recorded."""
     profiles: Mapping[int, Profile]
     """By rank; empty without profiles."""
+    attempts: tuple[Mapping[str, Any], ...] = ()
+    """What ran, and after which step; empty in folders of older versions."""

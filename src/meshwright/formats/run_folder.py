@@ -1,7 +1,8 @@
 """The folder of a training run (read only; `meshwright train` writes it).
 
-    job.toml                 what was run
-    metrics.jsonl            a row a step; a last line that a killed rank left unfinished does not count
+    job.toml                 what was run, by the newest attempt; its table [train] too
+    attempts.jsonl           a line an attempt: what it ran (job and [train]), on which versions, after which step
+    metrics.jsonl            a row a step, with its attempt; a last line that a killed rank left unfinished does not count
     record/rank-RRRR.jsonl   what a rank did in a few steps: a line about the rank, then a line a step
     profile/rank-RRRR.json   a Chrome trace of a few other steps (read in `formats.profile_trace`)
 
@@ -12,7 +13,7 @@ wall_s, thread_cpu_s, process_cpu_s, bytes {kind: bytes}, parts [[kind, stage, m
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ..errors import BadInput
 from . import profile_trace, read_text
 from .toml import load_job
 
+ATTEMPTS = "attempts.jsonl"
 RECORD, PROFILE = "record", "profile"
 """Folders of the records and of the profiler's traces."""
 SCHEMA = "meshwright-record/1"
@@ -51,7 +53,32 @@ def read(folder: str | Path) -> Run:
         raise BadInput(f"{str(folder)[:200]!r} is no folder of a run: it has no job.toml (meshwright train writes one)")
     job, rows, ranks = load_job(path / "job.toml", files=False), metrics(path / "metrics.jsonl"), records(path)
     traces = {rank.rank: path / PROFILE / rank_file(rank.rank, "json") for rank in ranks}
-    return Run(str(path), job, rows, ranks, {rank: profile_trace.read(f) for rank, f in traces.items() if f.is_file()})
+    profiles = {rank: profile_trace.read(f) for rank, f in traces.items() if f.is_file()}
+    return Run(str(path), job, rows, ranks, profiles, attempts(path))
+
+
+def attempts(folder: Path) -> tuple[dict[str, Any], ...]:
+    """The attempts of a run, oldest first; none in a folder of an older version."""
+    path = folder / ATTEMPTS
+    rows = [row for row in lines(path, LARGEST_RUN) if isinstance(row, dict)] if path.exists() else []
+    for row in rows:
+        number(row.get("attempt"), f"{path}: attempt")
+        for key in ("layout", "job", "order"):
+            if not isinstance(row.get(key, {}), Mapping):
+                raise BadInput(f"{path}: {key} of an attempt must be a table")
+    return tuple({"layout": {}, "job": {}, "order": {}, **row} for row in rows)
+
+
+def alike(rows: Sequence[Mapping[str, Any]], made: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """The rows whose seconds can be laid beside each other: of attempts that ran the newest one's job under its layout.
+
+    The first step of an attempt, which sets things up, is left out if there are others. made: the attempts.
+    """
+    tables = ("model", "cluster", "layout", "job")
+    same = {row["attempt"] for row in made if all(row.get(table) == made[-1].get(table) for table in tables)}
+    found = [row for row in rows if not made or row.get("attempt") in same] or list(rows)
+    later = [b for a, b in pairwise(found) if a.get("attempt") == b.get("attempt")]
+    return tuple(later or found)
 
 
 def metrics(path: Path) -> tuple[dict[str, Any], ...]:
@@ -162,4 +189,4 @@ def number(value: object, where: str, least: float = 0.0) -> float:
     return float(value)
 
 
-__all__ = ["RECORD", "SCHEMA", "metrics", "rank_file", "read"]
+__all__ = ["ATTEMPTS", "RECORD", "SCHEMA", "alike", "attempts", "metrics", "rank_file", "read"]

@@ -68,6 +68,22 @@ RANGES: dict[str, tuple[float, float]] = {
     "Overlap.ep": ANY_SHARE,
     "MemoryCount.framework_bytes": NONE_OR_MORE,
     "MemoryCount.capacity_share": SHARE,
+    "Settings.final_lr": NONE_OR_MORE,
+    "Settings.warmup": (0, 1e9),
+    "Settings.beta1": NONE_OR_MORE,
+    "Settings.beta2": NONE_OR_MORE,
+    "Settings.epsilon": (1e-20, 1.0),
+    "Settings.weight_decay": NONE_OR_MORE,
+    "Settings.clip": NONE_OR_MORE,
+    "Settings.seed": (0, 2**53),
+    "Settings.save_every": (0, 1e9),
+    "Settings.keep_every": (0, 1e9),
+    "Settings.restarts": (0, 1e9),
+    "Settings.check_every": (0, 1e9),
+    "Settings.record": (0, 1e9),
+    "Settings.profile": (0, 1e9),
+    "Settings.shards": (0, 1e9),
+    "Settings.threads": (1, 1024),
 }
 
 CHOICES: dict[str, tuple[str, ...]] = {

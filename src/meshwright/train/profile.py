@@ -116,6 +116,7 @@ class Profile:
         """begin: the first of the `steps` steps that are profiled."""
         self.trainer, self.begin, self.end = trainer, begin, begin + steps
         self.file, self.running = folder / PROFILE / rank_file(dist.get_rank(), "json"), None
+        self.written = False
 
     @contextmanager
     def step(self, step: int) -> Iterator[None]:
@@ -146,3 +147,4 @@ class Profile:
         part = self.file.with_suffix(".part.json")
         running.export_chrome_trace(str(part))
         part.rename(self.file)
+        self.written = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import socket
 import time
@@ -31,6 +32,8 @@ from .profile import Profile
 
 T = TypeVar("T")
 KIB = 1024
+NUMBER = re.compile(r"rank-(\d+)\.")
+"""Of a rank, in the name of its file."""
 WARM_UP = 3
 """Steps that set things up and are not recorded."""
 NOTHING: AbstractContextManager[Any] = nullcontext()
@@ -129,7 +132,7 @@ class Recording:
     """Which steps of a run are recorded, and the file they go to."""
 
     def __init__(self, folder: Path, trainer: Any, first: int) -> None:
-        """trainer: a `loop.Trainer`;  first: the step the run begins with. A record of an earlier run in the folder is given up."""
+        """trainer: a `loop.Trainer`;  first: the step the run begins with."""
         self.trainer, self.recorder, s = trainer, trainer.recorder, trainer.settings
         self.file, self.many = folder / RECORD / rank_file(dist.get_rank(), "jsonl"), s.record or 0
         self.first, more = first, s.profile or 0
@@ -137,9 +140,16 @@ class Recording:
         self.done: tuple[int, Mark, Mark, float] | None = None
         """The recorded step that is not written yet: its number, begin, end and CPU seconds of all threads."""
         self.profile = Profile(folder, trainer, self.begin + self.many, more)
-        if dist.get_rank() == 0 and first < s.steps:
-            for old in (*(folder / RECORD).glob("rank-*.jsonl"), *(folder / PROFILE).glob("rank-*.json")):
-                old.unlink()
+
+    def give_up_old(self) -> None:
+        """Delete the record of an earlier attempt: each rank its own, the first those of ranks that are no more."""
+        mine = [self.file, *([] if self.profile.written else [self.profile.file])]
+        if dist.get_rank() == 0:
+            folders = self.file.parent, self.profile.file.parent
+            every = {old: NUMBER.match(old.name) for folder in folders for old in folder.glob("rank-*.json*")}
+            mine += [old for old, found in every.items() if found and int(found[1]) >= dist.get_world_size()]
+        for old in mine:
+            old.unlink(missing_ok=True)
 
     def data(self, batches: Iterator[T]) -> Iterator[T]:
         """The batches, with the time each takes to come. A record is written when the next batch is asked for, when no clock runs."""

@@ -1,46 +1,39 @@
 """A training run from its job file to its last checkpoint: what `meshwright train` does on every rank, and what it says about it.
 
-A run is a folder: job.toml (what was run), metrics.jsonl (a line a step), step-NNNNNNNN/ (checkpoints), corpus.bin (the default text).
+A run is a folder: job.toml (what was run), attempts.jsonl (a line each time it began or went on), metrics.jsonl (a line a step),
+step-NNNNNNNN/ (checkpoints), corpus.bin (the default text), run.lock (who trains in it).
 """
 
 from __future__ import annotations
 
-import json
-import math
 import os
-import resource
-import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..count.model import model_flops, parameters
-from ..errors import BadInput
+from ..errors import BadInput, MeshwrightError
+from ..formats.run_folder import alike, attempts
 from ..formats.run_folder import metrics as metrics
-from ..formats.toml import dump_job
 from ..prediction import Prediction, predict
 from ..spec.job import Job
-from ..units import show
-from . import checkpoint, corpus, heartbeat, replicas, rules, weights
+from . import attempt, checkpoint, corpus, heartbeat, replicas, rules, weights
 from .data import File, Source, Synthetic
 from .launch import RankFailed, fork_ranks, run_rank, under_launcher
+from .lock import Lock
+from .log import Log, Stop, usage
 from .loop import Trainer
 from .record import Recording
 from .settings import Settings
-
-KIB = 1024
-TELL_S = 5.0
-"""Seconds between lines of progress."""
 
 
 @dataclass(frozen=True)
@@ -52,44 +45,95 @@ class Plan:
     predicted: Prediction
     resume: Path | None
     """The checkpoint to go on from."""
+    allowed: tuple[str, ...] = ()
+    """What of `attempt.ORDER` a resumed run may change."""
 
     @property
     def folder(self) -> Path:
         """Where the run lives."""
         return Path(self.settings.output)
 
+    @property
+    def finished(self) -> bool:
+        """Nothing is left to do."""
+        return self.resume is not None and checkpoint.steps_of(self.resume) >= self.settings.steps
 
-def prepare(job: Job, settings: Settings, resume: bool, world: int | None) -> Plan:
-    """Check everything that can be checked before ranks start; BadInput if the run is impossible or would write over another."""
+
+def demand(job: Job, settings: Settings, world: int | None) -> Prediction:
+    """Check everything that does not depend on the run's folder; BadInput if the run is impossible."""
     rules.demand(job, settings, world)
-    found = checkpoint.complete(Path(settings.output))
-    if found and not resume:
-        raise BadInput(
-            f"{settings.output} holds a run already ({found[-1].name}): --resume goes on with it, -o starts another"
-        )
-    if resume and not found and world is None:
-        raise BadInput(f"{settings.output} holds no checkpoint to resume from")
-    if found:
-        metrics(Path(settings.output) / "metrics.jsonl")  # a damaged one is told before ranks start
-    if settings.weights and not found:
-        weights.check(Path(settings.weights), job.model)
     predicted = predict(job)
     rules.demand_memory(predicted, settings, world)
-    return Plan(job, settings, predicted, found[-1] if found else None)
+    return predicted
 
 
-def train(job: Job, settings: Settings, resume: bool = False) -> dict[str, Any] | None:
-    """Run a job to its end, on ranks of this machine or as the rank a launcher started; the summary (on the first rank)."""
-    if not under_launcher():
-        plan = prepare(job, settings, resume, None)
-        write_job(plan)
-        source(job, settings)  # makes the corpus once, and finds mistakes in a token file early
-        fork(plan)
+def prepare(job: Job, settings: Settings, predicted: Prediction, resume: bool, allowed: tuple[str, ...] = ()) -> Plan:
+    """What to go on from, and what was changed; BadInput if the run would write over another, or would not be the same."""
+    folder = Path(settings.output)
+    found = checkpoint.complete(folder)
+    if found and not resume:
+        raise BadInput(f"{folder} holds a run already ({found[-1].name}): --resume goes on with it, -o starts another")
+    if found:
+        metrics(folder / "metrics.jsonl")  # a damaged one is told before ranks start
+    if settings.weights and not found:
+        weights.check(Path(settings.weights), job.model)
+    source(job, settings)  # makes the corpus once, and finds mistakes in a token file early
+    told = attempt.demand_same(folder, job, settings, allowed) if found else None
+    plan = Plan(job, settings, predicted, found[-1] if found else None, allowed)
+    if plan.finished:
+        done = checkpoint.steps_of(found[-1])
+        told = f"nothing is left to do: {folder} has done {done} of {settings.steps} steps"
+    if told:
+        print(told, file=sys.stderr)
+    return plan
+
+
+def train(job: Job, settings: Settings, resume: bool = False, allowed: tuple[str, ...] = ()) -> dict[str, Any] | None:
+    """Run a job to its end, on ranks of this machine or as the rank a launcher started; the summary (on the first rank).
+
+    allowed: what of `attempt.ORDER` a resumed run may change.
+    """
+    if under_launcher():
+        return launched(job, settings, resume, allowed)
+    predicted = demand(job, settings, None)
+    folder = Path(settings.output)
+    if resume and not checkpoint.complete(folder):
+        raise BadInput(f"{folder} holds no checkpoint to resume from")
+    with Lock(folder):
+        plan = prepare(job, settings, predicted, resume, allowed)
+        if not plan.finished:
+            fork(plan)
         return summary(plan)
-    again = resume or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-    plan = prepare(job, settings, again, int(os.environ["WORLD_SIZE"]))
-    run_rank(partial(work, plan), settings.device, settings.threads, settings.timeout)
-    return summary(plan) if os.environ["RANK"] == "0" else None
+
+
+def launched(job: Job, settings: Settings, resume: bool, allowed: tuple[str, ...]) -> dict[str, Any] | None:
+    """As the rank that torchrun, or a script like it, has started. The first rank has the folder, and says what is done with it."""
+    count = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    predicted = demand(job, settings, int(os.environ["WORLD_SIZE"]))
+    plans: list[Plan] = []
+
+    def owning(device: torch.device) -> None:
+        with ExitStack() as stack:
+            plan: Plan | None = None
+            words: list[Any] = [None, None]
+            try:
+                if dist.get_rank() == 0:
+                    stack.enter_context(Lock(Path(settings.output), count))
+                    plan = prepare(job, settings, predicted, resume or count > 0, allowed)
+                    words = [None, plan.resume and plan.resume.name]
+            except MeshwrightError as error:
+                words = [str(error), None]
+            dist.broadcast_object_list(words, src=0)
+            if words[0]:
+                raise BadInput(words[0])
+            newest = Path(settings.output) / words[1] if words[1] else None
+            plans.append(plan or Plan(job, settings, predicted, newest, allowed))
+            if not plans[0].finished:
+                work(plans[0], device)
+            dist.barrier()  # the folder is ours until the last rank is done with it
+
+    run_rank(owning, settings.device, settings.threads, settings.timeout)
+    return summary(plans[0]) if os.environ["RANK"] == "0" else None
 
 
 def fork(plan: Plan) -> None:
@@ -108,16 +152,6 @@ def fork(plan: Plan) -> None:
                 file=sys.stderr,
             )
     return None
-
-
-def write_job(plan: Plan) -> None:
-    """Leave the description of the run in its folder."""
-    try:
-        plan.folder.mkdir(parents=True, exist_ok=True)
-        (plan.folder / "job.toml").write_text(dump_job(plan.job), "utf-8")
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = getattr(error, "strerror", None) or error
-        raise BadInput(f"train.output {str(plan.folder)[:200]!r} cannot be written: {reason}") from None
 
 
 def source(job: Job, settings: Settings) -> Source:
@@ -147,28 +181,29 @@ def work(plan: Plan, device: torch.device) -> None:
     """What every rank does."""
     stop = Stop()
     heartbeat.beat("starting")
-    if dist.get_rank() == 0:
-        write_job(plan)
     trainer = Trainer(plan.job, plan.settings, device)
-    resume = checkpoint.agreed(plan.folder, plan.resume)
-    first = checkpoint.load(trainer, resume) if resume else 0
-    if plan.settings.weights and not resume:
+    first = checkpoint.load(trainer, plan.resume, plan.allowed) if plan.resume else 0
+    if plan.settings.weights and not plan.resume:
         weights.load(trainer.stages, plan.job.model, Path(plan.settings.weights))
     log, s, done = Log(plan, first), plan.settings, first
-    saver = checkpoint.Saver(trainer, plan.folder, s.keep, s.async_save)
+    saver = checkpoint.Saver(trainer, plan.folder, s.keep, s.async_save, s.keep_every)
     recording = Recording(plan.folder, trainer, first)
     for step, x, y in recording.data(batches(plan, trainer, first)):
         heartbeat.beat(f"step {step + 1}")
         began, cpu = time.perf_counter(), time.process_time()
         with recording.step(step):
             result = trainer.step(step, x, y)
+        if step == first:  # before ranks meet again, and write records
+            recording.give_up_old()
+            log.begin()
         spent = usage(time.process_time() - cpu, stop, device)
         done = step + 1
         if s.check_every and done % s.check_every == 0:
             replicas.check(trainer.stages, step)
         log.write(done, vars(result), time.perf_counter() - began, spent)
+        demand_numbers(trainer, plan, done)
         stopping = spent["stop"] > 0
-        if stopping or done == s.steps or (s.save_every and done % s.save_every == 0):
+        if stopping or done == s.steps or due(done, s.save_every) or due(done, s.keep_every):
             heartbeat.beat(f"checkpoint after step {done}")
             log.sync()
             saver.save(done)
@@ -180,105 +215,37 @@ def work(plan: Plan, device: torch.device) -> None:
     log.close()
 
 
-class Stop:
-    """SIGTERM: finish the step, save, end."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        signal.signal(signal.SIGTERM, self.ask)
-
-    def ask(self, number: int, frame: FrameType | None) -> None:
-        """Remember it; all ranks hear of it at the end of the step."""
-        self.asked = True
+def due(done: int, every: int | None) -> bool:
+    """Whether what is done every so many steps is to be done after this one."""
+    return bool(every) and done % (every or 1) == 0
 
 
-def usage(cpu_s: float, stop: Stop, device: torch.device) -> dict[str, float]:
-    """Summed over all ranks: CPU seconds of the step, largest resident bytes so far, and how many were asked to stop."""
-    peak = (
-        torch.cuda.max_memory_allocated()
-        if device.type == "cuda"
-        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
-    )
-    sums = torch.tensor([cpu_s, float(peak), float(stop.asked)], dtype=torch.float64, device=device)
-    dist.all_reduce(sums)
-    return dict(zip(("cpu", "memory", "stop"), sums.tolist(), strict=True))
-
-
-class Log:
-    """metrics.jsonl and progress on stderr; on rank 0 only."""
-
-    def __init__(self, plan: Plan, first: int) -> None:
-        self.plan, self.told, self.file = plan, 0.0, None
-        if dist.get_rank():
-            return
-        path = plan.folder / "metrics.jsonl"
-        kept = [
-            json.dumps(row) for row in metrics(path) if row["step"] <= first
-        ]  # what came after the checkpoint is done again
-        fresh = path.with_suffix(".part")
-        fresh.write_text("".join(line + "\n" for line in kept), "utf-8")
-        fresh.replace(path)  # whoever is killed here loses no row
-        self.file = path.open("a", encoding="utf-8", buffering=1)
-        layout = plan.job.layout
-        axes = " ".join(
-            f"{axis} {getattr(layout, axis)}"
-            for axis in ("tp", "cp", "pp", "dp", "ep")[: 5 if plan.job.model.moe else 4]
+def demand_numbers(trainer: Trainer, plan: Plan, done: int) -> None:
+    """Raise NotFinite, on all ranks, when so many updates in a row were skipped that the run is beyond help."""
+    most, skipped = plan.settings.max_skipped, trainer.scaler.in_a_row
+    if most is not None and skipped >= most:
+        raise checkpoint.NotFinite(
+            f"the gradients or the loss were not finite in {skipped} steps one after the other, up to step {done}: "
+            f"the run ends (train.max_skipped); {checkpoint.newest(plan.folder)}; a smaller train.lr, or train.clip, may help"
         )
-        self.say(f"{plan.job.model.name}: {parameters(plan.job.model):,.0f} parameters on {layout.chips} ranks ({axes}), {plan.settings.steps} steps"
-                 + (f", resumed after step {first}" if first else ""))  # fmt: skip
-
-    def write(self, done: int, result: dict[str, float | None], seconds: float, spent: dict[str, float]) -> None:
-        """One step. What is not finite becomes null: NaN is not JSON."""
-        if not self.file:
-            return
-        job, predicted = self.plan.job, self.plan.predicted.step_time_s
-        rate = job.batch_tokens / seconds
-        peak = job.cluster.chip.peak(job.precision.compute) * float(job.layout.chips)
-        said = {name: None if value is None or not math.isfinite(value) else value for name, value in result.items()}
-        row = {
-            "step": done, **said, "step_time_s": seconds, "predicted_step_time_s": predicted, "tokens_per_s": rate,
-            "mfu": rate * model_flops(job.model, job.T) / peak, "cpu_s": spent["cpu"], "memory_bytes": spent["memory"],
-        }  # fmt: skip
-        self.file.write(json.dumps(row) + "\n")
-        if time.monotonic() - self.told > TELL_S or done == self.plan.settings.steps:
-            self.told = time.monotonic()
-            self.say(f"step {done}/{self.plan.settings.steps}  loss {digits(row['loss'])}  {rate:,.0f} tokens/s  MFU {row['mfu']:.1%}  "
-                     f"{show(seconds, 's')} a step (predicted {show(predicted, 's')})  {show(spent['memory'], 'GiB')}")  # fmt: skip
-
-    def sync(self) -> None:
-        """On the disk before a checkpoint is: no row of a step that a checkpoint has done is ever missing."""
-        if self.file:
-            os.fsync(self.file.fileno())
-
-    def say(self, line: str) -> None:
-        """One line of progress."""
-        print(line, file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """The end of the run."""
-        if self.file:
-            self.file.close()
 
 
 def summary(plan: Plan) -> dict[str, Any]:
-    """What the run came to, from its metrics. Times are medians; the first step, which sets things up, does not count."""
-    rows = metrics(plan.folder / "metrics.jsonl")
-    later = rows[1:] or rows
-    found = checkpoint.complete(plan.folder)
+    """What the run came to, from its metrics. Seconds are medians over the steps of the newest layout (`run_folder.alike`)."""
+    rows, found = metrics(plan.folder / "metrics.jsonl"), checkpoint.complete(plan.folder)
+    timed = alike(rows, attempts(plan.folder))
+    columns = ("step_time_s", "tokens_per_s", "mfu", "cpu_s", "memory_bytes")
     return {
         "steps": rows[-1]["step"] if rows else 0,
         "first_loss": rows[0]["loss"] if rows else None,
         "last_loss": rows[-1]["loss"] if rows else None,
-        **{key: median(row[key] for row in later) if later else None for key in ("step_time_s", "tokens_per_s", "mfu", "cpu_s", "memory_bytes")},
-        "predicted_step_time_s": plan.predicted.step_time_s,
+        **{key: median(row[key] for row in timed) if timed else None for key in columns},
+        "timed_steps": len(timed),
+        "skipped": rows[-1].get("skipped", 0) if rows else 0,
+        "predicted_step_time_s": timed[-1]["predicted_step_time_s"] if timed else plan.predicted.step_time_s,
         "checkpoint": str(found[-1]) if found else None,
         "output": str(plan.folder),
-    }  # fmt: skip
-
-
-def digits(loss: float | None) -> str:
-    """A loss for people."""
-    return "not a number" if loss is None else f"{loss:.4f}"
+    }
 
 
 def overridden(settings: Settings, **given: Any) -> Settings:

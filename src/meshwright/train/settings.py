@@ -22,9 +22,9 @@ class Settings(Checked):
     lr: float = 3e-4
     """Highest learning rate."""
     final_lr: float = 0.1
-    """Learning rate of the last step over the highest; between them half a cosine."""
+    """Learning rate of the last step over the highest; between them half a cosine. 0: it falls to nothing."""
     warmup: int = 10
-    """Steps in which the learning rate rises linearly from 0 (the first step takes 1/warmup of it)."""
+    """Steps in which the learning rate rises linearly from 0 (the first step takes 1/warmup of it); 0 for none."""
     beta1: float = 0.9
     """AdamW's decay of the mean gradient."""
     beta2: float = 0.95
@@ -32,9 +32,9 @@ class Settings(Checked):
     epsilon: float = 1e-8
     """AdamW's addition to the root of the mean squared gradient."""
     weight_decay: float | None = 0.1
-    """Of matrices; "none" for none. Biases and norms never decay."""
+    """Of matrices; 0 for none. Biases (those of experts too) and norms never decay."""
     clip: float | None = 1.0
-    """Largest norm of the gradient of all parameters together; "none" for no limit."""
+    """Largest norm of the gradient of all parameters together; 0 for no limit."""
     seed: int = 1
     """Of the first weights and of the order of the data."""
     data: str = "corpus"
@@ -53,6 +53,10 @@ class Settings(Checked):
     """Steps between checkpoints; the last step is always saved. None: only that."""
     keep: int = 2
     """Newest checkpoints that are kept."""
+    keep_every: int | None = None
+    """Steps between checkpoints that are written and kept for good. None: no such."""
+    max_skipped: int | None = 10
+    """Updates in a row that may be skipped because a gradient or the loss is not finite; the run then ends, exit code 3. "none" for no limit."""
     async_save: bool = True
     """Steps go on while threads write a copy of the state (as large as the state, in CPU memory); false: steps wait."""
     restarts: int | None = None
@@ -60,7 +64,7 @@ class Settings(Checked):
     check_every: int | None = None
     """Steps between comparisons of the weights that replicas share, bit by bit; None: never."""
     record: int | None = 3
-    """Steps, after the first three of a run, whose parts are timed for `meshwright compare`; "none" for none."""
+    """Steps, after the first three of a run, whose parts are timed for `meshwright compare`; 0 for none."""
     profile: int | None = None
     """Steps, after the recorded ones, under PyTorch's profiler: a trace a rank in profile/, with waits for messages by axis. At most 10."""
     shards: int | None = None
@@ -73,6 +77,20 @@ class Settings(Checked):
     """A rank that makes no progress for so long hangs: the run is ended. A step or a checkpoint must not take longer."""
 
 
+ZERO_IS_NONE = (
+    "weight_decay",
+    "clip",
+    "save_every",
+    "keep_every",
+    "restarts",
+    "check_every",
+    "record",
+    "profile",
+    "shards",
+)
+"""Fields in which 0 says the same as "none"."""
+
+
 def load(path: str) -> Settings:
     """The settings in a job file ("-": the standard values); BadInput for every mistake in them."""
     return settings({} if path == STDIN else parse_toml(read_text(path), path).get("train", {}))
@@ -81,13 +99,21 @@ def load(path: str) -> Settings:
 def settings(data: object) -> Settings:
     """The settings in a table; BadInput if one is unknown or impossible."""
     found: Any = read(Settings, data, "train")
-    for name in ("final_lr", "beta1", "beta2"):
-        if getattr(found, name) > 1:
-            raise BadInput(f"train.{name} must be at most 1, not {getattr(found, name):g}")
+    if found.final_lr > 1:
+        raise BadInput(f"train.final_lr must be at most 1, not {found.final_lr:g}")
+    for name in ("beta1", "beta2"):
+        if getattr(found, name) >= 1:
+            raise BadInput(f"train.{name} must be less than 1, not {getattr(found, name):g}")
     if math.frexp(found.loss_scale)[0] != 0.5:
         raise BadInput(f"train.loss_scale must be a power of two, not {found.loss_scale:g}")
     if (found.profile or 0) > 10:
         raise BadInput(
             f"train.profile must be at most 10 steps, not {found.profile}: a trace grows by megabytes a step"
         )
-    return Settings(**vars(found))
+    none = {name: None for name in ZERO_IS_NONE if getattr(found, name) == 0}
+    return Settings(**{**vars(found), **none})
+
+
+def table(s: Settings) -> dict[str, Any]:
+    """The table that `settings` turns into equal ones; every field is in it, for defaults may change."""
+    return {name: "none" if value is None else value for name, value in vars(s).items()}

@@ -1,0 +1,140 @@
+"""What a run's folder says of how it was made: job.toml, and a line an attempt in attempts.jsonl.
+
+An attempt is what goes on from one checkpoint, or from the first weights. It leaves its record when
+its first step is done: a start that fails, or that finds nothing to do, changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import socket
+import time
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._version import __version__
+from ..errors import BadInput, unknown
+from ..formats.run_folder import ATTEMPTS, attempts
+from ..formats.toml import TRAIN, dump_job, dumps_toml
+from ..spec.job import Job
+from . import data
+from .settings import Settings, table
+
+ORDER = ("data", "seq", "seed", "batch")
+"""What decides which samples a step trains on."""
+ENDS_BYTES = 2**20
+"""Of a token file: so much of its begin and its end tells it from others."""
+ELSEWHERE = ("train.output",)
+"""What may change without a word."""
+
+
+def description(job: Job, settings: Settings) -> str:
+    """The TOML text from which `meshwright train` does the same again."""
+    return f"{dump_job(job)}\n{dumps_toml({TRAIN: table(settings)})}"
+
+
+def versions() -> dict[str, str]:
+    """What it runs on."""
+    return {
+        "meshwright": __version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+    }
+
+
+def order(job: Job, settings: Settings) -> dict[str, Any]:
+    """What a step trains on, by `ORDER`."""
+    return {
+        "data": contents(job, settings),
+        "seq": job.T,
+        "seed": settings.seed,
+        "batch": job.batch,
+    }
+
+
+def contents(job: Job, settings: Settings) -> str:
+    """Which tokens: what does not change when a token file is moved."""
+    if settings.data == "synthetic":
+        return settings.data
+    path = Path(settings.output) / "corpus" if settings.data == "corpus" else Path(settings.data)
+    header = data.read_header(path)
+    digest = hashlib.sha256()
+    with data.beside(path, ".bin").open("rb") as file:
+        digest.update(file.read(ENDS_BYTES))
+        file.seek(max(0, file.seek(0, os.SEEK_END) - ENDS_BYTES))
+        digest.update(file.read(ENDS_BYTES))
+    return f"{header['tokens']} tokens, SHA-256 of the ends {digest.hexdigest()[:16]}"
+
+
+def begin(
+    folder: Path,
+    job: Job,
+    settings: Settings,
+    first: int,
+) -> int:
+    """Write the record of this attempt, whose first step is done; its number."""
+    number = len(attempts(folder)) + 1
+    text = description(job, settings)
+    row = {
+        "attempt": number,
+        "after_step": first,
+        "began_unix_s": time.time(),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "versions": versions(),
+        "order": order(job, settings),
+        **tomllib.loads(text),
+    }
+    said = ", ".join(f"{name} {version}" for name, version in row["versions"].items())
+    part = folder / "job.toml.part"
+    part.write_text(f"# Attempt {number} of this run, by {said}.\n{text}", "utf-8")
+    part.replace(folder / "job.toml")
+    path = folder / ATTEMPTS
+    whole = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")
+    with path.open("a", encoding="utf-8") as file:  # a killed one may have left half a line
+        file.write(("" if whole else "\n") + json.dumps(row) + "\n")
+    return number
+
+
+def demand_same(
+    folder: Path,
+    job: Job,
+    settings: Settings,
+    allowed: Collection[str],
+) -> str | None:
+    """A sentence that names what a run goes on with otherwise than before; None if nothing.
+
+    BadInput if that is what its steps train on, and no word allows it.
+    """
+    for name in allowed:
+        if name not in ORDER:
+            raise unknown("--allow-change", name, ORDER)
+    before = next(iter(attempts(folder)[-1:]), None)
+    if before is None:
+        return None
+    was, now = before["order"], order(job, settings)
+    moved = [name for name in ORDER if name in was and was[name] != now[name]]
+    if forbidden := [name for name in moved if name not in allowed]:
+        said = "; ".join(f"{name} was {was[name]} and is {now[name]}" for name in forbidden)
+        raise BadInput(
+            f"{folder} cannot go on: {said}, so steps would not train on the samples they should; "
+            f"--allow-change {','.join(forbidden)} goes on all the same"
+        )
+    told = [f"{name} {was[name]} -> {now[name]}" for name in moved]
+    a, b = (flat(each) for each in (before, tomllib.loads(description(job, settings))))
+    for name in [name for name in {**a, **b} if name not in ELSEWHERE]:
+        if a.get(name) != b.get(name) and name.rpartition(".")[2] not in moved:
+            told.append(f"{name} {a.get(name, 'not given')} -> {b.get(name, 'not given')}")
+    return f"the run goes on with changed settings: {'; '.join(told)}" if told else None
+
+
+def flat(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """`job.precision` and the like -> value, of [job] and [train]; layouts may change."""
+    return {f"{name}.{key}": value for name in ("job", TRAIN) for key, value in tables.get(name, {}).items()}

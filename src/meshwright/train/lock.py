@@ -1,0 +1,130 @@
+"""One run a folder: who trains in it holds `run.lock`, and a second start is told who that is.
+
+The lock is flock(2)'s, so it ends with the processes that hold it: the launcher and, forked from
+it, its ranks. What the file says (host, pid, attempt, since) is for people, and decides only where
+a file system has no flock.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..errors import BadInput
+
+NAME = "run.lock"
+ENDING_S = 10.0
+"""How long ranks may outlive a launcher that was killed."""
+EVERY_S = 0.1
+NO_FLOCK = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+LARGEST = 4096
+
+
+class Lock:
+    """A folder that is ours, as a context. BadInput names the run that has it."""
+
+    def __init__(self, folder: Path, attempt: int = 0) -> None:
+        """attempt: how often the launcher (torchrun) has started these ranks again."""
+        self.path, self.file = folder / NAME, -1
+        self.about = {"host": socket.gethostname(), "pid": os.getpid(), "attempt": attempt}
+
+    def __enter__(self) -> Lock:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            why = getattr(error, "strerror", None) or error
+            raise BadInput(f"train.output {str(self.path.parent)[:200]!r} cannot be written: {why}") from None
+        try:
+            self.take()
+        except BaseException:
+            os.close(self.file)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.ftruncate(self.file, 0)
+        os.close(self.file)
+
+    def take(self) -> None:
+        """Wait for ranks whose launcher is dead, but for nobody else."""
+        until = time.monotonic() + ENDING_S
+        while not self.free():
+            holder = self.holder()
+            if alive(holder) or time.monotonic() > until:
+                raise BadInput(
+                    f"{self.path.parent} is trained in by {named(holder)}: wait for it, end it, "
+                    "or take another folder with -o"
+                )
+            time.sleep(EVERY_S)
+        if before := self.holder():
+            print(
+                f"{self.path.parent}: {named(before)} is gone without an end; this start takes over",
+                file=sys.stderr,
+            )
+        about = json.dumps({**self.about, "since_unix_s": time.time()}) + "\n"
+        os.ftruncate(self.file, 0)
+        os.pwrite(self.file, about.encode(), 0)
+
+    def free(self) -> bool:
+        """Nobody else has it, so it is ours now."""
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_FLOCK:
+                raise
+            return not alive(self.holder())
+        return True
+
+    def holder(self) -> dict[str, Any]:
+        """What the file says; empty where it says nothing yet."""
+        try:
+            found = json.loads(os.pread(self.file, LARGEST, 0))
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def alive(holder: dict[str, Any]) -> bool:
+    """The process that wrote this runs, or is on a machine that we cannot ask."""
+    pid = holder.get("pid")
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    if holder.get("host") != socket.gethostname():
+        return True
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def named(holder: dict[str, Any]) -> str:
+    """Words for the run that has a folder."""
+    if not holder:
+        return "another run"
+    since = holder.get("since_unix_s")
+    when = (
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
+        if isinstance(since, (int, float)) and 0 <= since < 2**33
+        else "a time unknown"
+    )
+    host, pid, attempt = (str(holder.get(key))[:100] for key in ("host", "pid", "attempt"))
+    return f"process {pid} on {host} (attempt {attempt}, since {when})"

@@ -1,0 +1,168 @@
+"""What a run says while it trains: metrics.jsonl, progress on stderr, and how its ranks fare."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from ..count.model import model_flops, parameters
+from ..formats.run_folder import metrics
+from ..units import show
+from . import attempt
+from .checkpoint import PART, SaveFailed
+
+if TYPE_CHECKING:
+    from .run import Plan
+
+KIB = 1024
+TELL_S = 5.0
+"""Seconds between lines of progress."""
+
+
+class Stop:
+    """SIGTERM: finish the step, save, end."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        signal.signal(signal.SIGTERM, self.ask)
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """Remember it; all ranks hear of it at the end of the step."""
+        self.asked = True
+
+
+def usage(cpu_s: float, stop: Stop, device: torch.device) -> dict[str, float]:
+    """Over all ranks: CPU seconds of the step, largest resident bytes so far (together, and of the fullest rank), and how many were
+    asked to stop. One message: each rank's bytes have a place of their own in it."""
+    peak = (
+        torch.cuda.max_memory_allocated()
+        if device.type == "cuda"
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
+    )
+    bytes_of_ranks = [0.0] * dist.get_world_size()
+    bytes_of_ranks[dist.get_rank()] = float(peak)
+    sums = torch.tensor([cpu_s, float(stop.asked), *bytes_of_ranks], dtype=torch.float64, device=device)
+    dist.all_reduce(sums)
+    cpu, asked, *every = sums.tolist()
+    return {"cpu": cpu, "stop": asked, "memory": sum(every), "fullest": max(every)}
+
+
+class Log:
+    """metrics.jsonl and progress on stderr; on rank 0 only."""
+
+    def __init__(self, plan: Plan, first: int) -> None:
+        """Nothing is written before `begin`."""
+        self.plan, self.first, self.told, self.file = plan, first, 0.0, None
+        self.attempt = 0
+        self.skipped: float | None = None
+        layout = plan.job.layout
+        axes = " ".join(
+            f"{axis} {getattr(layout, axis)}"
+            for axis in ("tp", "cp", "pp", "dp", "ep")[: 5 if plan.job.model.moe else 4]
+        )
+        resumed = f", resumed after step {first}" if first else ""
+        self.say(
+            f"{plan.job.model.name}: {parameters(plan.job.model):,.0f} parameters on {layout.chips} ranks ({axes}), "
+            f"{plan.settings.steps} steps{resumed}"
+        )
+
+    def begin(self) -> None:
+        """The first step is done: from now on the folder is a record of this attempt.
+
+        Rows of steps that came after its checkpoint are given up, for they are done again.
+        """
+        if dist.get_rank():
+            return
+        folder = self.plan.folder
+        path = folder / "metrics.jsonl"
+        kept = [json.dumps(row) for row in metrics(path) if row["step"] <= self.first]
+        fresh = path.with_suffix(PART)
+
+        def trim() -> None:
+            fresh.write_text("".join(line + "\n" for line in kept), "utf-8")
+            fresh.replace(path)  # whoever is killed here loses no row
+
+        self.kept_on_disk(path, trim)
+        self.file = path.open("a", encoding="utf-8", buffering=1)
+        job, settings = self.plan.job, self.plan.settings
+        self.attempt = attempt.begin(folder, job, settings, self.first)
+
+    def write(self, done: int, result: Mapping[str, float | None], seconds: float, spent: dict[str, float]) -> None:
+        """One step. What is not finite becomes null: NaN is not JSON."""
+        if not self.file:
+            return
+        file = self.file
+        job, predicted = self.plan.job, self.plan.predicted.step_time_s
+        rate = job.batch_tokens / seconds
+        peak = job.cluster.chip.peak(job.precision.compute) * float(job.layout.chips)
+        said = {name: None if value is None or not math.isfinite(value) else value for name, value in result.items()}
+        row: dict[str, Any] = {
+            "step": done, "attempt": self.attempt, **said, "step_time_s": seconds, "predicted_step_time_s": predicted,
+            "tokens_per_s": rate, "mfu": rate * model_flops(job.model, job.T) / peak, "cpu_s": spent["cpu"],
+            "memory_bytes": spent["memory"], "fullest_rank_bytes": spent["fullest"],
+        }  # fmt: skip
+        self.kept_on_disk(self.plan.folder / "metrics.jsonl", lambda: file.write(json.dumps(row) + "\n"))
+        self.say_if_skipped(row)
+        if time.monotonic() - self.told > TELL_S or done == self.plan.settings.steps:
+            self.told = time.monotonic()
+            self.say(
+                f"step {done}/{self.plan.settings.steps}  loss {digits(row['loss'])}  {rate:,.0f} tokens/s  "
+                f"MFU {row['mfu']:.1%}  {show(seconds, 's')} a step (predicted {show(predicted, 's')})  "
+                f"{show(spent['fullest'], 'GiB')} on the fullest rank"
+            )
+
+    def say_if_skipped(self, row: Mapping[str, Any]) -> None:
+        """A line for an update that was not made."""
+        before, self.skipped = self.skipped, row["skipped"]
+        if row["gradient_norm"] is None or (before is not None and row["skipped"] > before):
+            self.say(
+                f"step {row['step']}: a gradient or the loss is not finite; the update is skipped, "
+                f"the {ordinal(row['skipped'])} of the run"
+            )
+
+    def kept_on_disk(self, path: Any, write: Callable[[], object]) -> None:
+        """Write; SaveFailed names the file that could not be."""
+        try:
+            write()
+        except OSError as error:
+            path.with_suffix(PART).unlink(missing_ok=True)
+            why = error.strerror or errno.errorcode.get(error.errno or 0, str(error))
+            raise SaveFailed(f"{path} could not be written: {why}; checkpoints are as they were") from None
+
+    def sync(self) -> None:
+        """On the disk before a checkpoint is: no row of a step that a checkpoint has done is ever missing."""
+        if file := self.file:
+            self.kept_on_disk(self.plan.folder / "metrics.jsonl", lambda: os.fsync(file.fileno()))
+
+    def say(self, line: str) -> None:
+        """One line of progress, of the first rank."""
+        if dist.get_rank() == 0:
+            print(line, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """The end of the run."""
+        if self.file:
+            self.file.close()
+
+
+def ordinal(n: int) -> str:
+    """1st, 2nd, 3rd, 4th ..."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th") if n % 100 not in (11, 12, 13) else "th"
+    return f"{n}{ending}"
+
+
+def digits(loss: float | None) -> str:
+    """A loss for people."""
+    return "not a number" if loss is None else f"{loss:.4f}"
