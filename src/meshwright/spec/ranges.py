@@ -146,7 +146,8 @@ FREE: dict[str, str] = {
 
 def demand_choices(instance: Any) -> None:
     """Raise BadInput, with the nearest valid values, if a field holds a text that is not in its list."""
-    for name, field, allowed in _lists(type(instance)):
+    cls: Any = type(instance)
+    for name, field, allowed in _lists(cls):
         value = getattr(instance, name)
         for text in (value,) if isinstance(value, str) else value or ():
             if text not in allowed:

@@ -42,7 +42,10 @@ def unmeasured(job: Job) -> list[str]:
         )
     if network.efficiency is None and network.collective != "free":
         dims = zip(job.cluster.network.dims, job.cluster.sizes, strict=True)
-        if links := [dim.name for dim, size in dims if size > 1 and dim.efficiency is None]:
+        tables = network.collective == "measured"
+        if links := [
+            dim.name for dim, size in dims if size > 1 and dim.efficiency is None and not (tables and dim.collectives)
+        ]:
             are = (
                 f"network dimension {links[0]} is" if len(links) == 1 else f"network dimensions {', '.join(links)} are"
             )
@@ -58,7 +61,7 @@ def choices(job: Job, layout: Layout) -> list[str]:
         seconds = work / clock(job).rates.matrix / layout.chips
         found.append(
             f"optimizer {job.optimizer.name} is timed without its {job.optimizer.iterations} Newton-Schulz iterations ({work:.3g} FLOPs a step, "
-            f"{show(seconds, 's')} if all chips share them evenly) and without gathering whole matrices; it keeps {job.state_bytes:g} B of "
+            f"{show(float(seconds), 's')} if all chips share them evenly) and without gathering whole matrices; it keeps {job.state_bytes:g} B of "
             "state for every parameter, where AdamW for embedding, head and norms would keep more"
         )
     windows = [kind.window for part in groups(job.model) for kind, _ in part if kind.window]
@@ -71,8 +74,10 @@ def choices(job: Job, layout: Layout) -> list[str]:
 
 
 def chip_unmeasured(job: Job) -> bool:
-    """The share of the chip's peak is neither the set's nor measured."""
-    return job.assumptions.chip.matrix_efficiency is None and job.cluster.chip.sustained is None
+    """The share of the chip's peak is neither the set's nor measured, and its kernels were not measured either."""
+    chip, how = job.cluster.chip, job.assumptions.chip
+    measured_kernels = how.model == "calibrated" and chip.kernels
+    return how.matrix_efficiency is None and chip.sustained is None and not measured_kernels
 
 
 def engine(job: Job, layout: Layout) -> Iterator[str]:
