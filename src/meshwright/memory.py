@@ -174,6 +174,16 @@ def use(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Use:
     return reduce(fuller, of_devices(job, layout, parts, schedule).values())
 
 
+def left_out(job: Job) -> list[str]:
+    """What the count of memory lacks where it stands for the trainer of this project."""
+    if job.assumptions.count.backward_needs != "autograd":
+        return []
+    return [
+        "memory is what layers save, without the engine's own buffers (stage outputs, messages that have arrived, gradients on their way), "
+        "which the trainer needs too: compare --oracle JOB.toml counts them"
+    ]
+
+
 def capacity(job: Job) -> float:
     """Bytes that can be allocated on one chip."""
     return job.cluster.chip.hbm_bytes * job.assumptions.memory.capacity_share

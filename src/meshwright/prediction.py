@@ -225,7 +225,7 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
     for rule in rules.STRICT:
         if not rule.holds(job, full):
             notes.append(rule.sentence(job, full))
-    notes += [*unmeasured(job), *choices(job, full), *beyond(job, full)]
+    notes += [*unmeasured(job), *memory.left_out(job), *choices(job, full), *beyond(job, full)]
     prediction = Prediction(replace(job, layout=full), full, tuple(notes))
     if not prediction.fits:
         note = rules.too_big(job, prediction.memory_bytes["total"])

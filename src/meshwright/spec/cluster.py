@@ -28,23 +28,27 @@ class Cluster:
 
     def __post_init__(self) -> None:
         freeze(self, "engine")
-        most = product([dim.size for dim in self.network.dims]) if all(dim.size for dim in self.network.dims) else None
-        if most is not None and self.chips > most:
-            sizes = " x ".join(f"{dim.name} {dim.size}" for dim in self.network.dims)
-            raise BadInput(
-                f"network {self.network.name or 'given'} ({sizes}) joins at most {most:,} chips, not {self.chips:,}: "
-                "leave out the size of its last dimension, add a dimension, or take fewer chips"
-            )
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Members of each network dimension for this many chips, fastest first; the last takes what is left, rounded up.
 
-        4 GPUs in 8-GPU nodes give (4, 1); 100 give (8, 13), the last node partly used.
+        4 GPUs in 8-GPU nodes give (4, 1); 100 give (8, 13), the last node partly used. Raises BadInput if the network joins fewer.
         """
         left, sizes = self.chips, []
         for dim in self.network.dims[:-1]:
             size = min(dim.size or left, left)
             sizes.append(size)
             left = -(-left // size)
+        if self.network.dims and left > (self.network.dims[-1].size or left):
+            raise BadInput(self._too_small())
         return (*sizes, left)
+
+    def _too_small(self) -> str:
+        """The sentence for a network whose dimensions hold fewer chips than the cluster."""
+        dims = self.network.dims
+        joined = " x ".join(f"{dim.name} {dim.size}" for dim in dims)
+        return (
+            f"network {self.network.name or 'given'} ({joined}) joins at most {product([dim.size for dim in dims]):,} chips, "
+            f"not {self.chips:,}: leave out the size of its last dimension, add a dimension, or take fewer chips"
+        )

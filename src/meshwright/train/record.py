@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.distributed.pipelining import PipelineStage
 from torch.profiler import record_function
 
-from ..formats.run_folder import PROFILE, RECORD, SCHEMA, rank_file
+from ..formats.run_folder import RECORD, SCHEMA, rank_file
 from .initial import local
 from .profile import Profile
 
