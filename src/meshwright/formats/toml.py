@@ -32,7 +32,7 @@ from ..spec.read import brief, changed, read, to_dict
 from ..units import parse
 from . import parse_toml, read_text
 
-ROUNDED = 0.02
+ROUNDED = 0.025
 """A batch in tokens may be changed by this share, so that chips share its sequences evenly."""
 TABLES = ("model", "cluster", "layout", "job")
 NAMED = ("precision", "optimizer", "assumptions")

@@ -14,10 +14,10 @@ import numpy as np
 
 from ..spec.job import Job
 from .best import Best
-from .evaluate import Progress, best_first, brute, evaluate, lower, provable
+from .evaluate import Progress, best_first, evaluate, everything, lower, provable
 from .grid import legal_options
 from .placement import count
-from .relaxed import relaxed_rounds
+from .relaxed import covered, relaxed_rounds
 from .space import Space, Table, cross, fill, length, options, pipelines, shards
 
 
@@ -26,11 +26,9 @@ def search(
 ) -> Best:
     """The k best layouts of the space (that take at most `within` seconds), exactly, without evaluating all of them.
 
-    Falls back on brute force for networks on which a nearer group may be slower (their bounds would not hold): tori,
-    measured times, dimensions faster than one before them.
+    On networks where a nearer group may be slower (tori, measured times, dimensions faster than one before them) no row
+    can be bounded before it is placed: all are placed, and only what is exact by then leaves any out.
     """
-    if not provable(job):
-        return brute(job, space, k, relaxed, within)
     best = Best(k, options(job, space), within)
     for table in _rounds(job, space, best, relaxed, progress):
         evaluate(job, space, best, table, relaxed)
@@ -40,13 +38,18 @@ def search(
 def _rounds(job: Job, space: Space, best: Best, relaxed: bool, progress: Progress | None) -> Iterator[Table]:
     """Rows worth placing, best bound first."""
     table = shards(job, space, relaxed)
-    if not length(table) or not len(pipelines(job, space, relaxed)):
+    degrees = pipelines(job, space, relaxed)
+    if not length(table) or not len(degrees):
         return
     if relaxed:
-        yield from relaxed_rounds(job, space, best, table, progress)
+        best.searched = covered(job, table, degrees) * best.choice.count
+        yield from relaxed_rounds(job, space, best, table, progress) if provable(job) else everything(job, space, True)
         return
-    table = fill(job, cross(table, pp=pipelines(job, space, relaxed)), space)
+    table = fill(job, cross(table, pp=degrees), space)
     best.searched = int(
         (legal_options(job, table, best.choice, space.scheme) * (count(job, table) if space.placements else 1.0)).sum()
     )
-    yield from best_first(best, table, lower(job, space, best, table, table)[0], progress)
+    if provable(job):
+        yield from best_first(best, table, lower(job, space, best, table, table)[0], progress)
+    else:
+        yield table

@@ -119,7 +119,6 @@ def relaxed_rounds(job: Job, space: Space, best: Best, table: Table, progress: P
     """Any dp and pp: shards with pipelines, then intervals of dp with one number of microbatches, halved down to single values."""
     N, B = job.cluster.chips, float(job.batch)
     degrees = pipelines(job, space, True)
-    best.searched = covered(job, table, degrees) * best.choice.count
     # all chips busy, nothing padded, no bubble: B/b microbatches through the whole model on tp cp of N chips each
     work = _whole_model(job, space, best, table) * B / table["microbatch"] * table["tp"] * table["cp"] / N
     yield from _first_guess(job, space, best, table, degrees, work)
