@@ -13,6 +13,7 @@ from meshwright.cli import main
 from meshwright.count.model import parameters
 from meshwright.errors import BadInput
 from meshwright.formats.hf import FAMILIES, load_hf, read_hf
+from meshwright.formats.hf_keys import classes
 from meshwright.spec.model import Model
 
 
@@ -251,6 +252,10 @@ def test_a_mixture_of_experts_never_becomes_dense():
     assert parameters(read_hf({k: v for k, v in config.items() if k != "n_routed_experts"})) > 600e9
     with pytest.raises(BadInput, match="n_routed_experts"):
         read_hf({**config, "n_routed_experts": None})
+
+
+def test_every_family_has_the_keys_of_a_class():
+    assert {family.like or kind for kind, family in FAMILIES.items()} == set(classes())
 
 
 OTHERS = [

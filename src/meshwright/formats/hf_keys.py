@@ -35,9 +35,9 @@ HARMLESS = re.compile(
     "|".join(
         (
             r"model_type|_?name_or_path|_commit_hash|transformers_version|auto_map|finetuning_task|is_llama_config",
-            r"(torch_)?dtype|torchscript|use_bfloat16|tf_legacy_loss|return_dict\w*|output_\w+|use_cache|cache_implementation",
+            r"(torch_)?dtype|torchscript|use_bfloat16|tf_legacy_loss|return_dict\w*|output_(hidden_states|attentions|scores|logits)|use_cache|cache_implementation",
             r"_?attn_implementation\w*|attention_backend|use_flash_attn\w*|_flash_attn\w*|gradient_checkpointing|use_kernels",
-            r"\w*_token_ids?|\w*_token_index|\w*_token|(pad|bos|eos|sep|mask_init)_id|tokenizer_\w+|prefix|org_vocab_size",
+            r"\w*_token_ids?|\w*_token_index|(?!.*expert)\w*_token|(pad|bos|eos|sep|mask_init)_id|tokenizer_\w+|prefix|org_vocab_size",
             r"id2label|label2id|num_labels|problem_type|task_specific_params|summary_\w+|classifier_\w+|pruned_heads|loss_type",
             r"initializer_\w+|init_\w+|\w+_init(_std|_range)?|initialization",
             r"attention_dropout|attn_pdrop|embd_pdrop|embedding_dropout|mlp_dropout|ffn_dropout|layerdrop",
