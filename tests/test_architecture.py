@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,7 @@ def run(code: str) -> str:
 
 
 def test_importing_loads_nothing_heavy() -> None:
-    heavy = "('torch', 'matplotlib', 'starlette', 'rich', 'pydantic', 'cyclopts', 'numpy')"
+    heavy = "('torch', 'matplotlib', 'starlette', 'rich', 'cyclopts', 'numpy')"
     assert run(f"import sys, meshwright; print([m for m in {heavy} if m in sys.modules])").strip() == "[]"
 
 
@@ -105,6 +106,14 @@ def test_a_prediction_needs_no_torch_and_no_plots() -> None:
         "print([m for m in ('torch', 'matplotlib', 'rich', 'starlette') if m in sys.modules])"
     )
     assert run(code).strip() == "[]"
+
+
+def test_what_is_installed_is_imported() -> None:
+    """Every dependency of the core is used somewhere."""
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = {re.split(r"[<>=!~\[]", words)[0] for words in project["dependencies"]}
+    text = "\n".join(file.read_text("utf-8") for file in FILES)
+    assert needed == {name for name in needed if re.search(rf"^\s*(?:from|import) {name}\b", text, re.MULTILINE)}
 
 
 def test_that_test_can_fail() -> None:

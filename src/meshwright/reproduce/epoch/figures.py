@@ -78,9 +78,12 @@ def figure_11() -> Any:
 
 
 def _utilisation(make: Any, title: str) -> Any:
-    from ...report.limits_plots import utilisation
+    def draw() -> Any:
+        from ...report.limits_plots import utilisation
 
-    return lambda: utilisation(make(), title)
+        return utilisation(make(), title)
+
+    return draw
 
 
 def _split(name: str, title: str) -> Any:
