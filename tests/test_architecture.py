@@ -45,6 +45,7 @@ LEVELS = (
 LEVEL = {room: i for i, rooms in enumerate(LEVELS) for room in rooms}
 UPWARD = {
     ("catalog", "formats"),  # model(path) reads a config.json; the catalogue's own files are TOML
+    ("spec", "catalog"),  # Job("llama3-70b", ...) names an entry
     ("reproduce", "report"),  # -o writes pictures
 }
 """Imports that go up all the same, inside functions, each with its reason."""

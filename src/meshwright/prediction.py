@@ -14,7 +14,7 @@ from .count.model import executed_flops, model_flops, parameters
 from .schedule import get as schedule_named
 from .schedule.types import Schedule
 from .spec.frozen import one_line
-from .spec.job import Job
+from .spec.job import Job, demand
 from .spec.layout import Layout, placed
 from .step import Body, Step, body, microbatches, step
 from .step.beyond import beyond, chip_unmeasured, choices, unmeasured
@@ -216,6 +216,7 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
 
     Raises BadInput with a sentence for each rule the layout breaks. A layout that does not fit in memory is predicted all the same: `fits` says so.
     """
+    demand(job, layout)
     layout = layout or job.layout
     rules.demand(job, layout)
     full = placed(layout, job.cluster.sizes)

@@ -12,7 +12,7 @@ import numpy as np
 from .. import rules
 from ..num import divisors
 from ..prediction import Prediction, predict
-from ..spec.job import OPTIMIZERS, PRECISIONS, Job
+from ..spec.job import OPTIMIZERS, PRECISIONS, Job, demand
 from ..spec.layout import RECOMPUTE, Layout
 from ..spec.slices import axes
 from ..units import show
@@ -88,6 +88,7 @@ def plan(
     pareto: also the front of time against memory (a search for each of its points; only in strict spaces).
     Nothing that fits is not an error: `best` is None, `closest` and `notes` say what is missing.
     """
+    demand(job)
     start, space = time.perf_counter(), space or Space()
     relaxed, idle, used = bool(space.relaxed), "", job.cluster.chips
     notes: list[str] = []

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from .assumptions import REALISTIC, Assumptions
+from ..errors import BadInput, unknown
+from ..units import LENGTH, parse
+from .assumptions import REALISTIC, Assumptions, assumptions
 from .cluster import Cluster
 from .fields import Checked, Length, Unit
 from .frozen import shown
-from .layout import Layout
+from .layout import DEGREES, Layout
 from .model import Model
 
 
@@ -102,6 +104,26 @@ class Job(Checked):
 
     __repr__ = shown
 
+    def __post_init__(self) -> None:
+        """Names become what they name, texts numbers; BadInput for everything else that is no job."""
+        for name, kind in PARTS.items():
+            value = getattr(self, name)
+            if isinstance(value, str):
+                object.__setattr__(self, name, _named(name, value))
+            elif not isinstance(value, kind):
+                raise BadInput(f"job.{name} must be a {kind.__name__} or the name of one, not {str(value)[:40]!r}")
+        if not isinstance(self.layout, Layout):
+            raise BadInput(f"job.layout must be a Layout, such as Layout(tp=8, dp=4), not {str(self.layout)[:40]!r}")
+        for name, unit in (("seq", LENGTH), ("tokens", "token")):
+            if isinstance(getattr(self, name), str):
+                object.__setattr__(self, name, parse(getattr(self, name), unit, f"job.{name}"))
+        for name, least in (("batch", 1), ("seq", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int):
+                object.__setattr__(self, name, _whole(name, value))
+            if getattr(self, name) < least:
+                raise BadInput(f"job.{name} must be at least {least}, not {value}")
+
     @property
     def state_bytes(self) -> float:
         """Bytes the optimizer keeps for a parameter."""
@@ -117,3 +139,48 @@ class Job(Checked):
     def batch_tokens(self) -> float:
         """Tokens of one optimizer step."""
         return float(self.batch) * self.T
+
+
+PARTS: dict[str, type] = {
+    "model": Model,
+    "cluster": Cluster,
+    "precision": Precision,
+    "optimizer": Optimizer,
+    "assumptions": Assumptions,
+}
+"""Fields of a job that may be given by name."""
+
+
+def _named(field: str, name: str) -> object:
+    """What a name stands for; BadInput says which are near."""
+    if field in ("model", "cluster"):
+        from .. import catalog  # the one look upwards: a job may name entries of the catalogue
+
+        return catalog.model(name) if field == "model" else catalog.cluster(name)
+    if field == "assumptions":
+        return assumptions(name)
+    things: dict[str, object] = {**(PRECISIONS if field == "precision" else OPTIMIZERS)}
+    if name not in things:
+        raise unknown(field, name, things)
+    return things[name]
+
+
+def _whole(field: str, value: object) -> int:
+    """The value as an int."""
+    if isinstance(value, (str, bool)) or not hasattr(value, "__float__") or float(value) != float(value) // 1:
+        hint = " of sequences (tokens / seq)" if field == "batch" else ""
+        raise BadInput(f"job.{field} must be a whole number{hint}, not {str(value)[:40]!r}")
+    return int(float(value))
+
+
+def demand(job: object, layout: object = None) -> None:
+    """BadInput for what is no job, or no layout."""
+    if not isinstance(job, Job):
+        raise BadInput(f"a Job is needed, such as Job('llama3-70b', '512xh100-sxm', batch=512), not {str(job)[:40]!r}")
+    if layout is not None and not isinstance(layout, Layout):
+        raise BadInput(f"a Layout is needed, such as Layout(tp=8, dp=4), not {str(layout)[:40]!r}")
+    chosen = job.layout if layout is None else layout
+    for name in DEGREES:
+        value = getattr(chosen, name)
+        if type(value) is not int and (getattr(value, "shape", ()) or value % 1):
+            raise BadInput(f"layout.{name} must be a whole number, not {str(value)[:40]!r}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..errors import BadInput
 from ..num import Num, maximum, minimum, product
 from .fields import Checked
 from .frozen import FrozenDict, freeze, shown
@@ -19,6 +20,9 @@ AXES = ("tp", "cp", "dp", "pp")
 """Mesh axes in canonical order, the one that communicates most first (nearest)."""
 SCHEMES = ("megatron", "context", "summa")
 RECOMPUTE = ("none", "selective", "full")
+
+DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave", "panels")
+CHOICES = {"zero": (0, 1, 2, 3), "recompute": RECOMPUTE, "scheme": SCHEMES, "sequence_parallel": (True, False)}
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,19 @@ class Layout(Checked):
     __repr__ = shown
 
     def __post_init__(self) -> None:
+        """BadInput for what no layout has; 8.0 becomes 8. Columns of a table of layouts pass, and so do fractions, which
+        rooflines need; `predict` refuses both."""
+        for name in DEGREES:
+            value = getattr(self, name)
+            if type(value) is not int:
+                value = _whole(name, value)
+                object.__setattr__(self, name, value)
+            if not hasattr(value, "dtype") and not value > 0:
+                raise BadInput(f"layout.{name} must be at least 1, not {value}")
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                words = ", ".join(map(str, allowed))
+                raise BadInput(f"layout.{name} must be one of {words}, not {str(getattr(self, name))[:40]!r}")
         super().__post_init__()
         freeze(self, "placement")
 
@@ -108,6 +125,15 @@ class Layout(Checked):
             if name == axis:
                 break
         return shares
+
+
+def _whole(name: str, value: object) -> object:
+    """The degree as it is kept: whole numbers as int, all others as they are."""
+    if type(value) is float and value.is_integer():
+        return int(value)
+    if isinstance(value, bool) or not (isinstance(value, (int, float)) or hasattr(value, "dtype")):
+        raise BadInput(f"layout.{name} must be a whole number, not {str(value)[:40]!r}")
+    return value
 
 
 def placed(layout: Layout, sizes: tuple[int, ...]) -> Layout:
