@@ -109,6 +109,7 @@ def described(path: str, per_node: int | None, restarts: int | None, device: str
     """How the job in a file is started; BadInput for what `train` would refuse, and for what cannot be started so."""
     from .formats import parse_toml, read_text, torchrun
     from .formats.toml import load_job
+    from .prediction import predict
     from .train import rules
     from .train.settings import load
 
@@ -124,7 +125,9 @@ def described(path: str, per_node: int | None, restarts: int | None, device: str
     job, settings = load_job(path, notes=notes), load(path)
     given = settings.device if "device" in tables.get("train", {}) else None
     device = torchrun.device(job, given, device)
-    rules.demand(job, replace(settings, device=device), int(job.layout.chips))
+    settings = replace(settings, device=device)
+    rules.demand(job, settings, int(job.layout.chips))
+    rules.demand_chip(predict(job), settings)
     nodes, ranks = torchrun.nodes(job, per_node)
     if device == "cpu":
         notes.append("ranks will run on CPUs")

@@ -61,9 +61,8 @@ class Comparison:
         return on_the_clock(self.run.ranks, walls.index(sorted(walls)[len(walls) // 2]))
 
     def median(self, key: str) -> float:
-        """Of a column of the metrics; the first step, which sets things up, does not count."""
-        rows = self.run.metrics[1:] or self.run.metrics
-        return float(median(row[key] for row in rows))
+        """Of a column of the metrics, over the steps that ran this job under this layout (`Run.timed`)."""
+        return float(median(row[key] for row in self.run.timed))
 
     @property
     def cpu_s(self) -> float | None:
@@ -120,7 +119,7 @@ class Comparison:
         p = self.predicted
         return {
             "run": self.run.folder, "model": p.job.model.name, "layout": p.to_dict()["layout"], "ranks": int(p.layout.chips),
-            "steps": len(self.run.metrics), "recorded_steps": [s.step for s in self.run.ranks[0].steps] if self.run.ranks else [],
+            "steps": len(self.run.metrics), "timed_steps": len(self.run.timed), "recorded_steps": [s.step for s in self.run.ranks[0].steps] if self.run.ranks else [],
             "step_time_s": {"predicted": p.step_time_s, "measured": self.median("step_time_s")},
             "cpu_s": {"predicted": self.cpu_s, "measured": self.median("cpu_s")},
             "virtual_step_s": self.virtual.step_s if self.virtual else None,

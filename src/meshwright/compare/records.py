@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ..spec.job import Job
@@ -98,3 +99,28 @@ class Run:
     """By rank; empty without profiles."""
     attempts: tuple[Mapping[str, Any], ...] = ()
     """What ran, and after which step; empty in folders of older versions."""
+
+    @property
+    def timed(self) -> tuple[Mapping[str, Any], ...]:
+        """The rows whose seconds are those of this job."""
+        return alike(self.metrics, self.attempts)
+
+
+JOB = ("model", "cluster", "layout", "job")
+"""What of an attempt decides how long a step takes; [train] has no part in it."""
+
+
+def like_the_newest(made: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The attempts that ran the newest one's job under its layout."""
+    return [row for row in made if all(row.get(table) == made[-1].get(table) for table in JOB)]
+
+
+def alike(rows: Sequence[Mapping[str, Any]], made: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """The rows of `like_the_newest` attempts: their seconds can be laid beside each other, and beside one prediction.
+
+    The first step of an attempt, which sets things up, is left out if there are others. made: all attempts.
+    """
+    same = {row["attempt"] for row in like_the_newest(made)}
+    found = [row for row in rows if not made or row.get("attempt") in same] or list(rows)
+    later = [b for a, b in pairwise(found) if a.get("attempt") == b.get("attempt")]
+    return tuple(later or found)

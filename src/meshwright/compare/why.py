@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..units import show
+from .records import like_the_newest
 from .terms import COMM, Step
 
 if TYPE_CHECKING:
@@ -26,7 +27,12 @@ REASONS = {
 
 
 def explanations(c: Comparison) -> Iterator[str]:
-    """The machine first, then the causes, then what was not measured."""
+    """Which steps are meant, the machine, then the causes, then what was not measured."""
+    if len(like_the_newest(c.run.attempts)) < len(c.run.attempts):
+        yield (
+            f"the run went on under another layout or job: times are those of {len(c.run.timed)} of {len(c.run.metrics)} "
+            "steps, which ran as job.toml says now"
+        )
     threads, cores = c.crowd
     if threads > cores:
         yield (

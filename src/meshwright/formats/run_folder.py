@@ -13,7 +13,7 @@ wall_s, thread_cpu_s, process_cpu_s, bytes {kind: bytes}, parts [[kind, stage, m
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -67,18 +67,6 @@ def attempts(folder: Path) -> tuple[dict[str, Any], ...]:
             if not isinstance(row.get(key, {}), Mapping):
                 raise BadInput(f"{path}: {key} of an attempt must be a table")
     return tuple({"layout": {}, "job": {}, "order": {}, **row} for row in rows)
-
-
-def alike(rows: Sequence[Mapping[str, Any]], made: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """The rows whose seconds can be laid beside each other: of attempts that ran the newest one's job under its layout.
-
-    The first step of an attempt, which sets things up, is left out if there are others. made: the attempts.
-    """
-    tables = ("model", "cluster", "layout", "job")
-    same = {row["attempt"] for row in made if all(row.get(table) == made[-1].get(table) for table in tables)}
-    found = [row for row in rows if not made or row.get("attempt") in same] or list(rows)
-    later = [b for a, b in pairwise(found) if a.get("attempt") == b.get("attempt")]
-    return tuple(later or found)
 
 
 def metrics(path: Path) -> tuple[dict[str, Any], ...]:
@@ -189,4 +177,4 @@ def number(value: object, where: str, least: float = 0.0) -> float:
     return float(value)
 
 
-__all__ = ["ATTEMPTS", "RECORD", "SCHEMA", "alike", "attempts", "metrics", "rank_file", "read"]
+__all__ = ["ATTEMPTS", "RECORD", "SCHEMA", "attempts", "metrics", "rank_file", "read"]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from .. import rules
 from ..errors import BadInput
+from ..memory import capacity
 from ..prediction import Prediction
 from ..rules import may_be
 from ..schedule import SCHEDULES
@@ -20,6 +21,9 @@ from ..units import show
 from .expected import carried_out
 from .peak import peak
 from .settings import Settings
+
+NAMED = 3
+"""Largest terms of memory that a refusal names."""
 
 
 def demand(job: Job, settings: Settings, world: int | None = None) -> None:
@@ -167,21 +171,54 @@ def ranks(layout: Layout, settings: Settings, world: int | None) -> list[str]:
 
 
 def demand_memory(predicted: Prediction, settings: Settings, world: int | None) -> None:
-    """Raise BadInput if the ranks need more memory together than this machine has (with CPUs, and all ranks here)."""
-    if settings.device != "cpu" or world is not None:
-        return
-    need = together(predicted, settings)
+    """Raise BadInput if ranks need more memory than there is.
+
+    On GPUs each has the chip of the job. On CPUs all ranks of this machine share what it has; a launcher says how many those are.
+    """
+    if settings.device != "cpu":
+        return demand_chip(predicted, settings)
+    need, chips = together(predicted, settings), float(predicted.layout.chips)
+    if world is not None:
+        need *= min(1.0, int(os.environ.get("LOCAL_WORLD_SIZE", "1")) / chips)
     have = float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
     if need > have:
         raise BadInput(f"the ranks need {show(need, 'GiB')} together, but this machine has {show(have, 'GiB')}")
+    return None
 
 
-def together(predicted: Prediction, settings: Settings) -> float:
-    """Bytes of all ranks at their peaks: as PyTorch's engine holds them, or (experts, which `peak` does not know) as the plan does."""
+def demand_chip(predicted: Prediction, settings: Settings) -> None:
+    """Raise BadInput if a rank needs more than can be allocated on the chip of the job."""
+    demand_room(predicted, settings, capacity(predicted.job), f"a {predicted.job.cluster.chip.name}")
+
+
+def demand_room(predicted: Prediction, settings: Settings, have: float, what: str) -> None:
+    """Raise BadInput if the fullest rank needs more than `have` bytes, with what they are for."""
+    found = peaks(predicted, settings)
+    rank = max(range(len(found)), key=lambda rank: sum(found[rank].values()))
+    need = sum(found[rank].values())
+    if need <= have:
+        return
+    largest = sorted(found[rank].items(), key=lambda term: -term[1])[:NAMED]
+    terms = ", ".join(f"{show(size, 'GiB')} {name}" for name, size in largest)
+    where = f" of pipeline stage {rank}" if len(found) > 1 else ""
+    raise BadInput(
+        f"a rank{where} needs {show(need, 'GiB')} in this program ({terms}), but {what} has {show(have, 'GiB')}: "
+        "recompute, a smaller layout.microbatch or batch, a higher layout.zero, tp or pp need less"
+    )
+
+
+def peaks(predicted: Prediction, settings: Settings) -> list[dict[str, float]]:
+    """Bytes of each rank of the pp axis at its peak, by term: as PyTorch's engine holds them, or (experts, which `peak` does not know)
+    as the plan does, on the fullest device."""
     job, layout = predicted.job, predicted.layout
     if job.model.moe:
         kinds = ("weights", "gradients", "optimizer", "activations")
-        return sum(predicted.memory_bytes[kind] for kind in kinds) * float(layout.chips)
+        return [{kind: predicted.memory_bytes[kind] for kind in kinds}]
     wanted = carried_out(replace(job, layout=layout))
-    peaks = (peak(wanted, rank, settings.shards or 0).highest for rank in range(int(layout.pp)))
-    return sum(peaks) * float(layout.chips / layout.pp)
+    return [dict(peak(wanted, rank, settings.shards or 0).peak) for rank in range(int(layout.pp))]
+
+
+def together(predicted: Prediction, settings: Settings) -> float:
+    """Bytes of all ranks at their peaks."""
+    found = peaks(predicted, settings)
+    return sum(sum(terms.values()) for terms in found) * float(predicted.layout.chips) / len(found)

@@ -21,8 +21,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..compare.records import alike
 from ..errors import BadInput, MeshwrightError
-from ..formats.run_folder import alike, attempts
+from ..formats.run_folder import attempts
 from ..formats.run_folder import metrics as metrics
 from ..prediction import Prediction, predict
 from ..spec.job import Job
@@ -181,6 +182,9 @@ def work(plan: Plan, device: torch.device) -> None:
     """What every rank does."""
     stop = Stop()
     heartbeat.beat("starting")
+    if device.type == "cuda":
+        total = float(torch.cuda.get_device_properties(device).total_memory)
+        rules.demand_room(plan.predicted, plan.settings, total, "this GPU")
     trainer = Trainer(plan.job, plan.settings, device)
     first = checkpoint.load(trainer, plan.resume, plan.allowed) if plan.resume else 0
     if plan.settings.weights and not plan.resume:
@@ -231,7 +235,7 @@ def demand_numbers(trainer: Trainer, plan: Plan, done: int) -> None:
 
 
 def summary(plan: Plan) -> dict[str, Any]:
-    """What the run came to, from its metrics. Seconds are medians over the steps of the newest layout (`run_folder.alike`)."""
+    """What the run came to, from its metrics. Seconds are medians over the steps of the newest layout (`records.alike`)."""
     rows, found = metrics(plan.folder / "metrics.jsonl"), checkpoint.complete(plan.folder)
     timed = alike(rows, attempts(plan.folder))
     columns = ("step_time_s", "tokens_per_s", "mfu", "cpu_s", "memory_bytes")

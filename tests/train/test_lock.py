@@ -1,0 +1,143 @@
+"""One run a folder: the second start is told who has it; what a dead process left is taken over."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+from test_nonfinite import diverging  # noqa: E402
+
+from meshwright import cli  # noqa: E402
+from meshwright.errors import BadInput  # noqa: E402
+from meshwright.train import lock  # noqa: E402
+from meshwright.train.lock import Lock  # noqa: E402
+
+HOLD = (
+    "import sys, time; from pathlib import Path; from meshwright.train.lock import Lock\n"
+    "with Lock(Path(sys.argv[1]), 2):\n print('held', flush=True); time.sleep(100)"
+)
+
+
+@contextmanager
+def hold(folder: Path, code: str = HOLD) -> Iterator[int]:
+    """Another process has the folder, until it is killed at the end; its id."""
+    with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout and process.stdout.readline() == "held\n"
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+def test_the_second_is_told_of_the_first(tmp_path: Path) -> None:
+    with hold(tmp_path) as pid:
+        says = rf"is trained in by process {pid} on {socket.gethostname()} \(attempt 2, since 20"
+        with pytest.raises(BadInput, match=says), Lock(tmp_path):
+            pass
+
+
+def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with hold(tmp_path) as pid:
+        pass
+    with Lock(tmp_path):
+        assert json.loads((tmp_path / lock.NAME).read_text())["pid"] == os.getpid()
+    assert f"process {pid} on" in capsys.readouterr().err
+    with Lock(tmp_path):
+        pass
+    assert capsys.readouterr().err == "", "who ends by himself leaves nothing to take over"
+
+
+def test_ranks_that_outlive_their_launcher_keep_the_folder_until_they_end(tmp_path: Path) -> None:
+    """A child has the lock too; a start right after the launcher was killed waits for it."""
+    forked = HOLD.replace("print(", "import os; os.fork() or (os.close(1), time.sleep(2), os._exit(0)); print(")
+    with hold(tmp_path, forked):
+        began = time.monotonic()
+    with Lock(tmp_path):
+        assert time.monotonic() - began > 0.5
+
+
+@pytest.mark.parametrize(("host", "pid", "refused"), [(None, 1, True), ("elsewhere", 2**22 + 1, True), (None, 2**22 + 1, False)])  # fmt: skip
+def test_where_there_is_no_flock_the_file_decides(
+    host: str | None, pid: int, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that lives here, or on a machine that cannot be asked, has the folder; a dead one has not."""
+
+    def missing(file: int, how: int) -> None:
+        raise OSError(lock.NO_FLOCK[0], "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", missing)
+    monkeypatch.setattr(lock, "ENDING_S", 0.0)
+    (tmp_path / lock.NAME).write_text(json.dumps({"host": host or socket.gethostname(), "pid": pid, "attempt": 0}))
+    if refused:
+        with pytest.raises(BadInput, match=f"process {pid} on"), Lock(tmp_path):
+            pass
+    else:
+        with Lock(tmp_path):
+            pass
+
+
+def test_a_second_run_is_refused_and_harms_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two starts into one new folder, before the first has saved anything."""
+    monkeypatch.chdir(tmp_path)
+    diverging(steps=100_000, lr=1e-3, save_every=10_000)
+    command = [sys.executable, "-m", "meshwright", "train", "job.toml"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as first:
+        metrics = Path("run/metrics.jsonl")
+        while not (metrics.exists() and metrics.read_text().count("\n") >= 3):
+            assert first.poll() is None
+            time.sleep(0.05)
+        for more in ([], ["--resume"]):
+            assert cli.run(["train", "job.toml", "--steps", "5", *more]) == 2
+        told = capsys.readouterr().err
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(60) == 0
+    assert f"run is trained in by process {first.pid} on " in told and "holds no checkpoint to resume from" in told
+    steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
+    assert steps == [*range(1, len(steps) + 1)]
+    assert cli.run(["train", "job.toml", "--resume", "--steps", str(len(steps) + 1)]) == 0
+    assert cli.run(["train", "job.toml"]) == 2, "a run that ended is still not written over"
+
+
+def test_under_a_launcher_the_first_rank_has_the_folder(tmp_path: Path) -> None:
+    """All ranks of a second start are refused with exit code 2, though only the first looks."""
+    diverging_job = Path(tmp_path / "job.toml")
+    here = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        diverging(steps=3, lr=1e-3, save_every=10)
+    finally:
+        os.chdir(here)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "meshwright", "train", str(diverging_job)]
+
+    def start() -> list[tuple[int, str]]:
+        ranks = [
+            subprocess.Popen(command, cwd=tmp_path, env={**common, "RANK": r, "LOCAL_RANK": r}, stderr=subprocess.PIPE, text=True)
+            for r in "01"
+        ]  # fmt: skip
+        told = [rank.communicate(timeout=100)[1] for rank in ranks]
+        return [(rank.wait(), words) for rank, words in zip(ranks, told, strict=True)]
+
+    with hold(tmp_path / "run") as pid:
+        found = start()
+    assert [code for code, _ in found] == [2, 2]
+    assert all(f"run is trained in by process {pid} on" in told for _, told in found)
+    assert [code for code, _ in start()] == [0, 0]
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 3

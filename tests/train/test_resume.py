@@ -1,0 +1,171 @@
+"""A run's folder says how it was made, and going on says what is different."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from test_nonfinite import diverging  # noqa: E402
+
+import meshwright  # noqa: E402
+from meshwright import cli  # noqa: E402
+from meshwright.formats.run_folder import attempts, read  # noqa: E402
+from meshwright.formats.toml import load_job  # noqa: E402
+from meshwright.train.settings import load  # noqa: E402
+from meshwright.units import show  # noqa: E402
+
+SHORT: dict[str, Any] = {"steps": 6, "lr": 1e-3, "save_every": 3}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def rows(folder: str = "run") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
+
+
+def everything(folder: str = "run") -> dict[str, bytes]:
+    """All that a start which does nothing must leave as it is."""
+    return {str(p): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file() and p.name != "run.lock"}
+
+
+def test_the_folder_of_a_run_holds_all_that_repeats_it() -> None:
+    """Settings that are no defaults, those of the command line, and "none" where it is not the default."""
+    job = diverging(**SHORT, beta1=0.5, weight_decay=0.03, max_skipped="none", seed=7)
+    assert cli.run(["train", job, "--steps", "4"]) == 0
+    assert load("run/job.toml").steps == 4 and load("run/job.toml").max_skipped is None
+    assert {**vars(load("run/job.toml")), "steps": 6} == vars(load(job)) and load_job("run/job.toml") == load_job(job)
+    assert cli.run(["train", "run/job.toml", "-o", "again"]) == 0
+    kept = ("step", "loss", "gradient_norm", "lr")
+    assert [[r[k] for k in kept] for r in rows()] == [[r[k] for k in kept] for r in rows("again")]
+    (made,) = attempts(Path("run"))
+    assert made["versions"] == {
+        "meshwright": meshwright.__version__,
+        "torch": torch.__version__,
+        "python": sys.version.split()[0],
+    }
+    assert made["attempt"] == 1 and made["after_step"] == 0 and made["train"]["beta1"] == 0.5
+    assert made["layout"]["dp"] == 2 and made["order"] == {"data": "synthetic", "seq": 32, "seed": 7, "batch": 4}
+
+
+def test_going_on_names_what_is_different(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["train", diverging(**SHORT)]) == 0
+    assert cli.run(["train", diverging(**SHORT | {"steps": 8}), "--resume"]) == 0
+    assert "with changed settings: train.steps 6 -> 8\n" in capsys.readouterr().err
+    other = {"steps": 9, "lr": 2e-3, "beta1": 0.5, "weight_decay": 0.9}
+    assert cli.run(["train", diverging(**SHORT | other), "--resume"]) == 0
+    told = capsys.readouterr().err
+    for words in ("train.lr 0.001 -> 0.002", "train.beta1 0.9 -> 0.5", "train.weight_decay 0.1 -> 0.9"):
+        assert words in told
+    assert cli.run(["train", "job.toml", "--resume", "--steps", "9"]) == 0
+    assert "changed settings" not in capsys.readouterr().err
+    assert [made["after_step"] for made in attempts(Path("run"))] == [0, 6, 8]
+    assert [row["attempt"] for row in rows()] == [1] * 6 + [2] * 2 + [3]
+
+
+def tokens(name: str, text: str) -> str:
+    Path(f"{name}.txt").write_text(text)
+    assert cli.run(["data", f"{name}.txt", "-o", name]) == 0
+    return name
+
+
+CHANGES: dict[str, list[str]] = {
+    "seq": ["--seq", "16"],
+    "batch": ["--batch", "8seq"],
+    "data": ["--data", "other"],
+}
+
+
+@pytest.mark.parametrize("name", [*CHANGES, "seed"])
+def test_what_changes_the_samples_of_a_step_needs_a_word(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    tokens("mine", "some words " * 999)
+    tokens("other", "other words " * 999)
+    job = diverging(**SHORT, data="mine")
+    assert cli.run(["train", job]) == 0
+    before = everything()
+    if name == "seed":
+        diverging(**SHORT, data="mine", seed=2)
+    if name != "seed":
+        Path("batch.toml").write_text(Path(job).read_text())
+    words = ["train", job, "--resume", "--steps", "8", *CHANGES.get(name, [])]
+    if name in ("seq", "batch"):  # fields of [job], not of the command line of train
+        text = Path(job).read_text()
+        Path(job).write_text(
+            text.replace('"4seq"', '"8seq"') if name == "batch" else text.replace("[job]", "[job]\nseq = 16")
+        )
+        words = words[:5]
+    assert cli.run(words) == 2
+    told = capsys.readouterr().err
+    assert f"run cannot go on: {name} was " in told and f"--allow-change {name} goes on all the same" in told
+    assert everything() == before
+    assert cli.run([*words, "--allow-change", name]) == 0
+    told = capsys.readouterr().err
+    assert f"changed settings: {name} " in told or f"; {name} " in told
+    assert len(rows()) == 8
+
+
+def test_a_token_file_that_was_moved_is_the_same_and_one_that_was_rewritten_is_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tokens("mine", "some words " * 999)
+    assert cli.run(["train", diverging(**SHORT, data="mine")]) == 0
+    for suffix in (".bin", ".json"):
+        shutil.move(f"mine{suffix}", f"moved{suffix}")
+    assert cli.run(["train", "job.toml", "--resume", "--steps", "8", "--data", "moved"]) == 0
+    assert "train.data mine -> moved" in capsys.readouterr().err
+    tokens("moved", "more words " * 999)
+    assert cli.run(["train", "job.toml", "--resume", "--steps", "9", "--data", "moved"]) == 2
+    assert "run cannot go on: data was" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--resume", "--allow-change", "lr"], "--allow-change 'lr' is not known"),
+        (["--allow-change", "data"], "--allow-change belongs to --resume"),
+    ],
+)
+def test_words_that_mean_nothing(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run/step-00000003").mkdir(parents=True)
+    assert cli.run(["train", diverging(**SHORT), *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_going_on_with_nothing_to_do_or_in_vain_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["train", diverging(**SHORT, record=1)]) == 0
+    before = everything()
+    assert cli.run(["train", "job.toml", "--resume", "--steps", "5", "--dp", "1", "--pp", "2", "--zero", "0"]) == 0
+    assert "nothing is left to do: run has done 6 of 5 steps" in capsys.readouterr().err
+    assert everything() == before
+    data = bytearray(Path("run/step-00000006/0.bin").read_bytes())
+    data[100] ^= 1
+    Path("run/step-00000006/0.bin").write_bytes(data)
+    before = everything()
+    assert cli.run(["train", "job.toml", "--resume", "--steps", "9", "--dp", "1", "--pp", "2", "--zero", "0"]) == 3
+    told = capsys.readouterr().err
+    assert "contents of 0.bin were changed; to go on from step-00000003 remove it (beside it are step-00000003)" in told
+    assert everything() == before
+
+
+def test_seconds_of_another_layout_are_not_laid_beside_these(capsys: pytest.CaptureFixture[str]) -> None:
+    """The run's summary, and `compare`: 6 steps of dp 2, then 3 of pp 2; medians are those of pp 2 but its first."""
+    assert cli.run(["train", diverging(**SHORT)]) == 0
+    assert cli.run(["train", "job.toml", "--resume", "--steps", "9", "--dp", "1", "--pp", "2", "--zero", "0"]) == 0
+    told = capsys.readouterr()
+    last = rows()[-2:]
+    want = sum(row["step_time_s"] for row in last) / 2
+    assert "9 steps, loss " in told.out and f"{show(want, 's')} a step" in told.out
+    assert "median of 2 under this layout" in told.out
+    assert cli.run(["compare", "run", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["step_time_s"]["measured"] == pytest.approx(want) and found["steps"] == 9
+    assert any("2 of 9 steps" in why for why in found["why"])
+    assert read("run").job.layout.pp == 2
