@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from meshwright.cli import main
 from meshwright.errors import BadInput
@@ -108,6 +110,27 @@ def test_a_time_that_contradicts_its_rate_is_refused(tmp_path: Path) -> None:
     file.write_text(old.replace("redop     time", "redop    root     time"))  # a title whose column is not there
     with pytest.raises(BadInput, match="algbw must be size / time"):
         nccl_tests.load(file)
+
+
+CELL = st.sampled_from(
+    ["1e999999999", "nan", "inf", "-5", "9" * 5000, "N/A", "#", "1e+06", "0", "x", "Rank", "on", "1.5.2", "125.86"]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 15), CELL), max_size=5))
+def test_damaged_output_is_samples_or_a_sentence(changes: list[tuple[int, int, str]]) -> None:
+    lines = [line.split(" ") for line in (HEAD + ROWS).splitlines()]
+    for at, cell, text in changes:
+        words = lines[at % len(lines)]
+        full = [i for i, word in enumerate(words) if word] or [0]
+        words[full[cell % len(full)] : full[cell % len(full)] + 1] = [text]
+    try:
+        found = list(nccl_tests.of_text("\n".join(map(" ".join, lines)), "all_reduce", "x.txt"))
+    except BadInput as error:
+        assert "\n" not in str(error) and len(str(error)) < 600
+    else:
+        assert all(0 < s.seconds < 1e9 and s.bytes > 0 and s.per_node * s.nodes > 1 for s in found)
 
 
 def test_the_time_of_a_launch_is_no_time_of_a_collective(tmp_path: Path) -> None:

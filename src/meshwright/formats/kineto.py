@@ -43,7 +43,7 @@ COMMUNICATION = (
 )  # fmt: skip
 """Collectives; `communication` is one whose name does not say which."""
 COMPUTE = (
-    ("attention", r"flash|fmha|attention|softmax.*dropout|cudnn.*(sdpa|mha)|attn_|attn(fwd|bwd)|mha_(fwd|bwd|varlen)"),
+    ("attention", r"flash|fmha|attention|softmax.*dropout|cudnn.*(sdpa|mha)|attn_|attn(fwd|bwd)|mha_(fwd|bwd|varlen)|bwd_(kernel_d[kq]|preprocess)|dk_?dv"),
     ("memory", r"mem(cpy|set)|(direct|float\w*)_copy_kernel|CatArray|FillFunctor|chunk_cat|split_with_sizes_copy"
                r"|n(chw|hwc)ToN(hwc|chw)|rocclr_(copy|fill)|^(Copy|Fill)(Host|Device|Buffer)|multi_tensor_apply.*::Copy<"
                r"|::_?(foreach_)?(copy_?|cat|zero_|fill_|to_copy|clone|contiguous|pin_memory)$"),

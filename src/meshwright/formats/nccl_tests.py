@@ -30,7 +30,7 @@ KINDS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all", "broadcast": "broadcast",
     "reduce": "reduce", "sendrecv": "send",
 }  # fmt: skip
-RANK = re.compile(r"#\s+Rank\s+(\d+).*?\son\s+(\S+)\s")
+RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\b.*?\son\s+(\S+)\s")
 NAME = re.compile(
     r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv|reduce)_perf", re.IGNORECASE
 )
@@ -144,12 +144,12 @@ def measured(size: float, cells: list[str], titles: list[str], line: str) -> Ite
             continue
         try:
             time, rate = interval(cells[at], MICROSECOND), interval(cells[at + 1], GB)
-        except (ValueError, IndexError):
+        except (ValueError, IndexError, OverflowError):
             raise BadInput(f"{line} is not a line of nccl-tests with the columns {' '.join(titles)[:120]}") from None
         if not time[0] * rate[0] <= size <= time[1] * rate[1]:
             raise BadInput(
-                f"{line} contradicts itself: algbw must be size / time, but {size:.0f} bytes "
-                f"in {cells[at]} us are not {cells[at + 1]} GB/s"
+                f"{line} contradicts itself: algbw must be size / time, but {size:.15g} bytes "
+                f"in {cells[at][:20]} us are not {cells[at + 1][:20]} GB/s"
             )
         yield float(cells[at]) * MICROSECOND
 
