@@ -71,6 +71,7 @@ NAMES = [
     "8xh100-sxm",
     "64xa100-80",
     "7xh100-sxm",
+    "20xh100-sxm",
     "1024xdgx-h100",
     "dgx-a100",
     "h100-sxm",

@@ -285,7 +285,21 @@ def plans(model: str, described: Mapping[str, str], space: Any, assumptions: Seq
     jobs = {name: replace(job, assumptions=assumption_set(name)) for name in names} or {job.assumptions.name: job}
     with console.progress() as told:
         found = {name: search(each, space, top=top, progress=told) for name, each in jobs.items()}
-    return {name: replace(plan, notes=(*notes, *plan.notes)) for name, plan in found.items()}
+    return {name: replace(plan, notes=(*notes, *plan.notes, *runs_on(plan))) for name, plan in found.items()}
+
+
+def runs_on(plan: Any) -> list[str]:
+    """Whether the trainer of this project, and so `export`, runs the best layout of a model that it trains; if not, why."""
+    from .train import rules
+
+    def refused(p: Any) -> list[str]:
+        return rules.of_layout(p.job, p.layout) + rules.expert_ranks(p.job, p.layout)
+
+    if not plan.best or rules.model(plan.best.job.model) or not (why := refused(plan.best)):
+        return []
+    others = [rank for rank, p in enumerate(plan.alternatives, 2) if not refused(p)]
+    instead = f"; number {others[0]} below is the fastest of these that they run" if others else ""
+    return [f"train and export of this project refuse the best layout: {why[0]}{instead}"]
 
 
 def predicted(model: str, given: Mapping[str, str]) -> Any:

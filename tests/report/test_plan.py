@@ -27,6 +27,9 @@ def plan(**changes: Any) -> Any:
         "elapsed_s": 0.25,
         "closest": None,
         "notes": (),
+        "idle": "",
+        "tried": "ZeRO 0, 1",
+        "untried": "ZeRO 2, 3",
     }
     return SimpleNamespace(**{**fields, **changes})
 

@@ -30,42 +30,58 @@ WORTH_SAYING = 1.05
 """A batch is named that trains this many times the tokens a second."""
 
 
-def fewer_chips(job: Job) -> list[int]:
-    """Numbers of chips below the job's that fill whole units of its network and have more in common with the batch.
+def fewer_chips(job: Job) -> list[Job]:
+    """The job on fewer chips that fill whole units of its network and have more in common with the batch, most chips first.
 
-    The largest multiple of each divisor of the batch, largest first.
+    Whole units: all of the nearest switch, or of its ports a power of two (64 of 72). Of each divisor of the batch the
+    largest multiple.
     """
-    if axes(job.cluster.network):  # another slice of a torus is another network
+    network, N, B = job.cluster.network, job.cluster.chips, job.batch
+    if axes(network):  # another slice of a torus is another network
         return []
-    N, B, units = job.cluster.chips, job.batch, [1]
-    for dim in job.cluster.network.dims[:-1]:
-        units.append(units[-1] * (dim.size or 1))
-    unit = max((u for u in units if u <= N), default=1)
-    steps = [math.lcm(d, unit) for d in divisors(B) if d <= N]
-    found = {N // step * step for step in steps if step <= N}
-    common = math.gcd(N, B)
-    clean = [n for n in found if LEAST_CHIPS * N <= n < N]
-    return sorted((n for n in clean if math.gcd(n, B) > common or N % unit), reverse=True)
+    near, first = network.dims[0], job.cluster.sizes[0]
+    power = 2 ** math.floor(math.log2(first))
+    common = math.gcd(N, B) if N % first == 0 else 0
+    found = dict.fromkeys(_multiples(job, first, N, common), first)
+    if near.kind == "switch" and near.size == first > power:
+        found = dict.fromkeys(_multiples(job, power, power * math.ceil(N / first), common), power) | found
+    return [on(job, n, ports) for n, ports in sorted(found.items(), reverse=True)]
 
 
-def on(job: Job, chips: int) -> Job:
-    """The job on so many of its chips."""
-    return replace(job, cluster=replace(job.cluster, chips=chips, name=""))
+def _multiples(job: Job, ports: int, most: int, common: int) -> set[int]:
+    """Numbers of chips, up to `most`, that fill units of so many ports and have more in common with the batch than `common`."""
+    N, unit, units = job.cluster.chips, ports, [ports]
+    for dim in job.cluster.network.dims[1:-1]:
+        unit *= dim.size or 1
+        units.append(unit)
+    unit = max(u for u in units if u <= N)
+    steps = [math.lcm(d, unit) for d in divisors(job.batch) if d <= most]
+    found = {most // step * step for step in steps}
+    return {n for n in found if LEAST_CHIPS * N <= n < N and math.gcd(n, job.batch) > common}
 
 
-def on_fewer(job: Job, space: Space, k: int, best: Best) -> tuple[int, Best]:
-    """(chips, layouts): of strict layouts on all chips (`best`) and on cleaner numbers of them, the fastest."""
-    used, within = job.cluster.chips, best.rows[0][0] / FASTER if best.rows else np.inf
-    for chips in fewer_chips(job):
-        if rows := search(on(job, chips), space, 1, within=within).rows:
-            used, within = chips, rows[0][0]
-    return used, best if used == job.cluster.chips else search(on(job, used), space, k)
+def on(job: Job, chips: int, ports: int | None = None) -> Job:
+    """The job on so many chips; ports: of the nearest dimension only so many are used."""
+    network = job.cluster.network
+    if ports and network.dims[0].size and ports < network.dims[0].size:
+        network = replace(network, dims=(replace(network.dims[0], size=ports), *network.dims[1:]))
+    return replace(job, cluster=replace(job.cluster, chips=chips, network=network, name=""))
 
 
-def why_fewer(job: Job, used: int, seconds: float, all_chips: Best) -> str:
+def on_fewer(job: Job, space: Space, k: int, best: Best) -> tuple[Job, Best]:
+    """(job, layouts): of strict layouts on all chips (`best`) and on cleaner numbers of them, the fastest."""
+    used, within = job, best.rows[0][0] / FASTER if best.rows else np.inf
+    for fewer in fewer_chips(job):
+        if rows := search(fewer, space, 1, within=within).rows:
+            used, within = fewer, rows[0][0]
+    return used, best if used is job else search(used, space, k)
+
+
+def why_fewer(job: Job, used: Job, seconds: float, all_chips: Best) -> str:
     """The sentence for an answer that leaves chips idle."""
-    N = job.cluster.chips
-    head = f"{used:,} of {N:,} chips: "
+    N, ports, size = job.cluster.chips, used.cluster.sizes[0], job.cluster.sizes[0]
+    part = f" ({ports} of each {size})" if ports < size else ""
+    head = f"{used.cluster.chips:,} of {N:,} chips{part}: "
     more = "; --relaxed also looks at batches cut unevenly"
     if not all_chips.rows:
         return f"{head}no layout that fits uses all {N:,} with a batch of {job.batch:,} sequences cut evenly{more}"

@@ -90,7 +90,7 @@ def plan(
     """
     demand(job)
     start, space = time.perf_counter(), space or Space()
-    relaxed, idle, used = bool(space.relaxed), "", job.cluster.chips
+    relaxed, idle, used = bool(space.relaxed), "", job
     notes: list[str] = []
     if space.placements and axes(job.cluster.network):
         space = replace(space, placements=False)
@@ -99,7 +99,7 @@ def plan(
     if space.relaxed is None:
         all_chips = best
         used, best = on_fewer(job, space, top, all_chips)
-        idle = why_fewer(job, used, best.rows[0][0], all_chips) if used < job.cluster.chips else ""
+        idle = why_fewer(job, used, best.rows[0][0], all_chips) if used is not job else ""
     dims = len(job.cluster.network.dims)
     found = tuple(predict(job, layout) for layout in best.layouts(space.scheme, dims))
     broken, sentences = rejections(job, space, relaxed)
@@ -117,17 +117,21 @@ def plan(
         return answer(None, (), (), closest=closest)
     if not relaxed and (told := better_batch(job, space, best.rows[0][0])):
         notes.append(told)
-    front = _front(job, used, space, found[0]) if pareto and not relaxed else ()
+    front = _front(used, space, found[0]) if pareto and not relaxed else ()
     return answer(found[0], found[1:], front, idle=idle)
 
 
-def _front(job: Job, used: int, space: Space, best: Prediction) -> tuple[Prediction, ...]:
-    """From the fastest layout on, the fastest (on `used` chips) that needs at least a tenth less memory than the last."""
+def _front(used: Job, space: Space, best: Prediction) -> tuple[Prediction, ...]:
+    """From the fastest layout on, the fastest that needs at least a tenth less memory than the last.
+
+    used: the job on the chips that the layouts use;  the job of `best` may have more.
+    """
+    job = best.job
     points = [best]
     while len(points) < FRONT_POINTS:
         limit = points[-1].memory_bytes["total"] * (1 - FRONT_STEP)
         tight = replace(job.assumptions.memory, capacity_share=limit / job.cluster.chip.hbm_bytes)
-        smaller = search(on(replace(job, assumptions=replace(job.assumptions, memory=tight)), used), space, 1)
+        smaller = search(replace(used, assumptions=replace(job.assumptions, memory=tight)), space, 1)
         if not smaller.rows:
             break
         points.append(predict(job, smaller.layouts(space.scheme, len(job.cluster.network.dims))[0]))
@@ -175,7 +179,7 @@ def _nearest_fit(
     dims = len(job.cluster.network.dims)
     layouts = smallest(job, space, relaxed).layouts(space.scheme, dims)
     if not layouts and space.relaxed is None:
-        fewer = (smallest(on(job, chips), space).layouts(space.scheme, dims) for chips in fewer_chips(job))
+        fewer = (smallest(less, space).layouts(space.scheme, dims) for less in fewer_chips(job))
         layouts = next(filter(None, fewer), [])
     if not layouts:
         return None, (NOTHING, *unfilled(job), *broken[:6])
