@@ -101,7 +101,7 @@ def every_layout(job: Job, space: Space, relaxed: bool):
                 layout = replace(
                     bare, schedule=name, interleave=v, zero=zero, recompute=recompute, sequence_parallel=sp
                 )
-                if says_the_same(layout, (i, r, k, z), choice) or not legal(job, layout, relaxed):
+                if says_the_same(job, layout, z, choice, relaxed) or not legal(job, layout, relaxed):
                     continue
                 for shares in places:
                     yield (i, r, k, z), replace(layout, placement=shares)
@@ -118,11 +118,24 @@ def legal(job: Job, layout: Layout, relaxed: bool) -> bool:
     return all(r.holds(job, layout) for r in (*ALWAYS, *more))
 
 
-def says_the_same(layout: Layout, numbers: tuple[int, ...], choice) -> bool:
-    """Choices that change nothing count once: sequence parallelism on one rank, the schedule of one stage, ZeRO without replicas."""
-    _, _, schedule, zero = numbers
+def says_the_same(job: Job, layout: Layout, zero: int, choice, relaxed: bool) -> bool:
+    """Choices that change nothing count once: sequence parallelism on one rank, schedules of one stage, ZeRO without replicas.
+
+    Of the schedules that one stage can run, the one that counts holds the fewest microbatches.
+    """
     off = not layout.sequence_parallel and layout.tp == 1 and True in choice.sequence_parallel
-    return off or bool(layout.pp == 1 and schedule) or bool(layout.replicas == 1 and zero)
+    if off or bool(layout.replicas == 1 and zero):
+        return True
+    if layout.pp > 1:
+        return False
+    alike = [replace(layout, schedule=name, interleave=v) for name, v in choice.schedules]
+    can = [x for x in alike if legal(job, x, relaxed)]
+    return bool(can) and layout != min(can, key=held_alone)
+
+
+def held_alone(layout: Layout) -> float:
+    """Microbatches of two that one stage holds at once."""
+    return float(memory.in_flight(1.0, 2.0, schedule_named(layout.schedule), layout.interleave, "first"))
 
 
 def every_placement(job: Job, degrees: dict[str, int], relaxed: bool, i: int = 0):

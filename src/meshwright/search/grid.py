@@ -59,8 +59,6 @@ class Kind(NamedTuple):
 
     schedule: Schedule
     v: float
-    first: bool
-    """The first of the space: the only one that counts on one stage, where all are the same."""
 
     @property
     def chunks(self) -> float:
@@ -73,17 +71,35 @@ class Kind(NamedTuple):
         return job.model.layers % stages == 0 if self.chunks > 1 else stages <= job.model.layers
 
     def runs(self, job: Job, p: Column, m: Column) -> Mask:
-        """Where it can run."""
+        """Where it can run (on one stage: `runs`)."""
         can = p * self.chunks <= job.model.layers
         rows = np.flatnonzero(can)
         p, m = p[rows], m[rows]
-        can[rows] = self.even(job, p) & self.schedule.legal(p, m, self.v) & ((p > 1) | self.first)
+        can[rows] = self.even(job, p) & self.schedule.legal(p, m, self.v)
         return can
+
+    @property
+    def alone(self) -> float:
+        """Microbatches whose activations one stage holds at once, of two."""
+        return float(memory.in_flight(1.0, 2.0, self.schedule, self.v, step.ENDS[0]))
 
 
 def kinds(choice: Options) -> list[Kind]:
     """The schedules of the options."""
-    return [Kind(schedule_named(name), float(v), (name, v) == choice.all.schedules[0]) for name, v in choice.schedules]
+    return [Kind(schedule_named(name), float(v)) for name, v in choice.schedules]
+
+
+def runs(job: Job, choice: Options, p: Column, m: Column) -> list[Mask]:
+    """Where each schedule can run. On one stage all take as long: only that counts which holds least, of those the first."""
+    every, found = kinds(choice), [kind.runs(job, p, m) for kind in kinds(choice)]
+    one = np.flatnonzero(p == 1)
+    free = np.ones(len(one), dtype=bool)
+    for kind in sorted(kinds(choice.all), key=lambda kind: kind.alone) if len(one) else ():
+        can = free & kind.runs(job, p[one], m[one])
+        free &= ~can
+        if kind in every:
+            found[every.index(kind)][one] = can
+    return found
 
 
 def pieces(
@@ -96,9 +112,9 @@ def pieces(
     """
     blocks = _blocks(job, table, far, shares, choice, scheme)
     index, pipe = np.arange(len(table["tp"])), np.full((*choice.shape[:3], 1, len(table["tp"])), np.inf)
-    runs = [kind.runs(job, table["pp"], blocks[0].m) for kind in kinds(choice)]
+    can_run = runs(job, choice, table["pp"], blocks[0].m)
     for block, seconds in zip(blocks, pipe, strict=True):
-        _pipelines(job, block, choice, runs, limit, seconds)
+        _pipelines(job, block, choice, can_run, limit, seconds)
     if limit < np.inf:
         within = pipe <= limit
         sp, rec, sched = (np.asarray(within.any(axis=o)) for o in ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4)))
@@ -160,8 +176,8 @@ def fullest(job: Job, pp: Column) -> Column:
     return np.where(pp == 1, float(job.model.layers - lead), ceil_div(job.model.layers, pp))
 
 
-def _pipelines(job: Job, block: Block, choice: Options, runs: list[Mask], limit: float, seconds: Grid) -> None:
-    """Seconds of the pipeline, (recompute, schedule, 1, row), of rows that may stay within the limit; runs: where each schedule can run."""
+def _pipelines(job: Job, block: Block, choice: Options, can_run: list[Mask], limit: float, seconds: Grid) -> None:
+    """Seconds of the pipeline, (recompute, schedule, 1, row), of rows that may stay within the limit; can_run: as `runs` has it."""
     every, t, layers = kinds(choice), block.costs.typical, block.m * fullest(job, np.asarray(block.near.pp))
     for r, recompute in enumerate(choice.recompute):
         busy = layers * pick(t.forward + step.backward(t, recompute), block.which)
@@ -175,7 +191,7 @@ def _pipelines(job: Job, block: Block, choice: Options, runs: list[Mask], limit:
             s = step.stages(near, parts, recompute, holders_of(job, near, fold))
             short = m * (s.forward + s.backward) <= limit
             for k, kind in enumerate(every):
-                can = short & runs[k][rows]
+                can = short & can_run[k][rows]
                 if kind.schedule.folded != fold or not (some_ := np.count_nonzero(can)):
                     continue
                 at = np.flatnonzero(can) if 2 * some_ < len(can) else slice(None)  # the rest is not worth leaving out
@@ -232,7 +248,7 @@ def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> A
 def legal_options(job: Job, table: Table, choice: Options, scheme: str) -> Column:
     """How many of the options each row can run with."""
     m = np.asarray(ceil_div(job.batch, table["dp"] * table["microbatch"]))
-    runs = np.count_nonzero([kind.runs(job, table["pp"], m) for kind in kinds(choice)], axis=0)
-    ways: Column = sum(runs * _shards(job, table, sp, choice, scheme) for sp in choice.sequence_parallel)
+    orders = np.count_nonzero(runs(job, choice, table["pp"], m), axis=0)
+    ways: Column = sum(orders * _shards(job, table, sp, choice, scheme) for sp in choice.sequence_parallel)
     alone = layouts(table, {}, job.cluster.sizes, scheme, False).replicas == 1
     return ways * len(choice.recompute) * np.where(alone, 1, len(choice.zero))
