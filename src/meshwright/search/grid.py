@@ -7,6 +7,7 @@ Under a limit, the pipeline comes first, and only for the rows and options whose
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,27 +79,36 @@ class Kind(NamedTuple):
         can[rows] = self.even(job, p) & self.schedule.legal(p, m, self.v)
         return can
 
-    @property
-    def alone(self) -> float:
-        """Microbatches whose activations one stage holds at once, of two."""
-        return float(memory.in_flight(1.0, 2.0, self.schedule, self.v, step.ENDS[0]))
-
 
 def kinds(choice: Options) -> list[Kind]:
     """The schedules of the options."""
     return [Kind(schedule_named(name), float(v)) for name, v in choice.schedules]
 
 
+@cache
+def by_need(schedules: tuple[tuple[str, int], ...]) -> list[int]:
+    """Positions of schedules, the one first that holds the activations of the fewest microbatches on one stage."""
+
+    def held(at: int) -> float:
+        name, v = schedules[at]
+        return float(memory.in_flight(1.0, 2.0, schedule_named(name), float(v), step.ENDS[0]))
+
+    return sorted(range(len(schedules)), key=held)
+
+
 def runs(job: Job, choice: Options, p: Column, m: Column) -> list[Mask]:
     """Where each schedule can run. On one stage all take as long: only that counts which holds least, of those the first."""
-    every, found = kinds(choice), [kind.runs(job, p, m) for kind in kinds(choice)]
+    found, every = [kind.runs(job, p, m) for kind in kinds(choice)], choice.all.schedules
     one = np.flatnonzero(p == 1)
     free = np.ones(len(one), dtype=bool)
-    for kind in sorted(kinds(choice.all), key=lambda kind: kind.alone) if len(one) else ():
-        can = free & kind.runs(job, p[one], m[one])
-        free &= ~can
-        if kind in every:
-            found[every.index(kind)][one] = can
+    mine = {schedule: k for k, schedule in enumerate(choice.schedules)}
+    for schedule in (every[at] for at in by_need(every)):
+        can = free
+        if free.any():
+            can = free & Kind(schedule_named(schedule[0]), float(schedule[1])).runs(job, p[one], m[one])
+        free = free & ~can
+        if schedule in mine:
+            found[mine[schedule]][one] = can
     return found
 
 
