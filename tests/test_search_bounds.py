@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from meshwright import predict
 from meshwright.search import brute, search
-from meshwright.search.space import Space
+from meshwright.search.best import Best
+from meshwright.search.evaluate import lower
+from meshwright.search.space import Space, cross, options, shards
 from meshwright.spec.chip import Chip
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.job import OPTIMIZERS, Job
@@ -61,3 +64,21 @@ def test_a_single_replica_may_need_less_than_two() -> None:
     every = brute(job, space, 5, True)
     assert {row[5] for row in every.rows} == {1}
     assert search(job, space, 5, True).rows == every.rows
+
+
+def test_an_interval_of_replicas_in_a_mesh_is_bounded_by_its_fastest() -> None:
+    """4 to 7 replicas make 2 microbatches of 8 sequences; 7 reach twice the links of 4 and synchronise faster."""
+    mesh = Network("mesh", (Dim("near", 7e10, 0.0, 8, kind="mesh"), Dim("far", 1e9, 1e-5)))
+    chip = Chip("c", {"bf16": 3e15}, 1e14, 8e10, 2e13)
+    job = Job(Model("m", 4, 1024, 4, 4096, 0, 128), Cluster(chip, mesh, 8), 8)
+    one = {"tp": (1,), "cp": (1,), "pp": (1,), "microbatch": (1,), "zero": (0,), "schedules": ("1f1b",)}
+    times = {dp: brute(job, Space(**one, dp=(dp,)), 1, True).rows[0][0] for dp in (4, 5, 6, 7)}
+    assert times[7] < times[4], "a larger group is faster here"
+    space = Space(**one)
+    rows = cross(shards(job, space, True), pp=np.ones(1))
+    near, far = (rows | {"dp": np.full(len(rows["tp"]), dp)} for dp in (4.0, 7.0))
+    seconds, _ = lower(job, space, Best(1, options(job, space)), near, far)
+    assert seconds.min() <= min(times.values())
+    pinned = Space(**one, dp=(4, 7))
+    assert search(job, pinned, 2, True).rows == brute(job, pinned, 2, True).rows
+    assert search(job, space, 3, True).rows == brute(job, space, 3, True).rows

@@ -227,7 +227,8 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
 def splits(job: Job, table: Table, scheme: str, sequence_parallel: bool) -> NDArray[np.bool_]:
     """Where a microbatch can be cut over cp, and over tp if norms are: `rules.SEQUENCE`, row by row."""
     cuts = table["tp"] if sharded(scheme, sequence_parallel) else 1.0
-    return (table["microbatch"] * job.T) % (table["cp"] * cuts) == 0
+    fine: NDArray[np.bool_] = (table["microbatch"] * job.T) % (table["cp"] * cuts) == 0
+    return fine
 
 
 def _panels(job: Job, table: Table) -> Table:
