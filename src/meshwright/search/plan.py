@@ -24,13 +24,14 @@ from .space import Column, Space, cross, described
 FRONT_STEP = 0.1
 """Each point of the front needs at least this share less memory than the one before."""
 FRONT_POINTS = 8
-MORE_CHIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+MORE_CHIPS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Factors tried when nothing fits."""
 
 
 LIGHTER = ("adamw-no-master", "adafactor")
 """Optimizers suggested when nothing fits, the lightest last."""
 NOTHING = "no combination of degrees is legal"
+UNEVEN = "batches cut unevenly and idle chips (--relaxed)"
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,8 @@ def _nearest_fit(
         fewer = (smallest(less, space).layouts(space.scheme, dims) for less in fewer_chips(job))
         layouts = next(filter(None, fewer), [])
     if not layouts:
-        return None, (NOTHING, *unfilled(job), *broken[:6])
+        uneven = () if relaxed else (f"not tried: {UNEVEN}",)
+        return None, (NOTHING, *unfilled(job), *uneven, *broken[:6])
     closest = predict(job, layouts[0])
     note = "even the smallest layout does not fit: " + rules.too_big(job, closest.memory_bytes["total"])
     return closest, (note, *_would_fit(job, space))
@@ -217,6 +219,8 @@ def _lighter(job: Job, space: Space) -> list[tuple[str, Job, Space]]:
 def _would_fit(job: Job, space: Space) -> list[str]:
     """Changes, one at a time, that make something fit, the least first."""
     ways: list[tuple[str, Job, Space]] = [*_lighter(job, space)]
+    if not space.relaxed:
+        ways.append((UNEVEN, job, replace(space, relaxed=True)))
     if "full" not in space.recompute:
         ways.append(("full recomputation (--recompute full)", job, replace(space, recompute=RECOMPUTE)))
     if 3 not in space.zero:
@@ -229,8 +233,8 @@ def _would_fit(job: Job, space: Space) -> list[str]:
             ways.append((f"any {field} (without --{field})", job, replace(space, **anything)))
     helpful = [f"{name} would make it fit" for name, j, s in ways if search(j, s, 1, bool(s.relaxed)).rows]
     for factor in MORE_CHIPS:
-        more = on(job, job.cluster.chips * factor)
-        if search(more, space, 1).rows:
-            return [*helpful, f"{more.cluster.chips:,} chips of this kind ({factor} times as many) would make it fit"]
+        more = on(job, int(job.cluster.chips * factor))
+        if search(more, space, 1, bool(space.relaxed)).rows:
+            return [*helpful, f"{more.cluster.chips:,} chips of this kind ({factor:g} times as many) would make it fit"]
     need = f"even {MORE_CHIPS[-1]} times the chips would not make it fit at this batch and sequence length"
     return [*helpful, need]
