@@ -14,7 +14,7 @@ from .count import vocabulary
 from .count.model import groups, layer, next_token
 from .count.work import Op
 from .spec.frozen import shown
-from .step import clock, collectives, pick, shares, slowest, total
+from .step import barrier, clock, collectives, pick, shares, slowest, total
 
 if TYPE_CHECKING:
     from .prediction import Prediction
@@ -66,12 +66,19 @@ def step_term(p: Prediction) -> Term:
         "ep_comm": (f"all-to-all over ep = {layout.ep}: {algorithm}", f"experts: Lepikhin et al. 2020; {network}"),
         "pp_comm": (f"2 x {m} microbatches x hop of {float(p._body.message):.4g} B ({hop} of the links), as far as not hidden: {algorithm}", network),
         "dp_comm": (f"{_dp_formula(p)}: {algorithm}", network),
-        "bubble": (f"{layout.schedule}: p = {layout.pp}, m = {m}, v = {p._schedule.chunks(layout.interleave)}", p._schedule.source),
+        "bubble": (f"{layout.schedule}: p = {layout.pp}, m = {m}, v = {p._schedule.chunks(layout.interleave)}{_in_a_run(p)}", p._schedule.source),
         "optimizer": (f"{_updated(p):.5g} parameters: the slower of their arithmetic and {job.state_bytes:g} B of state read and written, at {r.memory:.4g} B/s", chip),
         "other": ("what is not explained", ""),
     }  # fmt: skip
     parts = tuple(Term(name, value, "s", *how[name], parts=causes.get(name, ())) for name, value in p.time_s.items())
     return Term("step_time", p.step_time_s, "s", "sum of its parts, on the device the pipeline waits for", parts=parts)
+
+
+def _in_a_run(p: Prediction) -> str:
+    """Whether the bubble is that of a step by itself, where it matters."""
+    if p._schedule.bubble_in_run is None:
+        return ""
+    return ", of a step by itself" if barrier(p.job) else ", in a run of steps that begin rank by rank"
 
 
 def _dp_formula(p: Prediction) -> str:
