@@ -1,0 +1,211 @@
+"""How many wrong formulas the tests notice: a seeded sample of mutants, each against the tests of its own room.
+
+    uv run --group test --group mutation python benchmarks/mutation.py run
+    uv run --group test --group mutation python benchmarks/mutation.py score
+
+`run` mutates one operator, number, comparison or minimum at a time (operators of cosmic-ray), stratified over the files of
+the rooms below, and stops a mutant at its first failing test. No file is changed: each mutant lives in a process of its
+own, so tests that start other processes do not see it. `run` goes on where it was stopped; `score` writes mutation.md.
+Not part of CI: it takes hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import mutants
+import trial
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "meshwright"
+RESULTS = ROOT / ".benchmarks" / "mutation.jsonl"
+SCORE = Path(__file__).with_name("mutation.md")
+SEED, SAMPLE, HOURS = 1, 400, 3.0
+LEAST_OF_A_FILE = 2
+SLACK, LEAST_LIMIT_S = 2.0, 30.0
+"""A mutant may use this many times the CPU seconds of the tests without one, and at least so many."""
+
+LBL, BOOK = "tests/reproduce/test_lbl.py::test_", "tests/reproduce/test_scaling_book.py::test_"
+PUBLISHED = (
+    LBL + "every_published_configuration_is_reproduced_with_the_defects_on",
+    BOOK + "every_case_is_computed_and_agrees",
+    "tests/reproduce/test_megatron.py",
+)
+ROOMS = {
+    "count": (("count/*.py",), ("tests/count", "tests/step", "tests/test_memory.py", "tests/cost/test_arrays.py", *PUBLISHED)),
+    "cost": (("cost/*.py",), ("tests/cost", "tests/step", *PUBLISHED)),
+    "step": (("step/*.py",), ("tests/step", "tests/test_pipeline.py", "tests/test_terms.py", "tests/test_prediction.py",
+                              "tests/formats/test_machine.py", "tests/cost/test_arrays.py", *PUBLISHED)),
+    "schedule": (("schedule/*.py",), ("tests/schedule", "tests/test_pipeline.py", "tests/test_replay.py")),
+    "memory": (("memory.py",), ("tests/step", "tests/test_memory.py", *PUBLISHED)),
+    "search": (("search/*.py",), ("tests/test_search_bounds.py", "tests/test_search.py", "tests/test_sweep.py")),
+}  # fmt: skip
+"""room -> (its files below src/meshwright, its own tests and the published checks named for it)."""
+
+
+class Row(NamedTuple):
+    """What became of a mutant."""
+
+    file: str
+    line: int
+    operator: str
+    occurrence: int
+    before: str
+    after: str
+    source: str
+    """Digest of the file that was mutated."""
+    outcome: str
+    """killed, timeout, survived."""
+    test: str
+    """The one that failed."""
+    cpu_s: float
+
+    @property
+    def key(self) -> tuple[str, str, int, str]:
+        return self.file, self.operator, self.occurrence, self.source
+
+
+def files(room: str) -> list[Path]:
+    """The files of a room that hold formulas."""
+    found = [path for pattern in ROOMS[room][0] for path in sorted(SOURCE.glob(pattern))]
+    if not found or not all((ROOT / test.split("::")[0]).exists() for test in ROOMS[room][1]):
+        sys.exit(f"room {room}: a file or a test has moved; bring ROOMS in {__file__} up to date")
+    return found
+
+
+def sample(count: int, seed: int) -> list[tuple[str, Path, mutants.Mutant]]:
+    """So many mutants as (room, file, mutant): from each file its share of all, and at least a few, in random order."""
+    rng = random.Random(seed)
+    every = {(room, path): mutants.every(path.read_text("utf-8")) for room in ROOMS for path in files(room)}
+    every = {at: found for at, found in every.items() if found}
+    total = sum(map(len, every.values()))
+    exact = {at: max(count * len(found) / total, min(LEAST_OF_A_FILE, len(found))) for at, found in every.items()}
+    scale = count / sum(exact.values())
+    shares = {at: int(x * scale) for at, x in exact.items()}
+    for at in sorted(exact, key=lambda at: shares[at] - exact[at] * scale)[: count - sum(shares.values())]:
+        shares[at] += 1
+    chosen = [(*at, m) for at, found in every.items() for m in rng.sample(found, min(shares[at], len(found)))]
+    rng.shuffle(chosen)
+    return chosen
+
+
+def digest(path: Path) -> str:
+    """Of a source file: results of another version do not count."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def read(results: Path) -> list[Row]:
+    """The rows of a results file."""
+    if not results.exists():
+        return []
+    return [Row(**json.loads(line)) for line in results.read_text("utf-8").splitlines()]
+
+
+def run(results: Path, count: int, seed: int, hours: float) -> None:
+    """Try what has not been tried yet, until the sample or the CPU time is used up."""
+    done = {row.key: row for row in read(results)}
+    spent = sum(row.cpu_s for row in done.values())
+    limits: dict[str, float] = {}
+    results.parent.mkdir(parents=True, exist_ok=True)
+    for i, (room, path, mutant) in enumerate(sample(count, seed), 1):
+        file, source = str(path.relative_to(SOURCE)), digest(path)
+        if (file, mutant.operator, mutant.occurrence, source) in done:
+            continue
+        if spent > hours * 3600:
+            sys.exit(f"{hours:g} CPU hours are used up: {i - 1} of {count} mutants are done")
+        if room not in limits:
+            limits[room], used = limit(room, path)
+            spent += used
+        text = path.read_text("utf-8")
+        code = mutants.mutated(text, mutant)
+        before, after = mutants.difference(text, code)
+        found = trial.run(ROOT, path, code, ROOMS[room][1], limits[room])
+        spent += found.cpu_s
+        row = Row(
+            file, mutant.line, mutant.operator, mutant.occurrence, before, after, source,
+            found.outcome, found.test, round(found.cpu_s, 2),
+        )  # fmt: skip
+        with results.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(row._asdict()) + "\n")
+        print(f"{i}/{count} {found.outcome:8} {file}:{row.line} {before} -> {after} [{found.test}] {found.cpu_s:.0f} s", flush=True)  # fmt: skip
+
+
+def limit(room: str, path: Path) -> tuple[float, float]:
+    """(CPU seconds a mutant of a room may use, those that its tests took without one); they must pass."""
+    found = trial.run(ROOT, path, path.read_text("utf-8"), ROOMS[room][1], 3600.0)
+    if found.outcome != "survived":
+        sys.exit(f"the tests of room {room} fail without any mutant: {found.test}\n{found.output}")
+    return max(SLACK * found.cpu_s, LEAST_LIMIT_S), found.cpu_s
+
+
+def score(results: Path, count: int, seed: int, commit: str) -> str:
+    """The table by file and the list of survivors, as Markdown."""
+    chosen = {(str(p.relative_to(SOURCE)), m.operator, m.occurrence, digest(p)) for _, p, m in sample(count, seed)}
+    rows = [row for row in {row.key: row for row in read(results)}.values() if row.key in chosen]
+    by_file: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        by_file[row.file][row.outcome] += 1
+    whole = sum(by_file.values(), Counter())
+    lines = [
+        "# Mutants that the tests notice\n",
+        f"{date.today().isoformat()}, commit {commit}: {killed(whole)} of {whole.total()} mutants killed "
+        f"({killed(whole) / max(whole.total(), 1):.0%}), {whole['survived']} survived; "
+        f"{sum(r.cpu_s for r in rows) / 3600:.1f} CPU hours.",
+        f"Sample: {len(rows)} of {count} with seed {seed}, stratified by file; each against the tests of its room "
+        "(`ROOMS` in `benchmarks/mutation.py`), until the first one fails.\n",
+        "| file | mutants | killed | of these by timeout | survived |",
+        "|---|---|---|---|---|",
+        *(f"| {f} | {n.total()} | {killed(n)} | {n['timeout']} | {n['survived']} |" for f, n in sorted(by_file.items())),
+        f"| all | {whole.total()} | {killed(whole)} | {whole['timeout']} | {whole['survived']} |",
+        "\n## Survivors\n",
+        *survivors(rows),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def killed(counts: Counter[str]) -> int:
+    """Noticed by a failing test, or by never ending."""
+    return counts["killed"] + counts["timeout"]
+
+
+def survivors(rows: list[Row]) -> Iterator[str]:
+    """A line for each mutant that no test noticed."""
+    for row in sorted(rows):
+        if row.outcome == "survived":
+            yield f"* `{row.file}:{row.line}` `{row.before}` -> `{row.after}`"
+
+
+def main() -> None:
+    """Parse and run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("command", choices=("run", "score"))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--output", type=Path, default=SCORE, help="score: the Markdown file")
+    parser.add_argument("--sample", type=int, default=SAMPLE)
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--hours", type=float, default=HOURS, help="run: CPU hours in all")
+    parser.add_argument("--commit", default="", help="score: the commit that was tested")
+    given: Any = parser.parse_args()
+    os.chdir(ROOT)
+    if given.command == "run":
+        run(given.results, given.sample, given.seed, given.hours)
+    else:
+        commit = given.commit or os.popen("git rev-parse --short HEAD").read().strip()
+        given.output.write_text(score(given.results, given.sample, given.seed, commit), "utf-8")
+        print(given.output.read_text("utf-8"))
+
+
+if __name__ == "__main__":
+    main()
