@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shlex
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from meshwright import cli
+from meshwright.catalog import model
 from meshwright.command import VERBS
 from meshwright.errors import BadInput
 
@@ -244,6 +246,39 @@ def test_plan_under_several_assumptions(capsys: pytest.CaptureFixture[str]) -> N
     assert list(data["plans"]) == ["realistic", "megatron-2021"]
     best = [plan["best"]["assumptions"] for plan in data["plans"].values()]
     assert best == ["realistic", "megatron-2021"]
+
+
+def test_a_file_of_one_job_takes_one_assumption_set(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["plan", *LLAMA, "--pp", "1", "--top", "1", "--assumptions", "realistic,lbl-2024", "-o"]
+    assert "give one assumption set" in refusal(capsys, *words, str(tmp_path / "x.toml"))
+    assert cli.run([*words, str(tmp_path / "x.csv")]) == 0
+    rows = list(csv.DictReader((tmp_path / "x.csv").read_text().splitlines()))
+    assert [row["assumptions"] for row in rows] == ["realistic", "lbl-2024"]
+
+
+NOT_TAKEN = {"plan": ("--placement", "--panels"), "timeline": ("--tokens",), "roofline": ("--optimizer", "--tokens", "--attention-kernel", "--tp")}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", NOT_TAKEN)
+def test_help_lists_what_a_verb_takes(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([verb, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "--batch" in text and not [flag for flag in NOT_TAKEN[verb] if flag in text.split()]
+    for flag in NOT_TAKEN[verb]:
+        assert flag in refusal(capsys, verb, *LLAMA, flag, "1")
+
+
+def test_the_catalogue_says_what_is_stated_and_what_is_a_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["catalog", "models", "llama3-70b"]) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert "500000" in rows["rope_base"] and "config.json" in rows["rope_base"]
+    assert rows["norm_epsilon"].split()[-1] == "default" and "default" not in rows["layers"]
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "llama3-70b", "llama3-405b", "llama3.2-1b", "llama3.2-3b"])
+def test_llama_3_turns_with_base_500000(name: str) -> None:
+    """rope_theta of the config.json of every Llama 3, 3.1 and 3.2; Llama 2 has 10,000."""
+    assert model(name).rope_base == 500_000 and model("llama2-7b").rope_base == 10_000
 
 
 def test_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,3 +37,8 @@ def test_mistakes_are_one_sentence(extra, capsys):
     assert main([*LINE, *extra]) == 2
     found = capsys.readouterr()
     assert not found.out and found.err.count("\n") == 1
+
+
+def test_a_shape_is_for_a_torus(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["roofline", "llama3-70b", "--on", "512xh100-sxm", "--batch", "4Mi", "--shape", "8x8"]) == 2
+    assert "a shape is for slices of a torus" in capsys.readouterr().err

@@ -106,7 +106,7 @@ def predict(
     return 0 if p.fits else 1
 
 
-@verb("cluster", "job", "layout", layout="constraints")
+@verb("cluster", "job", "layout", layout="constraints", without=("placement", "panels"))
 def plan(
     model: ModelArg,
     /,
@@ -127,6 +127,8 @@ def plan(
     from .report import plan as reports
 
     files.suffix(output, (".json", ".toml", ".csv", *files.PLOTS))
+    if output and output.lower().endswith(".toml") and len(set_names(assumptions)) > 1:
+        raise BadInput(f"-o {output[:80]} holds one job: give one assumption set, or .json, .csv, .png or .svg")
     described, space = split(given, relaxed)
     found = plans(model, described, space, assumptions, top)
     first = next(iter(found.values()))
@@ -142,8 +144,10 @@ def plan(
             extra["batch"] = f"{each.best.job.batch}seq"  # predict rounds tokens to the nearest
         again = command_line(model, {**described, **extra}, each.best) if each.best else ""
         console.show(*[""] * (len(found) > 1), reports.report(each, again, console.ascii_only()))
-    if output and first.best:
-        files.write(output, files.of_predictions([first.best, *first.alternatives], data, first.best))
+    bests = {name: plan.best for name, plan in found.items() if plan.best}
+    if output and bests:
+        one = [first.best, *first.alternatives] if first.best and len(found) == 1 else list(bests.values())
+        files.write(output, files.of_predictions(one, data, one[0], list(bests) if len(found) > 1 else ()))
     return 0 if any(plan.best for plan in found.values()) else 1
 
 
@@ -181,7 +185,7 @@ def sweep(
     return 130 if found.interrupted else 0 if found.found else 1
 
 
-@verb("cluster", "job", "layout")
+@verb("cluster", "job", "layout", without=("tokens",))
 def timeline(
     model: ModelArg,
     /,
@@ -281,7 +285,7 @@ def plans(model: str, described: Mapping[str, str], space: Any, assumptions: Seq
     job = read_job(model, described, notes, fill=False, search=True)
     if job.layout != Layout():
         notes.append("the layout of the file is left aside: plan chooses one")
-    names = [name.strip() for text in assumptions for name in text.split(",")]
+    names = set_names(assumptions)
     jobs = {name: replace(job, assumptions=assumption_set(name)) for name in names} or {job.assumptions.name: job}
     with console.progress() as told:
         found = {name: search(each, space, top=top, progress=told) for name, each in jobs.items()}
@@ -300,6 +304,11 @@ def runs_on(plan: Any) -> list[str]:
     others = [rank for rank, p in enumerate(plan.alternatives, 2) if not refused(p)]
     instead = f"; number {others[0]} below is the fastest of these that they run" if others else ""
     return [f"train and export of this project refuse the best layout: {why[0]}{instead}"]
+
+
+def set_names(assumptions: Sequence[str]) -> list[str]:
+    """The assumption sets of "realistic,lbl-2024"."""
+    return list(dict.fromkeys(name.strip() for text in assumptions for name in text.split(",")))
 
 
 def predicted(model: str, given: Mapping[str, str]) -> Any:

@@ -16,7 +16,7 @@ Stages = Annotated[int, word("Stages of the pipeline row.", "N")]
 Degree = Annotated[int, word("Chips of the context row, and of the expert row; 0 = the nearest dimension.", "N")]
 
 
-@verb("cluster", "job")
+@verb("cluster", "job", without=("optimizer", "tokens", "attention_kernel"))
 def roofline(
     model: ModelArg,
     /,

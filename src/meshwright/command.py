@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter
@@ -58,12 +58,17 @@ app = App(
 )
 
 
-def verb(*tables: str, layout: str = "layout") -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Make a function a command: its parameter `given` becomes one option for each field of these tables."""
+def verb(
+    *tables: str, layout: str = "layout", without: Collection[str] = ()
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Make a function a command: its parameter `given` becomes one option for each field of these tables.
+
+    without: fields that would change nothing there, or are not the user's to give.
+    """
 
     def register(function: Callable[..., int]) -> Callable[..., int]:
         own = inspect.signature(function, eval_str=True).parameters
-        chosen = [flag for flag in flags() if flag.table in tables and flag.name not in own]
+        chosen = [flag for flag in flags() if flag.table in tables and flag.name not in (*own, *without)]
 
         def command(*args: Any, **options: Any) -> int:
             given = {flag.name: text for flag in chosen if (text := options.pop(flag.name, None)) is not None}

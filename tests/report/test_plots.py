@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,21 @@ def test_a_sweep_over_names_is_drawn(tmp_path: Path) -> None:
     top, _ = plots.scaling(found).axes
     assert "gpt3" not in top.get_title() and "on a100-80" in top.get_title() and "realistic" in top.get_title()
     assert top.get_ylim()[0] == 0 and top.lines[0].get_linestyle() == "None"
+
+
+def test_pictures_name_their_assumptions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sets: the best of each, under its name and its own capacity; one set: in the title."""
+    drawn: list[Any] = []
+    monkeypatch.setattr(plots, "image", lambda figure, kind: drawn.append(figure) or b"")
+    words = ["plan", "llama3-8b", "--on", "16xh100-sxm", "--batch", "64seq", "--pp", "1", "--top", "3"]
+    for sets in ("realistic,lbl-2024", "lbl-2024"):
+        assert cli.run([*words, "--assumptions", sets, "-o", str(tmp_path / "x.png")]) == 0
+    both, one = drawn
+    assert [label.get_text() for label in both.axes[2].get_xticklabels()] == ["realistic", "lbl-2024"]
+    heights = {line[0][1] for line in both.axes[1].collections[0].get_segments()}
+    assert len(heights) == 2, "each set has its own share of memory"
+    assert "lbl-2024" in one.get_suptitle() and len(one.axes[2].get_xticklabels()) == 3
+    assert "assumptions realistic" in plots.pipeline(replay(PREDICTIONS[2])).axes[0].get_title()
 
 
 def test_a_pipeline_has_a_box_for_every_action() -> None:

@@ -16,6 +16,7 @@ from ..cost import torus
 from ..cost.chip import rates
 from ..cost.torus import Part, Span
 from ..count.work import Message
+from ..errors import BadInput
 from ..num import Num, maximum, product, where
 from ..spec.assumptions import Assumptions, NetworkTime
 from ..spec.cluster import Cluster
@@ -82,6 +83,8 @@ def mesh(cluster: Cluster, precision: str, assumptions: Assumptions, shape: Shap
     flops = rates(chip, precision, assumptions.chip).matrix
     made = Mesh(cluster.name or chip.name, (), flops, chip.hbm_bytes, chip.hbm_bandwidth, assumptions.network)
     if not axes(network):
+        if shape is not None:
+            raise BadInput(f"a shape is for slices of a torus: network {network.name} has switches, leave --shape out")
         sizes = zip(network.dims, cluster.sizes, strict=True)
         return replace(made, dims=tuple(replace(d, size=n) for d, n in sizes))
     if shape is None:

@@ -86,11 +86,11 @@ def models(names: Sequence[str]) -> Table:
 def details(thing: Chip | Network | Model) -> RenderableType:
     """One thing: every field with unit and origin."""
     kind = type(thing).__name__.lower()
-    rows = list(_rows(thing, ""))
+    rows, defaults = list(_rows(thing, "")), set(_defaults(thing, ""))
     table = plain("field", "value", "source")
     table.columns[1].justify = "left"
     for path, text in rows:
-        table.add_row(path, text, _origin(thing.sources, path))
+        table.add_row(path, text, _origin(thing.sources, path) or ("default" if path in defaults else ""))
     whole = thing.sources.get("*")
     head = Text(f"{kind} {thing.name}", "bold")
     lines = [Text(f"  {_words(whole)}", "dim")] if whole else []
@@ -115,6 +115,19 @@ def _rows(thing: Any, path: str) -> Iterator[tuple[str, str]]:
                 yield from _rows(part, f"{here}[{i}].")
         else:
             yield from _leaf(here, value, _unit(hints[field.name]))
+
+
+def _defaults(thing: Any, path: str) -> Iterator[str]:
+    """Paths of the fields that nobody stated: they hold what the description takes by itself."""
+    for field in fields(thing):
+        value, here = getattr(thing, field.name), path + field.name
+        if is_dataclass(value):
+            yield from _defaults(value, here + ".")
+        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
+            for i, part in enumerate(value):
+                yield from _defaults(part, f"{here}[{i}].")
+        elif value == field.default:
+            yield here
 
 
 def _leaf(path: str, value: Any, unit: str | None) -> Iterator[tuple[str, str]]:

@@ -72,17 +72,22 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def of_predictions(predictions: Sequence[Prediction], data: Mapping[str, Any], best: Prediction) -> Writers:
-    """JSON of `data`, the job of the best layout, a row and a bar for each layout."""
+def of_predictions(
+    predictions: Sequence[Prediction],
+    data: Mapping[str, Any],
+    best: Prediction,
+    names: Sequence[str] = (),
+) -> Writers:
+    """JSON of `data`, the job of the best layout, a row and a bar for each layout (under these names, if there are any)."""
 
     def bars(kind: str) -> bytes:
         from . import plots
 
         job = best.job
-        title = (
-            f"{job.model.name} on {job.cluster.chips:,} x {job.cluster.chip.name}, {job.batch:,} sequences of {job.T:,}"
-        )
-        return plots.image(plots.layouts(predictions, title=title), kind)
+        machine = f"{job.cluster.chips:,} x {job.cluster.chip.name}"
+        title = f"{job.model.name} on {machine}, {job.batch:,} sequences of {job.T:,}"
+        title += ", best under each set" if names else f", assumptions {job.assumptions.name}"
+        return plots.image(plots.layouts(predictions, names, title), kind)
 
     return {
         ".json": lambda: json_text(data),

@@ -78,7 +78,9 @@ def time_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
 def memory_bars(axes: Axes, uses: Sequence[Mapping[str, float]]) -> None:
     """GiB of the fullest chip, stacked by kind, against its capacity."""
     _stack(axes, uses, list(KINDS), GIB)
-    axes.axhline(uses[0]["capacity"] / GIB, color="black", linestyle="--", linewidth=1.2, label="capacity")
+    room = [use["capacity"] / GIB for use in uses]  # assumption sets differ in it
+    ends = [x - 0.5 for x in range(len(uses))], [x + 0.5 for x in range(len(uses))]
+    axes.hlines(room, *ends, color="black", linestyle="--", linewidth=1.2, label="capacity")
     axes.set_ylabel("memory [GiB]")
     axes.margins(y=0.12)
     _legend(axes)
@@ -191,7 +193,8 @@ def pipeline(replay: Replay) -> Figure:
     t, p = replay.timeline, replay.prediction
     chunks = max((action.chunk for row in t.order for action in row), default=0) + 1
     words = f"{p.layout.schedule}, {chunks} chunks a rank" if chunks > 1 else p.layout.schedule
-    return pipelines({f"{p.job.model.name}: {words}, {p.microbatches} microbatches": t})
+    words += f", {p.microbatches} microbatches, assumptions {p.job.assumptions.name}"
+    return pipelines({f"{p.job.model.name}: {words}": t})
 
 
 def pipelines(timelines: Mapping[str, Timeline], title: str = "") -> Figure:
