@@ -314,11 +314,17 @@ def test_catalog(capsys: pytest.CaptureFixture[str]) -> None:
 
 MISTAKES = {
     "predict": "MODEL",
-    "bogus": "bogus",
+    "bogus": "command 'bogus' is not known; known: ",
+    "plann llama3-8b": "did you mean plan",
+    "plan llama3-8b --gpus 8": "--on says how many chips and which, such as --on 8xh100-sxm",
+    "predict llama3-8b --on 8xh100-sxm --batch -5seq": "batch '-5seq' must be between 1",
+    "predict llama3-8b --on 8xh100-sxm --batch 4M --tp 1,2": "--tp takes one whole number here, not '1,2'",
+    "plan llama3-8b --on 8xh100-sxm --batch 4M --tp eight": "--tp takes whole numbers: one, a list 1,2,4 or a range 1..16, not 'eight'",
+    "plan llama3-8b --on 8xh100-sxm --batch 4M --tp 1..1000000000": "--tp 1..1000000000 must rise, by at most 1,048,576",
     "predict llama3-8b --on 8xh100-sxm --batch 4M --tp 3": "tp may be 1, 2, 4",
     "predict llama3-8b --on 8xh100-sxm --batch 4M --dp 8 --ep 2": "experts 1 cannot be split 2 ways: ep may be 1",
     "predict llama3-8b --on 8xh100-sxm --batch 4M --dp 8 --etp 2": "expert ffn 1 cannot be split 2 ways: etp may be 1",
-    "predict llama3-8b --on 8xh100-sxm --batch 4M --tp x": "layout.tp",
+    "predict llama3-8b --on 8xh100-sxm --batch 4M --tp x": "--tp takes one whole number here, not 'x'",
     "predict llama3-8b --on 8xh100-sxm --batch 4M --bogus 3": "--bogus",
     "predict llama3-8b --on 8xh100-sxm --batch 4M --tp": "--tp",
     "predict llama3-8b --on 8xh100-sxm": "--batch",
@@ -349,6 +355,38 @@ MISTAKES = {
 @pytest.mark.parametrize("words", MISTAKES)
 def test_a_mistake_is_one_sentence(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert MISTAKES[words] in refusal(capsys, *words.split())
+
+
+def test_other_tools_spellings(capsys: pytest.CaptureFixture[str]) -> None:
+    """Megatron's flags mean what they mean there: its batch counts sequences."""
+    theirs = "--tensor-model-parallel-size 2 --pipeline-model-parallel-size=4 --vpp 2 --micro-batch-size 2 --gbs 128 --zero-stage 1"
+    ours = "--tp 2 --pp 4 --interleave 2 --microbatch 2 --batch 128seq --zero 1"
+    job = ["predict", "llama3-8b", "--on", "64xh100-sxm"]
+    assert ask(capsys, *job, *theirs.split()) == ask(capsys, *job, *ours.split())
+    assert ask(capsys, *job, "--zero", "3", "--global-batch-size=128")["batch_sequences"] == 128
+
+
+def test_an_alias_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    data = ask(capsys, "predict", "llama3.1-8b", *SHARDED[1:])
+    assert "llama3.1-8b is llama3-8b of the catalogue" in data["notes"]
+    assert ask(capsys, "catalog", "chip", "h100") == ask(capsys, "catalog", "chips", "h100-sxm")
+
+
+def test_a_row_has_one_value_a_cell(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    data = ask(capsys, "plan", *LLAMA, "--pp", "1", "--top", "2", "-o", str(path))
+    row = next(csv.DictReader(path.read_text().splitlines()))
+    assert [float(row[f"interval_{end}_s"]) for end in ("low", "high")] == data["best"]["interval_s"]
+    assert row["layout.placement.dp"] == "x".join(map(str, data["best"]["layout"]["placement"]["dp"]))
+    assert not [cell for cell in row.values() if cell[:1] in ("[", "(", "{")]
+
+
+def test_a_plan_on_fewer_chips_says_how(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(FILE)
+    told = refusal(capsys, "predict", str(job), "--on", "32xh100-sxm")
+    assert "takes 64 chips, but 32xh100-sxm has 32" in told and "or give --dp 8" in told
+    assert ask(capsys, "predict", str(job), "--on", "32xh100-sxm", "--dp", "8")["chips"] == 32
 
 
 def test_a_bug_is_one_sentence_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

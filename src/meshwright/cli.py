@@ -34,8 +34,9 @@ from .command import (
     output,
     verb,
 )  # fmt: skip
-from .errors import BadInput, MeshwrightError
+from .errors import BadInput, MeshwrightError, unknown
 from .formats.flags import STDIN
+from .formats.spellings import translated
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,7 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(words: list[str]) -> int:
     """As `main`, but bugs and interruptions are raised."""
     try:
-        return int(app([STDIN if w == "-" else w for w in words], exit_on_error=False, print_error=False) or 0)
+        if words and not words[0].startswith("-") and words[0] not in VERBS:
+            raise unknown("command", words[0], VERBS)
+        return int(
+            app([STDIN if w == "-" else w for w in translated(words)], exit_on_error=False, print_error=False) or 0
+        )
     except CycloptsError as error:
         known = words[0] if words[0] in VERBS else ""
         return refuse(f"{str(error).rstrip('.')}; see {' '.join(filter(None, ('meshwright', known, '--help')))}")

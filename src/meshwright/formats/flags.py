@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from .. import catalog
 from ..errors import BadInput
 from ..schedule import get as schedule_named
 from ..spec.job import Job
@@ -116,11 +117,33 @@ def read_flags(
     search: the layout is to be searched, so a batch in tokens is rounded to what the chips share evenly.
     Raises BadInput.
     """
+    single(given)
     source = describe(model, given, stdin)
     notes = [] if notes is None else notes
+    if known := catalog.aliases("models").get(model):
+        notes.append(f"{model} is {known} of the catalogue")
+    layout_counts = fill  # a search leaves it aside
     fill = fill and ("layout" not in source or not (is_file(model) or "dp" in source["layout"]))
     job = load_job(source, notes=notes, shared_out=search)
+    if (
+        is_file(model)
+        and "on" in given
+        and "dp" not in given
+        and job.layout.chips > job.cluster.chips
+        and layout_counts
+    ):
+        room = max(job.cluster.chips // int(job.layout.tp * job.layout.cp * job.layout.pp), 1)
+        needs = f"the layout of the file takes {job.layout.chips} chips, but {given['on'][:40]} has {job.cluster.chips}"
+        raise BadInput(f"{needs}: drop dp and placement there to let them follow, or give --dp {room}")
     return _filled(job, notes) if fill else job
+
+
+def single(given: Mapping[str, str]) -> None:
+    """BadInput for a degree that is not one number; a search has taken its lists and ranges before."""
+    for name in DEGREES:
+        text = given.get(name, "1")
+        if ".." in text or "," in text or not any(c.isdigit() for c in text):
+            raise BadInput(f"--{name} takes one whole number here, not {text[:40]!r}; lists and ranges are for plan")
 
 
 def is_file(model: str) -> bool:
@@ -187,7 +210,7 @@ DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave")
 CHOICES = {"schedule": "schedules", "zero": "zero", "recompute": "recompute", "sequence_parallel": "sequence_parallel"}
 """flag -> field of `Space`."""
 LONGEST_RANGE = 2**20
-RANGE = re.compile(r"(\d{1,9})\.\.(\d{1,9})")
+RANGE = re.compile(r"(\d{1,40})\.\.(\d{1,40})")
 
 
 def split(given: Mapping[str, str], relaxed: bool | None = None) -> tuple[dict[str, str], Space]:
@@ -222,6 +245,8 @@ def whole_numbers(name: str, text: str) -> tuple[int, ...]:
             if not 0 < high - low + 1 <= LONGEST_RANGE:
                 raise BadInput(f"--{name} {part.strip()} must rise, by at most {LONGEST_RANGE:,} values")
             found.update(range(max(low, 1), high + 1))
+        elif not any(c.isdigit() for c in part):
+            raise BadInput(f"--{name} takes whole numbers: one, a list 1,2,4 or a range 1..16, not {text[:40]!r}")
         else:
             found.add(getattr(read(Layout, {name: part.strip()}, "layout"), name))
     return tuple(sorted(found))

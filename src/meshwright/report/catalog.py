@@ -30,14 +30,21 @@ FINDERS: dict[str, Callable[[str], Any]] = {
 
 def report(kind: str, name: str | None = None) -> RenderableType:
     """All things of a kind, or one of them with all its fields."""
+    kind = plural(kind)
     names = catalog.names(kind)
     if name is not None:
         return details(FINDERS[kind](name))
     return {"chips": chips, "networks": networks, "models": models}[kind](names)
 
 
+def plural(kind: str) -> str:
+    """chips for chip."""
+    return f"{kind}s" if f"{kind}s" in FINDERS else kind
+
+
 def to_dict(kind: str, name: str | None = None) -> dict[str, Any]:
     """The fields of `catalog --json`."""
+    kind = plural(kind)
     names = catalog.names(kind)
     if name is not None:
         return plain_data(FINDERS[kind](name))

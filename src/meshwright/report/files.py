@@ -170,8 +170,18 @@ def of_validation(found: Any, data: Mapping[str, Any]) -> Writers:
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as one row with dotted names."""
+    """Nested tables as one row with dotted names and one scalar a cell."""
     row: dict[str, Any] = {}
     for key, value in data.items():
-        row |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+        if isinstance(value, Mapping):
+            row |= flat(value, f"{prefix}{key}.")
+        elif key.startswith("interval"):  # both ends, also where there is none
+            low, high = value or ("", "")
+            name, _, unit = key.rpartition("_")
+            row |= {f"{prefix}{name}_low_{unit}": low, f"{prefix}{name}_high_{unit}": high}
+        elif isinstance(value, (list, tuple)):
+            texts = any(isinstance(each, str) for each in value)
+            row[prefix + key] = ("; " if texts else "x").join(map(str, value))
+        else:
+            row[prefix + key] = value
     return row

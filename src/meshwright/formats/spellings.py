@@ -1,0 +1,50 @@
+"""Words of a command line as people type them: flags of other tools, and numbers below zero.
+
+Megatron-LM's and Megatron-Bridge's names stand for ours; they are not shown in the help.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..errors import BadInput
+
+SAME = {
+    "tp": ("tensor-model-parallel-size", "tensor-parallel-size", "tensor-parallel"),
+    "pp": ("pipeline-model-parallel-size", "pipeline-parallel-size", "pipeline-parallel"),
+    "cp": ("context-parallel-size", "context-parallel"),
+    "dp": ("data-parallel-size", "data-parallel"),
+    "ep": ("expert-model-parallel-size", "expert-parallel-size", "expert-parallel"),
+    "etp": ("expert-tensor-parallel-size",),
+    "microbatch": ("micro-batch-size", "mbs"),
+    "interleave": ("vpp", "virtual-pipeline-model-parallel-size"),
+    "zero": ("zero-stage",),
+    "seq": ("seq-length", "sequence-length"),
+    "batch": ("global-batch-size", "gbs"),
+}
+"""flag -> what other tools call it."""
+OURS = {f"--{theirs}": f"--{ours}" for ours, names in SAME.items() for theirs in names}
+IN_SEQUENCES = ("--global-batch-size", "--gbs")
+"""Batches that are a bare number of sequences there."""
+MACHINE = ("--gpus", "--num-gpus", "--chips", "--nodes", "--world-size")
+"""What --on says."""
+BELOW_ZERO = re.compile(r"-[\d.]")
+
+
+def translated(words: Sequence[str]) -> list[str]:
+    """The words as this command spells them.  Raises BadInput for flags whose meaning another flag has."""
+    found: list[str] = []
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag in MACHINE:
+            raise BadInput(f"{flag} is not known: --on says how many chips and which, such as --on 8xh100-sxm")
+        previous = found[-1] if found else ""
+        if previous in IN_SEQUENCES or flag in IN_SEQUENCES and equals:
+            number = value if equals else word
+            found[-1:] = [*(found[-1:] if equals else []), f"--batch={number}{'seq' * number.isdigit()}"]
+        elif BELOW_ZERO.match(word) and previous.startswith("--") and "=" not in previous:
+            found[-1] = f"{previous}={word}"  # a value, not a flag
+        else:
+            found.append(word if flag in IN_SEQUENCES else OURS.get(flag, flag) + equals + value)
+    return found
