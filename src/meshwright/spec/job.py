@@ -182,5 +182,6 @@ def demand(job: object, layout: object = None) -> None:
     chosen = job.layout if layout is None else layout
     for name in DEGREES:
         value = getattr(chosen, name)
-        if type(value) is not int and (getattr(value, "shape", ()) or value % 1):
+        column = bool(getattr(value, "shape", None))
+        if column or value % 1:
             raise BadInput(f"layout.{name} must be a whole number, not {str(value)[:40]!r}")
