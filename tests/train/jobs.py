@@ -75,7 +75,10 @@ def reference(model: Model, settings: Settings = SETTINGS, batch: int = BATCH) -
     named = dict(decoder.named_parameters())
     matrices = [p for name, p in named.items() if p.ndim > 1 and "bias" not in name]
     vectors = [p for name, p in named.items() if p.ndim == 1 or "bias" in name]
-    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    groups = [
+        {"params": matrices, "weight_decay": settings.weight_decay or 0.0},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8)
     found: dict[str, Any] = {"losses": [], "norms": []}
     for step in range(settings.steps):

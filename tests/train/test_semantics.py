@@ -6,6 +6,7 @@ Gradients are compared at the weights the run has then: rounding that 19 updates
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from meshwright.spec.model import Model  # noqa: E402
 from meshwright.train import replicas, rules  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
+from meshwright.train.settings import Settings  # noqa: E402
 
 INTERLEAVED = {"interleave": 2, "schedule": "interleaved"}
 AXES = {
@@ -116,9 +118,8 @@ CHECKED = (0, SETTINGS.steps // 2, SETTINGS.steps - 1)
 """Steps whose gradients are compared."""
 
 
-def train(model: Model, layout: Layout, folder: Path, shards: int | None) -> None:
+def train(model: Model, layout: Layout, folder: Path, settings: Settings) -> None:
     """Twenty steps, checked and written down by every rank."""
-    settings = type(SETTINGS)(**{**vars(SETTINGS), "shards": shards})
     wanted = job(model, layout, batch(layout))
     rules.demand(wanted, settings)
 
@@ -156,9 +157,11 @@ def far(got: Any, want: Any, least: float) -> float:
     return float((got - want).abs().max() / max(float(want.abs().max()), least))
 
 
-def agrees(model: Model, layout: Layout, folder: Path, shards: int | None = None) -> None:
-    want = expected(model, SETTINGS, batch(layout))
-    train(model, layout, folder, shards)
+def agrees(
+    model: Model, layout: Layout, folder: Path, shards: int | None = None, weight_decay: float | None = 0.1
+) -> None:
+    want = expected(model, replace(SETTINGS, weight_decay=weight_decay), batch(layout))
+    train(model, layout, folder, replace(SETTINGS, shards=shards, weight_decay=weight_decay))
     ranks = [torch.load(file) for file in folder.glob("*.pt")]
     assert len(ranks) == layout.chips
     for found in ranks:
@@ -203,6 +206,16 @@ def test_four_ranks(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", EXPERTS)
 def test_experts(name: str, tmp_path: Path) -> None:
     agrees(*EXPERTS[name], tmp_path)
+
+
+STRONG = 10.0
+"""A weight decay that takes a fifth of what decays in 20 steps: who decays wrongly is off by a hundred times the tolerance."""
+
+
+@pytest.mark.parametrize("layout", [Layout(microbatch=8), Layout(dp=2, ep=2, zero=1, microbatch=4)], ids=["1", "ep2"])
+def test_what_decays(layout: Layout, tmp_path: Path) -> None:
+    """Biases of experts have two dims, and do not."""
+    agrees(PLAIN_EXPERTS, layout, tmp_path, weight_decay=STRONG)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,13 @@ import pytest
 pytest.importorskip("torch")
 from jobs import DEEPSEEK, GPT, LLAMA, MIXTRAL, SETTINGS, job  # noqa: E402
 
+from meshwright import cli  # noqa: E402
+from meshwright.catalog import cluster  # noqa: E402
 from meshwright.catalog import model as catalogue  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
+from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.prediction import predict  # noqa: E402
-from meshwright.spec.job import PRECISIONS  # noqa: E402
+from meshwright.spec.job import PRECISIONS, Job  # noqa: E402
 from meshwright.spec.layout import Layout, placed  # noqa: E402
 from meshwright.train import rules  # noqa: E402
 from meshwright.train.grid import EXPERTS, grid, stage_layers  # noqa: E402
@@ -137,6 +141,62 @@ def test_uneven_stages(layers: int, stages: int, sizes: list[int]) -> None:
     found = stage_layers(layers, stages)
     assert [len(r) for r in found] == sizes
     assert [i for r in found for i in r] == list(range(layers))
+
+
+A_GPU = replace(SETTINGS, device="cuda")
+H100_GIB = 76.5
+"""What can be allocated on one, of its 80 GB."""
+
+
+def on_gpus(name: str, on: str, layout: Layout, sequences: int, seq: int) -> Any:
+    """A job of the catalogue."""
+    model = catalogue(name)
+    return Job(model, cluster(on), sequences, layout, seq=seq, precision=PRECISIONS["bf16"])
+
+
+JOBS = {
+    "pp8 1f1b, 256 microbatches": (on_gpus("llama3-8b", "8xh100-sxm", Layout(pp=8, microbatch=1), 256, 8192), "of pipeline stage 0 needs 97.6 GiB"),
+    "70b without sharding": (on_gpus("llama3-70b", "64xh100-sxm", Layout(dp=64, zero=0, microbatch=8), 512, 8192), "a rank needs"),
+}  # fmt: skip
+"""Jobs of which the plan, or nobody, said that they fit (the first by the oracle's count of the running program)."""
+
+
+@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("world", [None, 1])
+def test_gpus_without_room_are_refused_wherever_ranks_start(name: str, world: int | None) -> None:
+    wanted, says = JOBS[name]
+    with pytest.raises(BadInput, match=f"{says}.* but a h100-sxm has {H100_GIB} GiB: recompute"):
+        rules.demand_memory(predict(wanted), A_GPU, world and int(wanted.layout.chips))
+
+
+def test_what_a_gpu_has_room_for_passes_to_the_byte() -> None:
+    predicted = predict(on_gpus("llama3-8b", "64xh100-sxm", Layout(dp=64, zero=3, microbatch=1), 64, 8192))
+    rules.demand_memory(predicted, A_GPU, 64)
+    need = sum(rules.peaks(predicted, A_GPU)[0].values())
+    rules.demand_room(predicted, A_GPU, need, "this GPU")
+    with pytest.raises(BadInput, match="but this GPU has"):
+        rules.demand_room(predicted, A_GPU, 0.999 * need, "this GPU")
+
+
+def test_ranks_of_one_machine_of_several_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under a launcher two of the four ranks are here."""
+    predicted = predict(job(LLAMA, Layout(dp=4), 8))
+    have = {"SC_PAGE_SIZE": 1.0, "SC_PHYS_PAGES": 0.6 * rules.together(predicted, SETTINGS)}
+    monkeypatch.setattr("os.sysconf", have.__getitem__)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    rules.demand_memory(predicted, SETTINGS, 4)
+    for world, local in ((4, "4"), (None, "1")):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
+        with pytest.raises(BadInput, match="together, but this machine has"):
+            rules.demand_memory(predicted, SETTINGS, world)
+
+
+@pytest.mark.parametrize("to", ["torchrun", "sbatch"])
+def test_export_refuses_what_has_no_room(to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "job.toml").write_text(dump_job(JOBS["70b without sharding"][0]) + '\n[train]\ndevice = "cuda"\n')
+    assert cli.run(["export", str(tmp_path / "job.toml"), "--to", to]) == 2
+    told = capsys.readouterr()
+    assert "GiB in this program" in told.err and told.out == ""
 
 
 def test_memory_is_that_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:

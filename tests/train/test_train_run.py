@@ -22,7 +22,7 @@ from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.toml import dumps_toml, load_job  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.run import metrics  # noqa: E402
-from meshwright.train.settings import Settings, settings  # noqa: E402
+from meshwright.train.settings import Settings, load, settings  # noqa: E402
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.toml"
 
@@ -233,6 +233,64 @@ def test_data_makes_a_token_file(capsys: pytest.CaptureFixture[str]) -> None:
     Path("t.txt").write_text("hello", "utf-8")
     assert cli.run(["data", "t.txt", "-o", "tokens/t"]) == 0
     assert "5 tokens" in capsys.readouterr().out and Path("tokens/t.bin").stat().st_size == 10
+
+
+NONE = ("weight_decay", "clip", "save_every", "keep_every", "restarts", "check_every", "record", "profile", "shards")
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_zero_is_none_as_the_word_is(name: str) -> None:
+    assert getattr(settings({name: 0}), name) is None is getattr(settings({name: "none"}), name)
+
+
+def test_zero_where_it_is_a_number() -> None:
+    """No warm-up, a rate that falls to nothing, no memory of gradients, the seed 0; they train as such."""
+    zeros = {"warmup": 0, "final_lr": 0, "beta1": 0, "seed": 0}
+    found = settings(zeros)
+    assert {name: getattr(found, name) for name in zeros} == zeros
+    assert cli.run(["train", small(**zeros, restarts=0, record=0, weight_decay=0, steps=3, lr=0.5)]) == 0
+    assert [row["lr"] for row in rows()] == pytest.approx([0.5, 0.25, 0.0])
+    assert load("run/job.toml") == load("job.toml")
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"epsilon": "4Mi"}, "train.epsilon must be between 1e-20 and 1, not 4.1943e"),
+        ({"threads": 1000000}, "train.threads must be between 1 and 1024, not 1e"),
+        ({"beta1": 1}, "train.beta1 must be less than 1"),
+        ({"max_skipped": 0}, "train.max_skipped must be between 1"),
+        ({"warmup": -1}, "train.warmup must be between 0"),
+        ({"final_lr": 1.5}, "train.final_lr must be at most 1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(table: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        settings(table)
+
+
+def test_memory_of_the_fullest_rank_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside that of all ranks: two ranks of one program, each about half of it."""
+    assert cli.run(["train", small(steps=2)]) == 0
+    assert "GiB on the fullest rank" in capsys.readouterr().err
+    for row in rows():
+        assert 0.4 < row["fullest_rank_bytes"] / row["memory_bytes"] < 0.7
+
+
+def test_metrics_that_cannot_be_written_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rank 0 may write no more to a file than a few rows; checkpoints stay as they were."""
+    small(steps=60, save_every=2, keep=1)
+    code = (
+        "import resource, signal, sys; from meshwright import cli\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))\n"
+        "sys.exit(cli.run(['train', 'job.toml']))"
+    )
+    Path("run").mkdir()
+    Path("run/metrics.jsonl").write_text('{"step": 0, "step_time_s": 0, "cpu_s": 0, "x": "' + 397_000 * "x" + '"}\n')
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.returncode == 3
+    assert "run/metrics.jsonl could not be written: File too large; checkpoints are as they were" in found.stderr
+    assert "Traceback" not in found.stderr and not list(Path("run").glob("*.part"))
 
 
 def test_settings_are_checked() -> None:
