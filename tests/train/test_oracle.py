@@ -51,6 +51,18 @@ COUNTS = {
     "sliding windows, tp2 cp2 dp2": (replace(WINDOW, kv_heads=2), Layout(tp=2, cp=2, dp=2, zero=1), 2, 0),
     "tied embeddings on two stages": (GPT, Layout(pp=2, dp=2, zero=2), 3, 3),
     "zero 3, tp2": (LLAMA, Layout(tp=2, dp=2, zero=3), 2, 0),
+    "interleaved, zero 3, more chunks than PyTorch keeps": (
+        replace(LLAMA, layers=10),
+        Layout(pp=2, dp=2, zero=3, schedule="interleaved", interleave=5),
+        4,
+        0,
+    ),
+    "the same, last rank": (
+        replace(LLAMA, layers=10),
+        Layout(pp=2, dp=2, zero=3, schedule="interleaved", interleave=5),
+        4,
+        3,
+    ),
     "interleaved, zero 3": (LLAMA, Layout(pp=2, dp=2, zero=3, schedule="interleaved", interleave=2), 4, 0),
     "zbv": (LLAMA, Layout(pp=2, schedule="zbv"), 3, 1),
     "the middle of a pipeline": (LLAMA, Layout(tp=2, pp=4), 4, 4),

@@ -269,10 +269,10 @@ def test_what_cannot_be_meant_is_refused(table: dict[str, Any], says: str) -> No
         settings(table)
 
 
-def test_memory_of_the_fullest_rank_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_memory_of_the_fullest_rank_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     """Beside that of all ranks: two ranks of one program, each about half of it."""
     assert cli.run(["train", small(steps=2)]) == 0
-    assert "GiB on the fullest rank" in capsys.readouterr().err
+    assert "GiB on the fullest rank" in capfd.readouterr().err
     for row in rows():
         assert 0.4 < row["fullest_rank_bytes"] / row["memory_bytes"] < 0.7
 

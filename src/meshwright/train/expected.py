@@ -107,10 +107,15 @@ def root_shapes(job: Job, stage: Stage) -> Shapes:
 
 def units(job: Job, rank: int) -> list[Shapes]:
     """The parameters of a rank in the groups that are synchronised together: each layer, and what else a stage holds."""
-    one, found = layer_shapes(job), []
-    for stage in stages(job, rank):
-        found += [one] * len(stage.layers) + [root_shapes(job, stage)]
-    return [shapes for shapes in found if shapes]
+    return [shapes for _, shapes in units_of_chunks(job, rank)]
+
+
+def units_of_chunks(job: Job, rank: int) -> list[tuple[int, Shapes]]:
+    """`units`, each with the chunk (the place of its stage among those of the rank)."""
+    one, found = layer_shapes(job), list[tuple[int, Shapes]]()
+    for chunk, stage in enumerate(stages(job, rank)):
+        found += [(chunk, one)] * len(stage.layers) + [(chunk, root_shapes(job, stage))]
+    return [(chunk, shapes) for chunk, shapes in found if shapes]
 
 
 def elements(shapes: Shapes, shards: int = 1) -> int:
@@ -199,9 +204,9 @@ def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
     copies, inside = replicas(layout, shards)
     axis = "replicas" if layout.dp > 1 else "cp"
     scatters = m if layout.zero >= 2 and layout.pp == 1 else 1
-    gathers = 1 if layout.zero < 3 else 2 * m if layout.pp == 1 else gathered_again(order(job, rank))
-    for shapes in units(job, rank):
-        size = elements(shapes, inside)
+    again = gathered_again(order(job, rank)) if layout.pp > 1 else Counter({0: 2 * m})
+    for chunk, shapes in units_of_chunks(job, rank):
+        size, gathers = elements(shapes, inside), again[chunk] if layout.zero == 3 else 1
         if layout.zero == 0:
             found["all_reduce", axis, size * FP32] += int(inside * copies > 1)
             continue
@@ -221,14 +226,37 @@ def order(job: Job, rank: int) -> list[Action]:
     return schedule_named(layout.schedule).order(int(layout.pp), m, int(layout.interleave))[rank]
 
 
-def gathered_again(actions: list[Action]) -> int:
-    """ZeRO-3 under a pipeline: how often the weights of a chunk are gathered. They go after a forward pass and stay after a backward pass."""
-    kinds = [a.kind for a in actions if a.chunk == 0]
-    return sum(
-        here == "B" or before == "F"
-        for before, here in zip(["F", *kinds], kinds, strict=False)
-        if before + here != "BB"
-    )
+ACTIVE = 3
+"""Chunks that PyTorch's schedules keep gathered, or fetch ahead (schedules.py, _add_unshard_reshard, max_active_stages)."""
+
+
+def gathered_again(actions: list[Action]) -> Counter[int]:
+    """ZeRO-3 under a pipeline: how often the weights of each chunk are gathered.
+
+    They go after a forward pass and stay after a backward pass. Before each action PyTorch 2.13 fetches the next `ACTIVE` chunks that the
+    rank will work on, if they are not among the active ones, and lets go of active ones that are not among these.
+    """
+    found, active, there = Counter[int](), set[int](), set[int]()
+    for k, action in enumerate(actions):
+        coming = ahead(actions[k:])
+        there -= active - coming
+        fetched = (coming - active) | {action.chunk}
+        active = coming
+        found.update(fetched - there)
+        there |= fetched
+        if action.kind == "F":
+            there.discard(action.chunk)
+    return found
+
+
+def ahead(actions: list[Action]) -> set[int]:
+    """The first `ACTIVE` different chunks."""
+    found = set[int]()
+    for action in actions:
+        found.add(action.chunk)
+        if len(found) == ACTIVE:
+            break
+    return found
 
 
 def replicas(layout: Layout, shards: int) -> tuple[int, int]:
