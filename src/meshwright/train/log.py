@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 import torch.distributed as dist
@@ -64,7 +64,8 @@ class Log:
 
     def __init__(self, plan: Plan, first: int) -> None:
         """Nothing is written before `begin`."""
-        self.plan, self.first, self.told, self.file = plan, first, 0.0, None
+        self.plan, self.first, self.told = plan, first, 0.0
+        self.file: TextIO | None = None
         self.attempt = 0
         self.skipped: float | None = None
         layout = plan.job.layout
