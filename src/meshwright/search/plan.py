@@ -105,21 +105,28 @@ def plan(
     found = tuple(predict(job, layout) for layout in best.layouts(space.scheme, dims))
     broken, sentences = rejections(job, space, relaxed)
     rejected = broken | {"memory": best.too_big, "bound": max(best.searched - best.feasible - best.too_big, 0)}
-    words = dict(zip(("tried", "untried"), described(job, space), strict=True))
+    tried, untried = described(job, space)
+    seen = Plan(
+        None,
+        searched=best.searched,
+        feasible=best.feasible if found else 0,
+        rejected=rejected,
+        tried=tried,
+        untried=untried,
+    )
 
-    def answer(*of: Any, **more: Any) -> Plan:
-        feasible = best.feasible if found else 0
-        return Plan(*of, best.searched, feasible, rejected, time.perf_counter() - start, tuple(notes), **words, **more)
+    def answer(**more: Any) -> Plan:
+        return replace(seen, elapsed_s=time.perf_counter() - start, notes=tuple(notes), **more)
 
     if not found:
         closest, why = _nearest_fit(job, space, relaxed, sentences)
         notes[:0] = job.model.notes  # a prediction says them itself
         notes += why
-        return answer(None, (), (), closest=closest)
+        return answer(closest=closest)
     if not relaxed and (told := better_batch(job, space, best.rows[0][0])):
         notes.append(told)
     front = _front(used, space, found[0]) if pareto and not relaxed else ()
-    return answer(found[0], found[1:], front, idle=idle)
+    return answer(best=found[0], alternatives=found[1:], pareto=front, idle=idle)
 
 
 def _front(used: Job, space: Space, best: Prediction) -> tuple[Prediction, ...]:
