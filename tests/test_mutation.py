@@ -1,0 +1,42 @@
+"""The mutation sample (`benchmarks/mutation.py`): what it changes, and that a changed module is seen by tests and by nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cosmic_ray")  # the dependency group `mutation`
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+TEXT = """
+def f(a: int | None, b: int) -> int:
+    return a + minimum(b, 2) * 4096
+"""
+
+
+def test_one_change_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sum, product, minimum and small number; not the annotation, not the large number."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import mutants
+
+    found = mutants.every(TEXT)
+    changes = sorted(mutants.difference(TEXT, mutants.mutated(TEXT, m))[1].replace(" ", "") for m in found)
+    assert len(changes) == 5
+    assert "returna-minimum(b,2)*4096" in changes and "returna+minimum(b,2)/4096" in changes
+    assert "returna+minimum(b,3)*4096" in changes and "returna+minimum(b,1)*4096" in changes
+    assert any("maximum(b,2)" in change for change in changes)
+
+
+def test_a_wrong_formula_is_killed_and_a_right_one_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import trial
+
+    root, tests = BENCHMARKS.parent, ["tests/cost/test_overlap.py"]
+    path = root / "src" / "meshwright" / "cost" / "overlap.py"
+    text = path.read_text("utf-8")
+    wrong = text.replace("* (layers - 1)", "* layers")
+    assert wrong != text
+    assert trial.run(root, path, text, tests, 60.0).outcome == "survived"
+    found = trial.run(root, path, wrong, tests, 60.0)
+    assert found.outcome == "killed" and "test_overlap" in found.test
+    assert path.read_text("utf-8") == text
