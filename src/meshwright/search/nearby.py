@@ -16,7 +16,7 @@ from ..spec.job import Job
 from ..spec.slices import axes
 from .best import Best
 from .cascade import search
-from .space import Space
+from .space import DEGREES, Space
 
 LEAST_CHIPS = 0.5
 """Fewer chips than this share of those asked for are not tried."""
@@ -28,10 +28,20 @@ TRIED = 4
 """Batches tried."""
 WORTH_SAYING = 1.05
 """A batch is named that trains this many times the tokens a second."""
+FREE = 4
+"""Chips and batch do not bind dp if they have this many times the best layout's dp in common."""
+DP = 2 + DEGREES.index("dp")
+"""Place of dp in a row of `Best`, after seconds and bytes."""
+
+
+def dp_is_bound(job: Job, best: Best) -> bool:
+    """The best layout has nearly the largest dp that divides chips and batch, or there is none: others may do better."""
+    common = math.gcd(job.cluster.chips, job.batch)
+    return not best.rows or bool(FREE * best.rows[0][DP] > common)
 
 
 def fewer_chips(job: Job) -> list[Job]:
-    """The job on fewer chips that fill whole units of its network and have more in common with the batch, most chips first.
+    """The job on fewer chips that fill whole units of its network and have twice as much in common with the batch, most chips first.
 
     Whole units: all of the nearest switch, or of its ports a power of two (64 of 72). Of each divisor of the batch the
     largest multiple.
@@ -49,7 +59,7 @@ def fewer_chips(job: Job) -> list[Job]:
 
 
 def _multiples(job: Job, ports: int, most: int, common: int) -> set[int]:
-    """Numbers of chips, up to `most`, that fill units of so many ports and have more in common with the batch than `common`."""
+    """Numbers of chips, up to `most`, that fill units of so many ports and have twice `common` in common with the batch."""
     N, unit, units = job.cluster.chips, ports, [ports]
     for dim in job.cluster.network.dims[1:-1]:
         unit *= dim.size or 1
@@ -57,7 +67,7 @@ def _multiples(job: Job, ports: int, most: int, common: int) -> set[int]:
     unit = max(u for u in units if u <= N)
     steps = [math.lcm(d, unit) for d in divisors(job.batch) if d <= most]
     found = {most // step * step for step in steps}
-    return {n for n in found if LEAST_CHIPS * N <= n < N and math.gcd(n, job.batch) > common}
+    return {n for n in found if LEAST_CHIPS * N <= n < N and math.gcd(n, job.batch) >= max(2 * common, 1)}
 
 
 def on(job: Job, chips: int, ports: int | None = None) -> Job:
@@ -71,7 +81,7 @@ def on(job: Job, chips: int, ports: int | None = None) -> Job:
 def on_fewer(job: Job, space: Space, k: int, best: Best) -> tuple[Job, Best]:
     """(job, layouts): of strict layouts on all chips (`best`) and on cleaner numbers of them, the fastest."""
     used, within = job, best.rows[0][0] / FASTER if best.rows else np.inf
-    for fewer in fewer_chips(job):
+    for fewer in fewer_chips(job) if dp_is_bound(job, best) else ():
         if rows := search(fewer, space, 1, within=within).rows:
             used, within = fewer, rows[0][0]
     return used, best if used is job else search(used, space, k)
@@ -99,9 +109,11 @@ def batches(job: Job) -> Iterator[int]:
             yield near
 
 
-def better_batch(job: Job, space: Space, seconds: float) -> str | None:
-    """A batch near the job's that would train far more tokens a second than one step in `seconds`, as a sentence."""
-    best: tuple[float, int, float] | None = None
+def better_batch(job: Job, space: Space, answer: Best) -> str | None:
+    """A batch near the job's that would train far more tokens a second than the best layout of `answer`, as a sentence."""
+    if not dp_is_bound(job, answer):
+        return None
+    seconds, best = float(answer.rows[0][0]), None
     for batch, _ in zip(batches(job), range(TRIED), strict=False):
         within = seconds * batch / job.batch / (best[0] if best else WORTH_SAYING)
         if rows := search(replace(job, batch=batch), space, 1, within=within).rows:

@@ -123,7 +123,7 @@ def plan(
         notes[:0] = job.model.notes  # a prediction says them itself
         notes += why
         return answer(closest=closest)
-    if not relaxed and (told := better_batch(job, space, best.rows[0][0])):
+    if not relaxed and (told := better_batch(job, space, best)):
         notes.append(told)
     front = _front(used, space, found[0]) if pareto and not relaxed else ()
     return answer(best=found[0], alternatives=found[1:], pareto=front, idle=idle)
