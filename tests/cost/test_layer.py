@@ -21,7 +21,7 @@ LAYOUT = Layout(tp=2, cp=2, dp=2, ep=2, placement={"tp": (2,), "cp": (2,), "dp":
 
 
 def timer(overlap: Overlap | None = None) -> Timer:
-    fabric = Fabric.of(Network("unit", (Dim("switch", 1.0, 0.0),)), NetworkTime("ring"))
+    fabric = Fabric.of(Network("unit", (Dim("switch", 1.0, 0.0),)), NetworkTime("ring", efficiency=1.0))
     return Timer(Clock(rates(CHIP, "bf16", HOW), fabric, overlap or Overlap()), LAYOUT)
 
 
