@@ -72,3 +72,14 @@ def test_framework_and_capacity_are_the_set_s() -> None:
     found = use(0, replace(SET.memory, framework_bytes=3e9, capacity_share=0.5))
     assert found["buffers"] == 3e9
     assert found["capacity"] == 0.5e12
+
+
+@pytest.mark.parametrize("pp", [2, 3])
+def test_the_ends_of_the_model_are_on_the_ends_of_the_pipeline(pp: int) -> None:
+    """Learned positions with the embedding on the first device, the head on the last, one layer on each."""
+    model = replace(MODEL, layers=pp, vocab=512, positions="learned")
+    found = by_hand(Layout(pp=pp), 4, model=model, memory=BARE).memory_by_stage
+    assert found["first"].weights == 2 * (WEIGHTS + (512 + TOKENS) * WIDTH)
+    assert found["last"].weights == 2 * (WEIGHTS + 512 * WIDTH)
+    if pp > 2:
+        assert found["second"].weights == 2 * WEIGHTS
