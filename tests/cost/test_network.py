@@ -179,8 +179,8 @@ def test_two_levels_that_add_up() -> None:
 
 LINK = 64e9
 """Bytes a second of one link of the mesh below, and way."""
-MESH = Dim("mesh", 7 * LINK, 0.0, 8, kind="mesh")
-BEYOND_THE_MESH = Dim("far", 50e9, 0.0)
+MESH = Dim("mesh", 7 * LINK, 0.0, 8, kind="mesh", efficiency=1.0)
+BEYOND_THE_MESH = Dim("far", 50e9, 0.0, efficiency=1.0)
 
 
 def of_dims(*dims: Dim, collective: str = "ring") -> Fabric:

@@ -167,7 +167,13 @@ GPUS = [name for name in catalog.names("chips") if catalog.chip(name).vendor in 
 def test_the_job_of_every_gpu_asks_for_gpus(chip: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever [train] leaves open: as many GPUs of each node as there are in it, for sbatch and srun, and cuda for the ranks."""
     precision = "bf16" if "bf16" in catalog.chip(chip).matrix_flops else "fp16"
-    described = job(cluster={"on": f"64x{chip}"}, job={**TABLES["job"], "precision": precision}, train=None)
+    small = {**TABLES["layout"], "recompute": "full"}  # 16 GB hold it too
+    described = job(
+        cluster={"on": f"64x{chip}"},
+        job={**TABLES["job"], "precision": precision},
+        layout=small,
+        train=None,
+    )
     script = exported(capsys, described, "--to", "sbatch")
     size = SERVER.get(chip, 8)
     lines = script.splitlines()
@@ -199,7 +205,21 @@ def test_an_unknown_vendor_runs_as_the_file_says(capsys: pytest.CaptureFixture[s
 
 def test_a_written_plan_is_started_on_gpus(capsys: pytest.CaptureFixture[str]) -> None:
     """plan -o says the device; train reads it, export agrees."""
-    words = ["llama3-8b", "--on", "16xh100-sxm", "--batch", "64seq", "--pp", "1", "--ep", "1", "--zero", "3"]
+    words = [
+        "llama3-8b",
+        "--on",
+        "16xh100-sxm",
+        "--batch",
+        "64seq",
+        "--pp",
+        "1",
+        "--ep",
+        "1",
+        "--zero",
+        "3",
+        "--recompute",
+        "full",
+    ]
     assert cli.run(["plan", *words, "-o", "plan.toml"]) == 0
     written = tomllib.loads(Path("plan.toml").read_text("utf-8"))
     assert written["train"] == {"device": "cuda"} and not {"tokens", "seq"} & set(written["job"])

@@ -29,6 +29,8 @@ IN_SEQUENCES = ("--global-batch-size", "--gbs")
 """Batches that are a bare number of sequences there."""
 MACHINE = ("--gpus", "--num-gpus", "--chips", "--nodes", "--world-size")
 """What --on says."""
+OWN = {"limits": ("--chips",)}
+"""command -> flags of these that it has itself."""
 BELOW_ZERO = re.compile(r"-[\d.]")
 
 
@@ -37,7 +39,7 @@ def translated(words: Sequence[str]) -> list[str]:
     found: list[str] = []
     for word in words:
         flag, equals, value = word.partition("=")
-        if flag in MACHINE:
+        if flag in MACHINE and flag not in OWN.get(words[0], ()):
             raise BadInput(f"{flag} is not known: --on says how many chips and which, such as --on 8xh100-sxm")
         previous = found[-1] if found else ""
         if previous in IN_SEQUENCES or flag in IN_SEQUENCES and equals:

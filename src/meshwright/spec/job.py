@@ -123,6 +123,7 @@ class Job(Checked):
                 object.__setattr__(self, name, _whole(name, value))
             if getattr(self, name) < least:
                 raise BadInput(f"job.{name} must be at least {least}, not {value}")
+        super().__post_init__()
 
     @property
     def state_bytes(self) -> float:

@@ -22,7 +22,8 @@ SCHEMES = ("megatron", "context", "summa")
 RECOMPUTE = ("none", "selective", "full")
 
 DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave", "panels")
-CHOICES = {"zero": (0, 1, 2, 3), "recompute": RECOMPUTE, "scheme": SCHEMES, "sequence_parallel": (True, False)}
+CHOICES = {"zero": (0, 1, 2, 3), "sequence_parallel": (True, False)}
+"""Values of the fields that are no texts (those stand in `ranges.CHOICES`)."""
 
 
 @dataclass(frozen=True)

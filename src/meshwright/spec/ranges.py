@@ -121,6 +121,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Overlap.cp": ("none", "ring"),
     "Overlap.axes": ("none", "full"),
     "Overlap.pp": ("none", "interleaved", "all"),
+    "Overlap.step_barrier": ("none", "global norm"),
     "Settings.device": ("cpu", "cuda"),
 }
 """Allowed values of every field that holds a text, texts or keys; a field without a list must be in FREE."""
@@ -139,6 +140,7 @@ FREE: dict[str, str] = {
     **dict.fromkeys(("Chip.network", "Network.chip"), "a name of the catalogue, refused there"),
     **dict.fromkeys(("Chip.kernels", "Cluster.engine", "Dim.collectives"), "names of what was measured"),
     "Layout.schedule": "a name of `schedule.SCHEDULES`, refused there",
+    "Model.notes": "sentences",
     **dict.fromkeys(("Settings.data", "Settings.weights", "Settings.output"), "a path"),
 }  # fmt: skip
 """Fields that may hold any text, and why."""
