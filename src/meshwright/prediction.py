@@ -17,7 +17,7 @@ from .spec.frozen import one_line
 from .spec.job import Job, demand
 from .spec.layout import Layout, placed
 from .step import Body, Step, body, microbatches, step
-from .step.beyond import beyond, chip_unmeasured, choices, unmeasured
+from .step.beyond import beyond, chip_unmeasured, choices, corners, unmeasured
 from .step.busy import busy, untold
 from .terms import Term, memory_term, step_term
 from .units import show
@@ -226,7 +226,7 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
     for rule in rules.STRICT:
         if not rule.holds(job, full):
             notes.append(rule.sentence(job, full))
-    notes += [*unmeasured(job), *memory.left_out(job), *choices(job, full), *beyond(job, full)]
+    notes += [*unmeasured(job), *memory.left_out(job), *choices(job, full), *corners(job, full), *beyond(job, full)]
     prediction = Prediction(replace(job, layout=full), full, tuple(notes))
     if not prediction.fits:
         note = rules.too_big(job, prediction.memory_bytes["total"])

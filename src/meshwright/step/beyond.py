@@ -20,6 +20,10 @@ from .parts import clock
 
 WORST_CHIP = ", the lowest measured share of the catalogue (H100 PCIe; Erdil & Schneider-Joseph 2024, arXiv 2411.01137)"
 WORST_LINK = ", the lowest measured share of the catalogue (Perlmutter; Subramanian et al. 2024, arXiv 2410.00273)"
+FEW_TOKENS = 512
+"""Of a product on one device: with fewer, kernels reach less of the peak than the share that is assumed for all shapes."""
+MANY_CHUNKS = 8
+"""Of a device: with more, sends that the closed form hides lie on the critical path of the replay."""
 MOST = 4
 """Sentences; the rest is counted."""
 
@@ -69,6 +73,22 @@ def choices(job: Job, layout: Layout) -> list[str]:
         found.append(
             f"cp {layout.cp:g} gathers the keys and values of all {job.T:,} tokens in layers with a window of {min(windows):,} too, as "
             "Transformer Engine's all-gather does: a choice, not a need"
+        )
+    return found
+
+
+def corners(job: Job, layout: Layout) -> list[str]:
+    """A sentence for each corner of the space where what this model leaves out decides; a search finds them, people do not train there."""
+    found, tokens = [], layout.microbatch * job.T / layout.cp
+    if job.assumptions.chip.model == "roofline" and tokens < FEW_TOKENS:
+        found.append(
+            f"matrix products of {tokens:,.0f} tokens (microbatch x sequence / cp) are small: kernels reach less of the "
+            f"peak below about {FEW_TOKENS} tokens, so this is too fast"
+        )
+    if job.assumptions.overlap.pp == "interleaved" and layout.interleave > MANY_CHUNKS and layout.pp > 1:
+        found.append(
+            f"{layout.interleave:g} virtual stages per rank send {layout.interleave:g} times as often: the closed form hides "
+            "these sends, `meshwright timeline` replays them"
         )
     return found
 

@@ -1,0 +1,39 @@
+"""Corners that a search finds and nobody trains in are named beside the answer."""
+
+import pytest
+
+from meshwright import Job, Layout, plan, predict
+from meshwright.spec.assumptions import MEGATRON
+
+
+def notes(layout: Layout, batch: int = 64, chips: int = 64, **fields: object) -> str:
+    job = Job("llama3-70b", f"{chips}xh100-sxm", batch, **fields)
+    return "; ".join(predict(job, layout).notes)
+
+
+@pytest.mark.parametrize(
+    ("cp", "seq", "said"), [(32, 8192, True), (16, 8192, False), (16, 4096, True), (4, 2048, False)]
+)
+def test_products_of_few_tokens_are_named(cp: int, seq: int, said: bool) -> None:
+    """microbatch x sequence / cp: 256, 512, 256 and 512 tokens."""
+    assert ("matrix products of 256 tokens" in notes(Layout(cp=cp, dp=64 // cp, zero=3), seq=seq)) == said
+
+
+def test_a_larger_microbatch_makes_larger_products() -> None:
+    assert "matrix products" not in notes(Layout(cp=32, dp=2, microbatch=2, zero=3))
+
+
+def test_many_virtual_stages_are_named() -> None:
+    few, many = (Layout(tp=4, pp=4, dp=4, interleave=v, schedule="interleaved", zero=1) for v in (5, 20))
+    assert "virtual stages" not in notes(few)
+    assert "20 virtual stages per rank" in notes(many)
+
+
+def test_a_set_without_kernels_has_no_such_corner() -> None:
+    assert "matrix products" not in notes(Layout(cp=32, dp=2, zero=3), assumptions=MEGATRON)
+
+
+def test_an_answer_of_the_search_says_so_too() -> None:
+    best = plan(Job("llama3-70b", "1024xh100-sxm", 512), pareto=False).best
+    assert best is not None
+    assert (best.layout.interleave > 8) == ("virtual stages" in "; ".join(best.notes))
