@@ -23,14 +23,14 @@ import torch
 
 from meshwright.compare import compare
 from meshwright.compare.virtual import Bubble
+from meshwright.describe.chip import Chip
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import PRECISIONS, Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
+from meshwright.describe.network import Dim, Network
 from meshwright.formats.run_folder import read
 from meshwright.schedule import get
-from meshwright.spec.chip import Chip
-from meshwright.spec.cluster import Cluster
-from meshwright.spec.job import PRECISIONS, Job
-from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model
-from meshwright.spec.network import Dim, Network
 from meshwright.train.run import train
 from meshwright.train.settings import Settings
 

@@ -48,6 +48,7 @@ POINT = ("flops", "chips", "utilisation", "parameters", "degrees", "step")
 """What is kept of a point of a limits curve; of the smooth curve only chips and utilisation."""
 
 HOMES = {
+    "cli.main": ("main",),
     "cli": ("main",),
     "formats.flags": ("read_flags",),
     "step": ("body", "hop"),

@@ -29,13 +29,13 @@ import torch.distributed as dist
 
 from meshwright import catalog
 from meshwright.count.model import model_flops
+from meshwright.describe.chip import Chip
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import PRECISIONS, Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
+from meshwright.describe.network import Dim, Network
 from meshwright.formats.toml import dump_job
-from meshwright.spec.chip import Chip
-from meshwright.spec.cluster import Cluster
-from meshwright.spec.job import PRECISIONS, Job
-from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model
-from meshwright.spec.network import Dim, Network
 from meshwright.train import checkpoint
 from meshwright.train.data import Synthetic
 from meshwright.train.initial import initialise

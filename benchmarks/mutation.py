@@ -46,10 +46,10 @@ PUBLISHED = (
 ROOMS = {
     "count": (("count/*.py",), ("tests/count", "tests/step", "tests/test_memory.py", "tests/cost/test_arrays.py", *PUBLISHED)),
     "cost": (("cost/*.py",), ("tests/cost", "tests/step", *PUBLISHED)),
-    "step": (("step/*.py",), ("tests/step", "tests/test_pipeline.py", "tests/test_terms.py", "tests/test_prediction.py",
+    "step": (("step/[!m]*.py", "step/microbatch.py", "layout/*.py", "program/cpu.py"), ("tests/step", "tests/test_pipeline.py", "tests/test_terms.py", "tests/test_prediction.py",
                               "tests/formats/test_machine.py", "tests/cost/test_arrays.py", *PUBLISHED)),
     "schedule": (("schedule/*.py",), ("tests/schedule", "tests/test_pipeline.py", "tests/test_replay.py")),
-    "memory": (("memory.py",), ("tests/step", "tests/test_memory.py", *PUBLISHED)),
+    "memory": (("step/memory.py",), ("tests/step", "tests/test_memory.py", *PUBLISHED)),
     "search": (("search/*.py",), ("tests/test_search_bounds.py", "tests/test_search.py", "tests/test_sweep.py")),
 }  # fmt: skip
 """room -> (its files below src/meshwright, its own tests and the published checks named for it)."""

@@ -41,9 +41,9 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from meshwright.describe.layout import Layout
 from meshwright.formats.toml import load_job
-from meshwright.prediction import predict
-from meshwright.spec.layout import Layout
+from meshwright.prediction.predict import predict
 from meshwright.train import run
 from meshwright.train.initial import initialise
 from meshwright.train.launch import fork_ranks

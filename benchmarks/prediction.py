@@ -22,14 +22,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from meshwright.describe.assumptions import PYTORCH
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import PRECISIONS, Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
 from meshwright.formats.machine import load_machine
-from meshwright.prediction import predict
-from meshwright.spec.assumptions import PYTORCH
-from meshwright.spec.cluster import Cluster
-from meshwright.spec.job import PRECISIONS, Job
-from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model
-from meshwright.step.busy import busy
+from meshwright.prediction.predict import predict
+from meshwright.program.cpu import busy
 from meshwright.train.measure.clock import low
 from meshwright.train.run import metrics, train
 from meshwright.train.settings import Settings

@@ -20,10 +20,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from meshwright import predict
 from meshwright.catalog import cluster, model
+from meshwright.describe.job import PRECISIONS, Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model, MoE
+from meshwright.layout.placement import placed
 from meshwright.search import Space, brute, plan, search
-from meshwright.spec.job import PRECISIONS, Job
-from meshwright.spec.layout import Layout, placed
-from meshwright.spec.model import Model, MoE
 from meshwright.step import step_time
 
 SPARSE = Model("moe-64", 64, 7168, 128, 18432, 129280, 8192, head_dim=128, moe=MoE(256, 8, 2048, 2048))

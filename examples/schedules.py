@@ -1,7 +1,7 @@
 """Pipeline schedules replayed exactly beside their closed forms: the same layers in six orders."""
 
 from meshwright import Job, Layout, cluster, model, predict
-from meshwright.replay import replay
+from meshwright.prediction.replay import replay
 
 job = Job(model("gpt3-175b"), cluster("64xa100-80"), batch=64)
 for schedule, chunks in [("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 4), ("zb-h1", 1), ("zbv", 1)]:

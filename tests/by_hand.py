@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from meshwright import Prediction, assumptions, predict
-from meshwright.spec.assumptions import Assumptions, ChipTime, Counting, MemoryCount, NetworkTime, Overlap
-from meshwright.spec.chip import Chip
-from meshwright.spec.cluster import Cluster
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model
-from meshwright.spec.network import Dim, Network
+from meshwright.describe.assumptions import Assumptions, ChipTime, Counting, MemoryCount, NetworkTime, Overlap
+from meshwright.describe.chip import Chip
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
+from meshwright.describe.network import Dim, Network
 
 WEIGHTS = 4 * 64 * 64 + 2 * 64 * 256
 """Parameters of a layer."""

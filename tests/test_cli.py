@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from meshwright import cli
 from meshwright.catalog import model
-from meshwright.command import VERBS
+from meshwright.cli import main as cli
+from meshwright.cli.command import VERBS
 from meshwright.errors import BadInput
 
 LLAMA = ["llama3-8b", "--on", "64xh100-sxm", "--batch", "1Mi"]
@@ -446,7 +446,7 @@ def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
     assert not loaded & {"numpy", "matplotlib", "torch", "starlette", "meshwright.search"}
-    assert "meshwright.cli" in loaded, "the list is the one of that process"
+    assert "meshwright.cli.main" in loaded, "the list is the one of that process"
 
 
 def test_the_three_errors_of_the_family(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meshwright import cli
-from meshwright.command import VERBS
+from meshwright.cli import main as cli
+from meshwright.cli.command import VERBS
 from meshwright.formats.flags import flags
-from meshwright.formats.toml import dumps_toml
+from meshwright.formats.toml_writer import dumps_toml
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "500"))
 """Of each test; more for a night."""

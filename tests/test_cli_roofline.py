@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from meshwright.cli import main
+from meshwright.cli.main import main
 
 LINE = ["roofline", "llama3-8b", "--on", "64xtpu-v5p", "--batch", "4M"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright import cli
+from meshwright.cli import main as cli
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"

@@ -8,15 +8,17 @@ from itertools import accumulate
 
 import pytest
 
-from meshwright import catalog, memory, predict
-from meshwright.rules import broken
+from meshwright import catalog, predict
+from meshwright.describe.assumptions import REALISTIC, SETS, MemoryCount
+from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job
+from meshwright.describe.layout import Layout
+from meshwright.layout.placement import placed
+from meshwright.layout.rules import broken
+from meshwright.layout.stages import microbatches
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.order import held_rank
-from meshwright.spec.assumptions import REALISTIC, SETS, MemoryCount
-from meshwright.spec.job import OPTIMIZERS, PRECISIONS, Job
-from meshwright.spec.layout import Layout, placed
-from meshwright.step import body, microbatches
+from meshwright.step import body, memory
 from test_search import random_job
 
 

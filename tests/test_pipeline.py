@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from meshwright import catalog, predict
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput
-from meshwright.replay import replay
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout
+from meshwright.prediction.replay import replay
 
 
 @pytest.mark.parametrize("network", ["dgx-h100", "ethernet-100g"])

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from by_hand import by_hand
-from meshwright import assumptions, prediction
-from meshwright.spec.layout import Layout
+from meshwright import assumptions
+from meshwright.describe.layout import Layout
+from meshwright.prediction import predict as prediction
 from meshwright.validate import Checked, Validation, evidence
 
 

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright import replay as module
 from meshwright.catalog import cluster, model
+from meshwright.describe.assumptions import MEGATRON, SETS, Assumptions
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput
-from meshwright.prediction import predict
-from meshwright.replay import replay, stage_layers, stage_seconds, stage_shares
+from meshwright.layout.placement import placed
+from meshwright.prediction import replay as module
+from meshwright.prediction.predict import predict
+from meshwright.prediction.replay import replay, stage_layers, stage_seconds, stage_shares
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
-from meshwright.spec.assumptions import MEGATRON, SETS, Assumptions
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout, placed
 from meshwright.step import body
 
 LAYERS_ONLY = replace(MEGATRON, count=replace(MEGATRON.count, vocabulary=False))

@@ -10,22 +10,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshwright import memory
+from meshwright.describe.assumptions import SETS
+from meshwright.describe.chip import Chip
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import PRECISIONS, Job
+from meshwright.describe.layout import AXES, Layout
+from meshwright.describe.model import Model, MoE
+from meshwright.describe.network import Dim, Network
+from meshwright.layout.rules import ALWAYS, EVEN_BATCH, EVEN_LAYERS
 from meshwright.num import divisors
-from meshwright.rules import ALWAYS, EVEN_BATCH, EVEN_LAYERS
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.search import brute, search
 from meshwright.search.placement import triples
 from meshwright.search.space import RELAXED_MICROBATCH, SMALLEST_SHARD, Space, options
-from meshwright.spec.assumptions import SETS
-from meshwright.spec.chip import Chip
-from meshwright.spec.cluster import Cluster
-from meshwright.spec.job import PRECISIONS, Job
-from meshwright.spec.layout import AXES, Layout
-from meshwright.spec.model import Model, MoE
-from meshwright.spec.network import Dim, Network
-from meshwright.step import body, step
+from meshwright.step import body, memory, step
 
 
 def random_job(rng: random.Random) -> tuple[Job, Space, bool]:

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from meshwright import predict
+from meshwright.describe.chip import Chip
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import OPTIMIZERS, Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
+from meshwright.describe.network import Dim, Network
 from meshwright.search import brute, search
 from meshwright.search.best import Best
 from meshwright.search.evaluate import lower
 from meshwright.search.space import Space, cross, options, shards
-from meshwright.spec.chip import Chip
-from meshwright.spec.cluster import Cluster
-from meshwright.spec.job import OPTIMIZERS, Job
-from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model
-from meshwright.spec.network import Dim, Network
 from test_search import random_job
 
 

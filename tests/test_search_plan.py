@@ -8,19 +8,22 @@ from math import gcd
 
 import pytest
 
-from meshwright import cli, memory, plan, predict, rules
+from meshwright import plan, predict
 from meshwright.catalog import cluster, model
+from meshwright.cli import main as cli
+from meshwright.describe.assumptions import REALISTIC
+from meshwright.describe.chip import Chip
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model, MoE
+from meshwright.describe.network import Dim, Network
 from meshwright.formats.toml import ROUNDED, parse_batch
+from meshwright.layout import rules
 from meshwright.num import divisors
 from meshwright.search import Space, search
 from meshwright.search.nearby import LEAST_CHIPS, fewer_chips
-from meshwright.spec.assumptions import REALISTIC
-from meshwright.spec.chip import Chip
-from meshwright.spec.cluster import Cluster
-from meshwright.spec.job import OPTIMIZERS, PRECISIONS, Job
-from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model, MoE
-from meshwright.spec.network import Dim, Network
+from meshwright.step import memory
 from test_search import random_job
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from meshwright.catalog import cluster, model
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout
 from meshwright.sweep import parse, sweep, values, vary
 
 JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128, layout=Layout(tp=2, dp=32, zero=1))

@@ -8,8 +8,8 @@ import pytest
 
 from by_hand import MODEL, SET, by_hand
 from meshwright import Layout, Prediction, Term, catalog, predict
-from meshwright.spec.assumptions import SETS, Overlap
-from meshwright.spec.job import PRECISIONS, Job
+from meshwright.describe.assumptions import SETS, Overlap
+from meshwright.describe.job import PRECISIONS, Job
 
 CASES = {
     "dense": ("llama3-8b", "a100-80", Layout(tp=2, cp=2, pp=2, dp=4, zero=1, recompute="full")),

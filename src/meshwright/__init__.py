@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 from ._version import __version__ as __version__
 
 _HOME = {
-    "spec.model": ("MLA", "Model", "MoE"),
-    "spec.chip": ("Chip", "Hierarchy"),
-    "spec.network": ("Dim", "Network"),
-    "spec.cluster": ("Cluster",),
-    "spec.layout": ("Layout",),
-    "spec.job": ("Job", "Optimizer", "Precision"),
-    "spec.assumptions": ("Assumptions", "assumptions"),
-    "catalog": ("chip", "cluster", "model", "network"),
+    "describe.model": ("MLA", "Model", "MoE"),
+    "describe.chip": ("Chip", "Hierarchy"),
+    "describe.network": ("Dim", "Network"),
+    "describe.cluster": ("Cluster",),
+    "describe.layout": ("Layout",),
+    "describe.job": ("Optimizer", "Precision"),
+    "describe.assumptions": ("Assumptions", "assumptions"),
+    "catalog": ("chip", "network"),
+    "formats.resolve": ("Job", "cluster", "model"),
     "count.model": ("model_flops", "parameters"),
     "formats.toml": ("dump_job", "load_job"),
-    "limits.roofline": ("Roofline", "roofline"),
     "prediction": ("Prediction", "predict"),
-    "terms": ("Term",),
+    "prediction.terms": ("Term",),
     "errors": ("BadInput", "MeshwrightError", "NoLayout"),
     "search": ("Plan", "Space", "plan"),
 }
@@ -36,38 +36,36 @@ __all__ = ["__version__", *sorted(_WHERE)]
 
 if TYPE_CHECKING:  # the same names once more, with their types
     from .catalog import chip as chip
-    from .catalog import cluster as cluster
-    from .catalog import model as model
     from .catalog import network as network
     from .count.model import model_flops as model_flops
     from .count.model import parameters as parameters
+    from .describe.assumptions import Assumptions as Assumptions
+    from .describe.assumptions import assumptions as assumptions
+    from .describe.chip import Chip as Chip
+    from .describe.chip import Hierarchy as Hierarchy
+    from .describe.cluster import Cluster as Cluster
+    from .describe.job import Job as Job
+    from .describe.job import Optimizer as Optimizer
+    from .describe.job import Precision as Precision
+    from .describe.layout import Layout as Layout
+    from .describe.model import MLA as MLA
+    from .describe.model import Model as Model
+    from .describe.model import MoE as MoE
+    from .describe.network import Dim as Dim
+    from .describe.network import Network as Network
     from .errors import BadInput as BadInput
     from .errors import MeshwrightError as MeshwrightError
     from .errors import NoLayout as NoLayout
+    from .formats.resolve import cluster as cluster
+    from .formats.resolve import model as model
     from .formats.toml import dump_job as dump_job
     from .formats.toml import load_job as load_job
-    from .limits.roofline import Roofline as Roofline
-    from .limits.roofline import roofline as roofline
-    from .prediction import Prediction as Prediction
-    from .prediction import predict as predict
+    from .prediction.predict import Prediction as Prediction
+    from .prediction.predict import predict as predict
+    from .prediction.terms import Term as Term
     from .search.plan import Plan as Plan
     from .search.plan import plan as plan
     from .search.space import Space as Space
-    from .spec.assumptions import Assumptions as Assumptions
-    from .spec.assumptions import assumptions as assumptions
-    from .spec.chip import Chip as Chip
-    from .spec.chip import Hierarchy as Hierarchy
-    from .spec.cluster import Cluster as Cluster
-    from .spec.job import Job as Job
-    from .spec.job import Optimizer as Optimizer
-    from .spec.job import Precision as Precision
-    from .spec.layout import Layout as Layout
-    from .spec.model import MLA as MLA
-    from .spec.model import Model as Model
-    from .spec.model import MoE as MoE
-    from .spec.network import Dim as Dim
-    from .spec.network import Network as Network
-    from .terms import Term as Term
 else:
 
     def __getattr__(name):

@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from . import catalog
+from .describe.cluster import Cluster
+from .describe.frozen import shown
+from .describe.job import Job
+from .describe.layout import Layout
+from .describe.ranges import check
+from .describe.read import brief, read
 from .errors import BadInput, MeshwrightError, unknown
+from .formats import resolve
 from .formats.toml import known, parse_batch
-from .prediction import Prediction, predict
-from .spec.cluster import Cluster
-from .spec.frozen import shown
-from .spec.job import Job
-from .spec.layout import Layout
-from .spec.ranges import check
-from .spec.read import brief, read
+from .prediction.predict import Prediction, predict
 
 if TYPE_CHECKING:
     from .search import Space
@@ -190,7 +190,7 @@ def vary(job: Job, path: str, value: Value) -> Job:
     if path in ("batch", "job.batch"):
         return replace(job, batch=parse_batch(value, job.T)[0])
     if path == "on":
-        changed = replace(job, cluster=catalog.cluster(str(value)))
+        changed = replace(job, cluster=resolve.cluster(str(value)))
     else:
         changed = _set(job, _rooted(steps, path), value, path)
     if changed.T != job.T:
@@ -268,7 +268,7 @@ def _renamed(cluster: Cluster) -> Cluster:
     for what in (cluster.chip.name, cluster.network.name):
         name = f"{cluster.chips}x{what}"
         try:
-            if replace(catalog.cluster(name), name="") == replace(cluster, name=""):
+            if replace(resolve.cluster(name), name="") == replace(cluster, name=""):
                 return replace(cluster, name=name)
         except BadInput:
             pass

@@ -7,8 +7,9 @@ import pytest
 
 from meshwright import catalog
 from meshwright.count.model import parameters
+from meshwright.describe.read import to_dict
 from meshwright.errors import BadInput
-from meshwright.spec.read import to_dict
+from meshwright.formats import resolve
 
 CHIPS, NETWORKS, MODELS = (catalog.names(kind) for kind in ("chips", "networks", "models"))
 PAPERS = [name for name in CHIPS if name.startswith(("lbl-", "epoch-", "book-"))]
@@ -235,6 +236,6 @@ def test_unknown_names_are_sentences():
 
 def test_strangers_cannot_name_files(tmp_path):
     with pytest.raises(BadInput, match="not known"):
-        catalog.model(str(tmp_path), files=False)
+        resolve.model(str(tmp_path), files=False)
     with pytest.raises(BadInput, match="cannot be read"):
-        catalog.model(str(tmp_path / "config.json"))
+        resolve.model(str(tmp_path / "config.json"))

@@ -11,10 +11,10 @@ from rich.console import Console
 from meshwright import BadInput, Job, Layout, assumptions, catalog, predict
 from meshwright.cost.chip import rates
 from meshwright.cost.network import Fabric
+from meshwright.describe import assumptions as sets
+from meshwright.describe import network as links
+from meshwright.describe.chip import Chip
 from meshwright.report.predict import report
-from meshwright.spec import assumptions as sets
-from meshwright.spec import network as links
-from meshwright.spec.chip import Chip
 
 PAPERS = ("lbl-", "epoch-", "book-")
 CHIPS = [catalog.chip(name) for name in catalog.names("chips") if not name.startswith(PAPERS)]

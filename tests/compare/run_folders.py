@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+from meshwright.describe.chip import Chip
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import PRECISIONS, Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
+from meshwright.describe.network import Dim, Network
 from meshwright.formats.toml import dump_job
 from meshwright.schedule import get
 from meshwright.schedule.timeline import Passes, timeline
-from meshwright.spec.chip import Chip
-from meshwright.spec.cluster import Cluster
-from meshwright.spec.job import PRECISIONS, Job
-from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model
-from meshwright.spec.network import Dim, Network
 
 LLAMA = Model("llama", 8, 64, 4, 160, 256, 32, kv_heads=2)
 SLOWER = 1.5

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from run_folders import OPTIMIZER_S, SLOWER, pipeline_run
 
-from meshwright import cli
+from meshwright.cli import main as cli
 from meshwright.compare import Run, compare
 from meshwright.compare.virtual import Virtual, on_the_clock, virtual
+from meshwright.describe.assumptions import PYTORCH
+from meshwright.describe.layout import Layout
+from meshwright.describe.measured import Overhead
 from meshwright.errors import BadInput
 from meshwright.formats.run_folder import read
 from meshwright.schedule import SCHEDULES, get
-from meshwright.spec.assumptions import PYTORCH
-from meshwright.spec.layout import Layout
-from meshwright.spec.measured import Overhead
 
 LAYOUTS = {
     "gpipe": Layout(pp=4, schedule="gpipe"), "1f1b": Layout(pp=4, schedule="1f1b"),

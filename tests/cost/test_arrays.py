@@ -12,18 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright import catalog, memory
+from meshwright import catalog
 from meshwright import step as ours
 from meshwright.cost import overlap
 from meshwright.cost.chip import compute_time, exposed_memory, rates
 from meshwright.cost.layer import Seconds
 from meshwright.count.work import Pass
+from meshwright.describe.assumptions import LBL, LBL_CODE, REALISTIC, Assumptions
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.layout.placement import placed
+from meshwright.layout.rules import ALWAYS
 from meshwright.num import divisors
-from meshwright.rules import ALWAYS
 from meshwright.schedule import get
-from meshwright.spec.assumptions import LBL, LBL_CODE, REALISTIC, Assumptions
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout, placed
+from meshwright.step import memory
 
 DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave", "panels")
 CHOICES: list[dict[str, Any]] = [

@@ -13,9 +13,9 @@ from meshwright.cost.hierarchy import levels, product_time, time
 from meshwright.cost.layer import Clock, Timer
 from meshwright.cost.network import Fabric
 from meshwright.count.work import Message, Product
+from meshwright.describe.assumptions import Overlap
+from meshwright.layout.placement import placed
 from meshwright.num import cache_key
-from meshwright.spec.assumptions import Overlap
-from meshwright.spec.layout import placed
 
 SET = assumptions("realistic")
 FABRIC = Fabric.of(network("dgx-h100"), SET.network)

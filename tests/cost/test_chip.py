@@ -9,8 +9,8 @@ import pytest
 
 from meshwright.cost.chip import compute_time, exposed_memory, pass_time, rates, wider
 from meshwright.count.work import Pass
-from meshwright.spec.assumptions import ChipTime
-from meshwright.spec.chip import Chip
+from meshwright.describe.assumptions import ChipTime
+from meshwright.describe.chip import Chip
 
 PEAK, PEAK8, VECTOR, MEMORY = 100.0, 200.0, 10.0, 50.0
 CHIP = Chip(

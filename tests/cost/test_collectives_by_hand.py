@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright.cost.network import Fabric
-from meshwright.spec.assumptions import NetworkTime
+from meshwright.describe.assumptions import NetworkTime
 
 NEAR, FAR = 1e-6, 10e-6
 RATE = 1e9

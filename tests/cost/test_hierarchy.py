@@ -13,7 +13,7 @@ from meshwright.cost.chip import compute_time, exposed_memory, rates
 from meshwright.cost.hierarchy import Levels, boundaries, levels, product_time, tiles, time
 from meshwright.count.blocks import matmul
 from meshwright.count.work import Product
-from meshwright.spec.assumptions import ChipTime
+from meshwright.describe.assumptions import ChipTime
 
 EPOCH = assumptions("epoch-2024").chip
 

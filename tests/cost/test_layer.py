@@ -10,10 +10,10 @@ from meshwright.cost.chip import rates
 from meshwright.cost.layer import CAUSES, Clock, LayerCost, Seconds, Timer, mean
 from meshwright.cost.network import Fabric
 from meshwright.count.work import Message, Op, Pass
-from meshwright.spec.assumptions import ChipTime, NetworkTime, Overlap
-from meshwright.spec.chip import Chip
-from meshwright.spec.layout import Layout
-from meshwright.spec.network import Dim, Network
+from meshwright.describe.assumptions import ChipTime, NetworkTime, Overlap
+from meshwright.describe.chip import Chip
+from meshwright.describe.layout import Layout
+from meshwright.describe.network import Dim, Network
 
 CHIP = Chip("unit", {"bf16": 1.0}, vector_flops=1.0, hbm_bytes=1.0, hbm_bandwidth=1.0)
 HOW = ChipTime(matrix_efficiency=1.0, vector_efficiency=1.0, memory_efficiency=1.0, launch_s=0.0)

@@ -16,11 +16,11 @@ from meshwright.cost.chip import compute_time, exposed_memory, rates
 from meshwright.cost.fit import alpha_beta, bilinear
 from meshwright.cost.network import Fabric
 from meshwright.count import blocks
+from meshwright.describe.assumptions import PYTORCH, REALISTIC
+from meshwright.describe.measured import Overhead, Table
+from meshwright.describe.network import Dim, Network
+from meshwright.describe.read import read, to_dict
 from meshwright.errors import BadInput
-from meshwright.spec.assumptions import PYTORCH, REALISTIC
-from meshwright.spec.measured import Overhead, Table
-from meshwright.spec.network import Dim, Network
-from meshwright.spec.read import read, to_dict
 
 POINTS = ((16.0, 128.0, 1024.0), (32.0, 512.0), (64.0, 256.0))
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from meshwright import assumptions, network
 from meshwright.cost.network import COLLECTIVES, Fabric, pipeline_hop, point_to_point, tree_all_reduce
-from meshwright.spec.assumptions import NetworkTime
-from meshwright.spec.network import Dim, Network
+from meshwright.describe.assumptions import NetworkTime
+from meshwright.describe.network import Dim, Network
 
 FAST, SLOW = 0.7 * 900e9, 0.7 * 100e9
 """B200: bytes a second that NVLink and InfiniBand reach, one way."""

@@ -11,8 +11,8 @@ import pytest
 
 from meshwright.cost import overlap, torus
 from meshwright.cost.network import Fabric
-from meshwright.spec.assumptions import BOOK_SUM
-from meshwright.spec.network import Dim, Network
+from meshwright.describe.assumptions import BOOK_SUM
+from meshwright.describe.network import Dim, Network
 
 W = 1.8e11
 V = 1e12

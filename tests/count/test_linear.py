@@ -9,9 +9,9 @@ from meshwright import Job, Layout, cluster, model, predict
 from meshwright.cost.layer import Timer
 from meshwright.count.blocks import matmul
 from meshwright.count.linear import linear
-from meshwright.spec.assumptions import LBL, REALISTIC
-from meshwright.spec.job import PRECISIONS
-from meshwright.spec.layout import placed
+from meshwright.describe.assumptions import LBL, REALISTIC
+from meshwright.describe.job import PRECISIONS
+from meshwright.layout.placement import placed
 from meshwright.step import clock
 
 T, K, N = 256.0, 4096.0, 16384.0

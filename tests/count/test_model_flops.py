@@ -8,10 +8,10 @@ import pytest
 
 from meshwright import catalog, predict
 from meshwright.count.model import executed_flops, model_flops
-from meshwright.spec.assumptions import REALISTIC
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model
+from meshwright.describe.assumptions import REALISTIC
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
 
 
 def test_a_window_counts_as_wide_as_it_is() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from meshwright import Job, Layout, catalog, predict
 from meshwright.count.optimizer import newton_schulz, orthogonal_flops
-from meshwright.spec.job import OPTIMIZERS
-from meshwright.spec.model import Model, MoE
+from meshwright.describe.job import OPTIMIZERS
+from meshwright.describe.model import Model, MoE
 
 MUON, ADAMW = OPTIMIZERS["muon"], OPTIMIZERS["adamw"]
 

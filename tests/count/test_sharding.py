@@ -12,13 +12,14 @@ from meshwright.count import vocabulary
 from meshwright.count.megatron import Kind, seen
 from meshwright.count.model import groups, layer, operations, parameters
 from meshwright.count.work import Op
-from meshwright.spec.assumptions import REALISTIC
-from meshwright.spec.chip import Chip
-from meshwright.spec.cluster import Cluster
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout, placed
-from meshwright.spec.model import MLA, Model, MoE
-from meshwright.spec.network import Dim, Network
+from meshwright.describe.assumptions import REALISTIC
+from meshwright.describe.chip import Chip
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import MLA, Model, MoE
+from meshwright.describe.network import Dim, Network
+from meshwright.layout.placement import placed
 
 NOWHERE = Cluster(Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0), Network("", (Dim("", 1.0, 0.0),)), 1)
 FULL = replace(REALISTIC, count=replace(REALISTIC.count, causal="full"))

@@ -8,8 +8,9 @@ import pytest
 
 from by_hand import by_hand
 from meshwright.count import blocks, vocabulary
-from meshwright.spec.layout import Layout, placed
-from meshwright.spec.model import Model
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
+from meshwright.layout.placement import placed
 
 X = 1000.0
 

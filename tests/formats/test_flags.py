@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.catalog import cluster, model
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput
 from meshwright.formats.flags import (
     STDIN,
@@ -21,9 +23,8 @@ from meshwright.formats.flags import (
     whole_numbers,
     write_flags,
 )
-from meshwright.prediction import Prediction
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout, placed
+from meshwright.layout.placement import placed
+from meshwright.prediction.predict import Prediction
 
 BASE = {"on": "64xh100-sxm", "batch": "128seq"}
 JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128)

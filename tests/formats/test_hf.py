@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meshwright import catalog
-from meshwright.cli import main
+from meshwright.cli.main import main
 from meshwright.count.model import parameters
+from meshwright.describe.model import Model
 from meshwright.errors import BadInput
 from meshwright.formats.hf import FAMILIES, load_hf, read_hf
 from meshwright.formats.hf_keys import classes
-from meshwright.spec.model import Model
 
 
 def llama(**more):

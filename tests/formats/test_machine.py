@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 
 from meshwright import catalog
-from meshwright.cli import main
+from meshwright.cli.main import main
+from meshwright.describe.assumptions import REALISTIC
+from meshwright.describe.chip import Chip
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.layout import Layout
+from meshwright.describe.measured import Overhead, Table
+from meshwright.describe.model import MoE
+from meshwright.describe.network import Dim, Network
 from meshwright.errors import BadInput
 from meshwright.formats.machine import dump_machine, load_machine
 from meshwright.formats.toml import dump_job, load_job
-from meshwright.prediction import predict
-from meshwright.spec.assumptions import REALISTIC
-from meshwright.spec.chip import Chip
-from meshwright.spec.cluster import Cluster
-from meshwright.spec.layout import Layout, placed
-from meshwright.spec.measured import Overhead, Table
-from meshwright.spec.model import MoE
-from meshwright.spec.network import Dim, Network
-from meshwright.step.busy import busy
+from meshwright.layout.placement import placed
+from meshwright.prediction.predict import predict
+from meshwright.program.cpu import busy
 
 ORIGIN = {"*": {"source": "a test", "date": "2026-11-21"}}
 KERNEL = Table(("tokens", "inner", "outer"), ((16.0, 1024.0), (32.0, 64.0), (32.0, 512.0)), (1e-6, 2e-6, 2e-6, 4e-6, 1e-4, 2e-4, 2e-4, 4e-4),

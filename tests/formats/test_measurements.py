@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright.cli import main
+from meshwright.cli.main import main
 from meshwright.errors import BadInput
 from meshwright.formats import kineto, nccl_tests
 from meshwright.formats.machine import load_machine

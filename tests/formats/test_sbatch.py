@@ -14,14 +14,16 @@ from typing import Any
 
 import pytest
 
-from meshwright import __version__, catalog, cli
+from meshwright import __version__, catalog
+from meshwright.cli import main as cli
+from meshwright.describe.network import Dim
 from meshwright.errors import BadInput
 from meshwright.formats import sbatch, torchrun
 from meshwright.formats.sbatch import Slurm
-from meshwright.formats.toml import dumps_toml, load_job
+from meshwright.formats.toml import load_job
+from meshwright.formats.toml_writer import dumps_toml
 from meshwright.formats.torchrun import Launch
 from meshwright.report.text import seconds
-from meshwright.spec.network import Dim
 
 TABLES: dict[str, Any] = {
     "model": "llama3-8b",

@@ -10,13 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meshwright import catalog
+from meshwright.describe import assumptions, chip, cluster, job, layout, model, network
+from meshwright.describe.ranges import CHOICES, RANGES
+from meshwright.describe.read import read, to_dict
 from meshwright.errors import BadInput
 from meshwright.formats import parse_toml
-from meshwright.formats.toml import dump_job, dumps_toml, load_job, parse_batch
+from meshwright.formats.toml import dump_job, load_job, parse_batch
+from meshwright.formats.toml_writer import dumps_toml
 from meshwright.limits import failures, laws, scenario
-from meshwright.spec import assumptions, chip, cluster, job, layout, model, network
-from meshwright.spec.ranges import CHOICES, RANGES
-from meshwright.spec.read import read, to_dict
 from meshwright.train import settings as train_settings
 
 TEXT = st.text(st.characters(categories=("L", "N", "P", "S"), include_characters=" "), max_size=12)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.cli import main
+from meshwright.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
 

@@ -9,12 +9,12 @@ import pytest
 
 from meshwright import BadInput, Model
 from meshwright.catalog import cluster, model
-from meshwright.limits import roofline_schemes as schemes
-from meshwright.limits.roofline import roofline
-from meshwright.limits.roofline_mesh import mesh
-from meshwright.limits.roofline_splits import best, largest_tensor, least_batch, splits
-from meshwright.limits.roofline_times import Setting
-from meshwright.spec.assumptions import BOOK_SUM
+from meshwright.describe.assumptions import BOOK_SUM
+from meshwright.roofline import schemes
+from meshwright.roofline.mesh import mesh
+from meshwright.roofline.queries import roofline
+from meshwright.roofline.splits import best, largest_tensor, least_batch, splits
+from meshwright.roofline.times import Setting
 
 EXACT = replace(BOOK_SUM, network=replace(BOOK_SUM.network, ring_factor="exact"))
 LLAMA, OSS = model("llama3-70b"), model("gpt-oss-120b")

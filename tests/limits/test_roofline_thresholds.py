@@ -9,14 +9,14 @@ import pytest
 
 from meshwright import Model, MoE
 from meshwright.catalog import cluster, model
-from meshwright.limits import roofline_thresholds as th
-from meshwright.limits.roofline_curves import Ideal, on_axes, ratios, spanned
-from meshwright.limits.roofline_memory import STATES, checkpoints, largest_model, per_chip
-from meshwright.limits.roofline_mesh import mesh
-from meshwright.limits.roofline_times import Setting
-from meshwright.limits.roofline_work import LAYERS, per_token, work
-from meshwright.spec.assumptions import BOOK_SUM
-from meshwright.spec.job import PRECISIONS
+from meshwright.describe.assumptions import BOOK_SUM
+from meshwright.describe.job import PRECISIONS
+from meshwright.roofline import thresholds as th
+from meshwright.roofline.curves import Ideal, on_axes, ratios, spanned
+from meshwright.roofline.memory import STATES, checkpoints, largest_model, per_chip
+from meshwright.roofline.mesh import mesh
+from meshwright.roofline.times import Setting
+from meshwright.roofline.work import LAYERS, per_token, work
 
 TOY = Model("toy", 1, 8192, 64, 32768, 0, 8192, gated=False)
 MESH = mesh(cluster("4096xbook-tpu-v5p"), "bf16", BOOK_SUM)

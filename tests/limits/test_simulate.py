@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright import network
+from meshwright.describe.assumptions import Overlap
 from meshwright.limits.laws import LAWS, SPARSE, shape
 from meshwright.limits.scenario import preset
 from meshwright.limits.sensitivity import bandwidth, how, latency
 from meshwright.limits.simulate import AXES, Degrees, bubble_share, bytes_needed, simulate
 from meshwright.schedule import get
-from meshwright.spec.assumptions import Overlap
 
 H100 = preset("h100")
 SHAPE = shape(replace(LAWS["baseline"], experts=SPARSE), 16384.0)

@@ -8,13 +8,14 @@ from dataclasses import replace
 from meshwright.count import vocabulary
 from meshwright.count.model import groups, layer
 from meshwright.count.work import Op
-from meshwright.spec.assumptions import REALISTIC
-from meshwright.spec.chip import Chip
-from meshwright.spec.cluster import Cluster
-from meshwright.spec.job import PRECISIONS, Job
-from meshwright.spec.layout import Layout, placed
-from meshwright.spec.model import Model
-from meshwright.spec.network import Dim, Network
+from meshwright.describe.assumptions import REALISTIC
+from meshwright.describe.chip import Chip
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import PRECISIONS, Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
+from meshwright.describe.network import Dim, Network
+from meshwright.layout.placement import placed
 
 ENGINE = replace(
     REALISTIC, count=replace(REALISTIC.count, gathered_inputs="kept", causal="full", stage_message="whole")

@@ -29,7 +29,7 @@ from torch.nn import functional as fn
 from torch.utils.checkpoint import checkpoint
 from torch_models import Block, Core, Experts, Grouped, Head, Kernel, activation, norm_of
 
-from meshwright.spec.model import Model
+from meshwright.describe.model import Model
 
 Plan = dict[str, Any]
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
 
 torch = pytest.importorskip("torch")
 import architectures as known  # noqa: E402

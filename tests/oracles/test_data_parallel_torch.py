@@ -14,10 +14,10 @@ import pytest
 
 from meshwright import step as ours
 from meshwright.cost.network import Fabric
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
 from meshwright.schedule import get
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model
 
 torch = pytest.importorskip("torch")
 import architectures as known  # noqa: E402

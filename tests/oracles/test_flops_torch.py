@@ -9,7 +9,7 @@ import pytest
 
 from meshwright import catalog
 from meshwright.count.model import REFERENCE, model_flops, operations
-from meshwright.spec.model import Model
+from meshwright.describe.model import Model
 
 pytest.importorskip("torch")
 import architectures  # noqa: E402

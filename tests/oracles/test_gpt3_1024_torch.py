@@ -14,9 +14,9 @@ from meshwright.count import vocabulary
 from meshwright.count.megatron import Kind
 from meshwright.count.model import layer
 from meshwright.count.work import Op
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
 
 torch = pytest.importorskip("torch")
 from fake_cluster import Record, fake_cluster  # noqa: E402

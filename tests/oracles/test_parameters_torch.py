@@ -6,7 +6,7 @@ import pytest
 
 from meshwright import catalog
 from meshwright.count.model import operations, parameters
-from meshwright.spec.model import Model
+from meshwright.describe.model import Model
 
 torch = pytest.importorskip("torch")
 import architectures  # noqa: E402

@@ -9,8 +9,8 @@ import pytest
 from meshwright import step as ours
 from meshwright.count import vocabulary
 from meshwright.count.model import kinds, layer
-from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
 
 torch = pytest.importorskip("torch")
 import architectures as known  # noqa: E402

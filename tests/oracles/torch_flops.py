@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 from torch_models import Decoder, Kernel
 
-from meshwright.spec.model import Model
+from meshwright.describe.model import Model
 
 Flops = dict[str, int]
 

@@ -9,13 +9,13 @@ import pytest
 from meshwright.catalog import chip, cluster, model
 from meshwright.cost.chip import MODELS
 from meshwright.cost.network import ALGORITHMS
+from meshwright.describe.assumptions import SETS, assumptions
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.ranges import CHOICES
 from meshwright.errors import BadInput
-from meshwright.prediction import Prediction, predict
+from meshwright.prediction.predict import Prediction, predict
 from meshwright.report.explain import find, rates, to_dict
-from meshwright.spec.assumptions import SETS, assumptions
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout
-from meshwright.spec.ranges import CHOICES
 
 P = predict(Job(model("mixtral-8x7b"), cluster("64xh100-sxm"), 128, Layout(tp=2, pp=2, dp=16, zero=1)))
 

@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from meshwright.catalog import cluster, model
-from meshwright.prediction import predict
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.prediction.predict import predict
 from meshwright.report.plan import comparison, ranking, report, why
 from meshwright.report.text import seconds
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout
 
 JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128)
 FAST, SLOW, BIG = (predict(JOB, Layout(tp=tp, dp=64 // tp, zero=1)) for tp in (2, 8, 1))

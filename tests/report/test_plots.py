@@ -11,13 +11,13 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from meshwright import cli
 from meshwright.catalog import cluster, model
-from meshwright.prediction import predict
-from meshwright.replay import replay
+from meshwright.cli import main as cli
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.prediction.predict import predict
+from meshwright.prediction.replay import replay
 from meshwright.report import plots
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout
 from meshwright.sweep import Point, Sweep, sweep
 
 JOB = Job(model("gpt3-175b"), cluster("64xa100-80"), 64)

@@ -11,17 +11,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from meshwright.catalog import cluster, model
-from meshwright.prediction import predict
+from meshwright.describe.assumptions import MEGATRON
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.prediction.predict import predict
+from meshwright.prediction.terms import Term
 from meshwright.report.compare import signed
 from meshwright.report.explain import value
 from meshwright.report.limits import flops
 from meshwright.report.machine import percent as share
 from meshwright.report.roofline import _tokens as tokens
 from meshwright.report.text import CAUSES, bar, count, headline, layout_words, percent, seconds, whole_run
-from meshwright.spec.assumptions import MEGATRON
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout
-from meshwright.terms import Term
 from meshwright.units import show
 
 JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128, layout=Layout(tp=2, dp=32, zero=1), tokens=1e12)

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from meshwright.describe.assumptions import LBL, LBL_CODE
 from meshwright.errors import BadInput
-from meshwright.prediction import Prediction
+from meshwright.prediction.predict import Prediction
 from meshwright.reproduce import Report, reproduce
 from meshwright.reproduce.lbl import defects, figures, nccl, optima, saved, saved_checks, spots, statements
-from meshwright.spec.assumptions import LBL, LBL_CODE
 
 FILE = Path(__file__).parents[1] / "published" / "lbl_optima.json"
 SHIPPED = Path(saved.__file__).parents[2] / "catalog" / "published" / "lbl_optima.json"

@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright import Job, Layout, plan, predict
-from meshwright.spec.assumptions import MEGATRON
+from meshwright.describe.assumptions import MEGATRON
 
 
 def notes(layout: Layout, batch: int = 64, chips: int = 64, **fields: object) -> str:

@@ -8,11 +8,11 @@ import pytest
 
 from by_hand import CHIP, MODEL
 from meshwright import assumptions, predict
-from meshwright.spec.cluster import Cluster
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout
-from meshwright.spec.measured import Overhead, Table
-from meshwright.spec.network import Dim, Network
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.measured import Overhead, Table
+from meshwright.describe.network import Dim, Network
 
 GATHER, SCATTER, REDUCE, ACCUMULATE, STEP = 1.0, 10.0, 100.0, 0.5, 0.25
 """CPU seconds of a rank for one message, and for one pass over one tensor, of whatever size."""

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from by_hand import MODEL, SET, TOKENS, WEIGHTS, WIDTH, by_hand
-from meshwright.spec.assumptions import MemoryCount
-from meshwright.spec.layout import Layout
+from meshwright.describe.assumptions import MemoryCount
+from meshwright.describe.layout import Layout
 
 HELD = 2 * WEIGHTS
 INPUT = TOKENS * WIDTH * 2

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from meshwright import catalog, predict
+from meshwright.describe.assumptions import LBL, PYTORCH, REALISTIC, Assumptions, Counting
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
+from meshwright.describe.read import read
 from meshwright.errors import BadInput
-from meshwright.spec.assumptions import LBL, PYTORCH, REALISTIC, Assumptions, Counting
-from meshwright.spec.job import Job
-from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model
-from meshwright.spec.read import read
 from meshwright.step import boundary, stage_message
 
 GPT = Model("gpt", 8, 1024, 16, 4096, 51200, 2048)

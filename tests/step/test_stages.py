@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
-from meshwright.spec.assumptions import Overlap
-from meshwright.spec.layout import Layout
+from meshwright.describe.assumptions import Overlap
+from meshwright.describe.layout import Layout
 
 HOP = 2.0 * TOKENS * WIDTH
 """Bytes of the activation of one sequence, in 2 bytes."""

@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
-from meshwright.spec.assumptions import Overlap
-from meshwright.spec.layout import Layout
+from meshwright.describe.assumptions import Overlap
+from meshwright.describe.layout import Layout
 
 RATE = 73728.0
 HIDDEN = replace(SET.overlap, dp="first and last microbatch")

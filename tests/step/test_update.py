@@ -8,9 +8,9 @@ import pytest
 
 from by_hand import CHIP, MODEL, SET, WEIGHTS, by_hand
 from meshwright.count.optimizer import update
-from meshwright.spec.assumptions import ChipTime
-from meshwright.spec.job import OPTIMIZERS, PRECISIONS
-from meshwright.spec.layout import Layout
+from meshwright.describe.assumptions import ChipTime
+from meshwright.describe.job import OPTIMIZERS, PRECISIONS
+from meshwright.describe.layout import Layout
 
 ADAMW = 2 * 4 + 2 * 12 + 2
 """Bytes that AdamW moves for a parameter: its fp32 gradient is read for the norm and again for the update, 12 bytes of state

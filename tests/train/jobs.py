@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from meshwright.spec.chip import Chip
-from meshwright.spec.cluster import Cluster
-from meshwright.spec.job import PRECISIONS, Job
-from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model, MoE
-from meshwright.spec.network import Dim, Network
+from meshwright.describe.chip import Chip
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import PRECISIONS, Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model, MoE
+from meshwright.describe.network import Dim, Network
 from meshwright.train.initial import initialise
 from meshwright.train.model import Decoder, loss
 from meshwright.train.settings import Settings

@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from meshwright.errors import BadInput
-from meshwright.formats.toml import dumps_toml
+from meshwright.formats.toml_writer import dumps_toml
 from meshwright.train.checkpoint import OLD, PART, complete
 from meshwright.train.run import metrics
 from meshwright.train.storage import read_index, verify

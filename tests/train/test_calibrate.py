@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 
 from torch.profiler import profile  # noqa: E402
 
-from meshwright.cli import main  # noqa: E402
+from meshwright.cli.main import main  # noqa: E402
+from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.machine import load_machine  # noqa: E402
-from meshwright.spec.layout import Layout  # noqa: E402
 from meshwright.train.measure import collectives, engine, kernels, run  # noqa: E402
 
 

@@ -20,9 +20,9 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from jobs import DEEPSEEK, GPT, LLAMA, SETTINGS, job, reference, share, tokens  # noqa: E402
 
+from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright.describe.model import Model  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
-from meshwright.spec.layout import Layout  # noqa: E402
-from meshwright.spec.model import Model  # noqa: E402
 from meshwright.train import checkpoint  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402

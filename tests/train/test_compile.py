@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from jobs import LLAMA, SETTINGS, job, share, tokens  # noqa: E402
 
-from meshwright.spec.layout import Layout  # noqa: E402
+from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 

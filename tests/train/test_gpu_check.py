@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from meshwright.spec.chip import Chip  # noqa: E402
+from meshwright.describe.chip import Chip  # noqa: E402
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 CHIP = Chip("toy", {"fp32": 1e11, "bf16": 1e11}, 1e10, 1e10, 1e10)

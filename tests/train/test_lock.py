@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("torch")
 from test_nonfinite import diverging  # noqa: E402
 
-from meshwright import cli  # noqa: E402
+from meshwright.cli import main as cli  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.train import lock  # noqa: E402
 from meshwright.train.lock import Lock  # noqa: E402

@@ -16,9 +16,9 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from jobs import LLAMA, SETTINGS, job, share, tokens  # noqa: E402
 
-from meshwright import cli  # noqa: E402
-from meshwright.formats.toml import dumps_toml  # noqa: E402
-from meshwright.spec.layout import Layout  # noqa: E402
+from meshwright.cli import main as cli  # noqa: E402
+from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
 from meshwright.train import checkpoint, replicas  # noqa: E402
 from meshwright.train.export import Reader, whole  # noqa: E402
 from meshwright.train.initial import local  # noqa: E402

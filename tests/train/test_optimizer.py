@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from jobs import GPT, LLAMA, PLAIN_EXPERTS, SEQ, SETTINGS, job, share, tokens  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
-from meshwright.spec.layout import Layout  # noqa: E402
+from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.train import checkpoint  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402

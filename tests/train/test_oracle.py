@@ -12,15 +12,18 @@ import pytest
 torch = pytest.importorskip("torch")
 from jobs import GPT, LLAMA, WINDOW  # noqa: E402
 
-from meshwright import catalog, cli  # noqa: E402
+from meshwright import catalog  # noqa: E402
+from meshwright.cli import main as cli  # noqa: E402
+from meshwright.describe.chip import Chip  # noqa: E402
+from meshwright.describe.cluster import Cluster  # noqa: E402
+from meshwright.describe.job import PRECISIONS, Job  # noqa: E402
+from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright.describe.model import Model  # noqa: E402
+from meshwright.describe.network import Dim, Network  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
-from meshwright.spec.chip import Chip  # noqa: E402
-from meshwright.spec.cluster import Cluster  # noqa: E402
-from meshwright.spec.job import PRECISIONS, Job  # noqa: E402
-from meshwright.spec.layout import Layout  # noqa: E402
-from meshwright.spec.model import Model  # noqa: E402
-from meshwright.spec.network import Dim, Network  # noqa: E402
-from meshwright.train import expected, oracle, peak  # noqa: E402
+from meshwright.program import memory as peak  # noqa: E402
+from meshwright.program import messages as expected  # noqa: E402
+from meshwright.train import oracle  # noqa: E402
 from meshwright.train.settings import Settings  # noqa: E402
 
 pytestmark = pytest.mark.oracle
@@ -131,7 +134,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     found = json.loads(capsys.readouterr().out)
     assert found["agrees"]
     assert [r["rank"] for r in found["ranks"]] == [7]
-    monkeypatch.setattr("meshwright.train.expected.of_norms", lambda *a: Counter())
+    monkeypatch.setattr("meshwright.program.messages.of_norms", lambda *a: Counter())
     assert cli.main(["compare", "--oracle", str(file)]) == 1
     assert "differs from the prediction in tp all-reduce" in capsys.readouterr().out
     assert cli.main(["compare", "--oracle", str(file), "--rank", "8"]) == 2

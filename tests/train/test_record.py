@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from meshwright import cli  # noqa: E402
+from meshwright.cli import main as cli  # noqa: E402
 from meshwright.compare import compare  # noqa: E402
 from meshwright.formats.run_folder import read  # noqa: E402
-from meshwright.formats.toml import dumps_toml  # noqa: E402
+from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
 from meshwright.schedule import get  # noqa: E402
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.toml"

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from test_nonfinite import diverging  # noqa: E402
 
 import meshwright  # noqa: E402
-from meshwright import cli  # noqa: E402
+from meshwright.cli import main as cli  # noqa: E402
 from meshwright.formats.run_folder import attempts, read  # noqa: E402
 from meshwright.formats.toml import load_job  # noqa: E402
 from meshwright.train.settings import load  # noqa: E402

@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from jobs import LLAMA, SETTINGS, job, share, tokens  # noqa: E402
 
+from meshwright.describe.job import PRECISIONS  # noqa: E402
+from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
-from meshwright.spec.job import PRECISIONS  # noqa: E402
-from meshwright.spec.layout import Layout  # noqa: E402
 from meshwright.train import checkpoint, replicas  # noqa: E402
 from meshwright.train.initial import local  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402

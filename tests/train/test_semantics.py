@@ -32,8 +32,8 @@ from jobs import (  # noqa: E402
     tokens,
 )
 
-from meshwright.spec.layout import Layout  # noqa: E402
-from meshwright.spec.model import Model  # noqa: E402
+from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright.describe.model import Model  # noqa: E402
 from meshwright.train import replicas, rules  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-from meshwright import cli  # noqa: E402
-from meshwright.formats.toml import dumps_toml  # noqa: E402
+from meshwright.cli import main as cli  # noqa: E402
+from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
 from meshwright.train.run import metrics  # noqa: E402
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.toml"

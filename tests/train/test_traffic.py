@@ -18,13 +18,16 @@ from jobs import DEEPSEEK, GPT, LLAMA, LLAMA6, MIXTRAL, SETTINGS, job, share, to
 
 from meshwright.count import vocabulary  # noqa: E402
 from meshwright.count.model import kinds, layer  # noqa: E402
-from meshwright.spec.job import Job  # noqa: E402
-from meshwright.spec.layout import Layout  # noqa: E402
-from meshwright.spec.model import Model  # noqa: E402
-from meshwright.train.grid import stage_layers  # noqa: E402
+from meshwright.describe.job import Job  # noqa: E402
+from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright.describe.model import Model  # noqa: E402
+from meshwright.layout.stages import (  # noqa: E402
+    stage_count,
+    stage_layers,  # noqa: E402
+    stage_numbers,
+)
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
-from meshwright.train.pipeline import stage_count, stage_numbers  # noqa: E402
 from meshwright.train.traffic import Traffic, axes_of  # noqa: E402
 
 FP32 = 4

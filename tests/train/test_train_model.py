@@ -11,7 +11,7 @@ from jobs import DEEPSEEK, GPT, LLAMA, LLAMA6, MIXTRAL, PLAIN_EXPERTS, SEQ, WIND
 
 from meshwright.catalog import model as catalogue  # noqa: E402
 from meshwright.count.model import parameters  # noqa: E402
-from meshwright.spec.model import Model  # noqa: E402
+from meshwright.describe.model import Model  # noqa: E402
 from meshwright.train.initial import initial, initialise  # noqa: E402
 from meshwright.train.model import Core, Decoder  # noqa: E402
 from meshwright.train.moe import MoE  # noqa: E402

@@ -12,16 +12,18 @@ import pytest
 pytest.importorskip("torch")
 from jobs import DEEPSEEK, GPT, LLAMA, MIXTRAL, SETTINGS, job  # noqa: E402
 
-from meshwright import cli  # noqa: E402
 from meshwright.catalog import cluster  # noqa: E402
 from meshwright.catalog import model as catalogue  # noqa: E402
+from meshwright.cli import main as cli  # noqa: E402
+from meshwright.describe.job import PRECISIONS, Job  # noqa: E402
+from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
-from meshwright.prediction import predict  # noqa: E402
-from meshwright.spec.job import PRECISIONS, Job  # noqa: E402
-from meshwright.spec.layout import Layout, placed  # noqa: E402
+from meshwright.layout.placement import placed  # noqa: E402
+from meshwright.layout.stages import stage_layers  # noqa: E402
+from meshwright.prediction.predict import predict  # noqa: E402
 from meshwright.train import rules  # noqa: E402
-from meshwright.train.grid import EXPERTS, grid, stage_layers  # noqa: E402
+from meshwright.train.grid import EXPERTS, grid
 
 IMPOSSIBLE = {
     "heads 4 cannot be split": Layout(tp=3),

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from meshwright import cli  # noqa: E402
+from meshwright.cli import main as cli  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
-from meshwright.formats.toml import dumps_toml, load_job  # noqa: E402
+from meshwright.formats.toml import load_job  # noqa: E402
+from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.run import metrics  # noqa: E402
 from meshwright.train.settings import Settings, load, settings  # noqa: E402

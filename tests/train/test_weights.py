@@ -17,12 +17,12 @@ from jobs import GPT, LLAMA, SETTINGS, job  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from torch.nn import functional as fn  # noqa: E402
 
-from meshwright import cli  # noqa: E402
+from meshwright.cli import main as cli  # noqa: E402
+from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright.describe.model import Model, RopeScaling  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.hf import load_hf, read_hf  # noqa: E402
 from meshwright.formats.hf_config import differences, write_hf  # noqa: E402
-from meshwright.spec.layout import Layout  # noqa: E402
-from meshwright.spec.model import Model, RopeScaling  # noqa: E402
 from meshwright.train import checkpoint, run, weights  # noqa: E402
 from meshwright.train.data import Synthetic  # noqa: E402
 from meshwright.train.export import export, whole  # noqa: E402

@@ -8,8 +8,8 @@ import pytest
 from validate_rows import row
 
 from meshwright import catalog
+from meshwright.describe.model import Model
 from meshwright.errors import BadInput
-from meshwright.spec.model import Model
 from meshwright.validate import validate
 from meshwright.validate.jobs import job
 from meshwright.validate.recompute import MODULES, POLICIES, policy

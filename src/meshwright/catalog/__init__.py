@@ -6,19 +6,19 @@ chip("h100-sxm")   chip("NVIDIA H200")   network("superpod-h100")   model("llama
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import replace
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
+from ..describe.chip import Chip
+from ..describe.cluster import Cluster
+from ..describe.model import Model
+from ..describe.network import Network
+from ..describe.read import read
+from ..describe.slices import axes, shape_for, sliced
 from ..errors import BadInput, unknown
-from ..spec.chip import Chip
-from ..spec.cluster import Cluster
-from ..spec.model import Model
-from ..spec.network import Network
-from ..spec.read import read
-from ..spec.slices import axes, shape_for, sliced
 
 KINDS = {"chips": Chip, "networks": Network, "models": Model}
 COUNT = re.compile(r"\s*(\d[\d,_]*)\s*[xX*×]\s*(\S.*?)\s*$", re.ASCII)
@@ -36,46 +36,43 @@ def network(name: str) -> Network:
     return found
 
 
-def model(name: str, *, files: bool = True) -> Model:
-    """The model of that name or Hugging Face id, or of a config.json at that path (or in that directory).
+def model(name: str) -> Model:
+    """The model of that name or Hugging Face id; BadInput names the nearest ones."""
+    found: Model = _get("models", name)
+    return found
 
-    files: may the name be a path; False where the name comes from a stranger (the web page).
+
+def has(kind: str, name: str) -> bool:
+    """The catalogue has a chip, network or model ("chips", ...) of that name or alias."""
+    return _key(name) in _index(kind)
+
+
+def counted(text: str) -> tuple[str, str]:
+    """("1024", "h100-sxm") of "1,024 x h100-sxm"; BadInput if it is no number of something."""
+    if not (match := COUNT.match(text[:200])):
+        example = "a number of chips and a chip or network, such as '1024xh100-sxm'"
+        raise BadInput(f"cluster {text[:80]!r} must be {example}")
+    return match[1].replace(",", "").replace("_", ""), match[2]
+
+
+def cluster(text: str, network: str | Network | None = None) -> Cluster:
+    """So many chips: "1024xh100-sxm", or "512xselene" for a network that names its chip.
+
+    network: another network than the one the chip is usually sold with. Part of a torus is cut out as a slice.
+    Raises BadInput.
     """
-    if _key(name) in _index("models"):
-        found: Model = _get("models", name)
-        return found
-    if files and (name.endswith(".json") or "/" in name or "\\" in name or _is_directory(name)):
-        from ..formats.hf import load_hf  # the one look upwards: formats read files, the catalogue only knows its own
-
-        return load_hf(name)
-    raise unknown("model", name, names("models"))
-
-
-def cluster(text: str, network: str | Network | None = None, *, files: bool = True) -> Cluster:
-    """So many chips: "1024xh100-sxm", "512xselene" for a network that names its chip, or "4x./machine.toml" as `meshwright calibrate` writes it.
-
-    network: another network than the one the chip is usually sold with;  files: may a path be given (False for strangers). Part of a torus is cut out as a slice.  Raises BadInput.
-    """
-    match, where = COUNT.match(text[:200]), f"cluster {text[:80]!r}"
-    if not match:
-        raise BadInput(f"{where} must be a number of chips and a chip or network, such as '1024xh100-sxm'")
-    count, what = match[1].replace(",", "").replace("_", ""), match[2]
-    if files and what.endswith(".toml"):
-        from ..formats.machine import load_machine  # the other look upwards, as for a model's config.json
-
-        machine = load_machine(what)
-        given = network if isinstance(network, Network) else _get("networks", network) if network else machine.network
-        return read(Cluster, {**vars(machine), "network": given, "chips": count, "name": text.strip()}, where)
-    if _key(what) in _index("networks"):
+    count, what = counted(text)
+    if has("networks", what):
         known: Network = _get("networks", what)
         name, own = known.chip, known.name
-    elif _key(what) in _index("chips"):
+    elif has("chips", what):
         name = what
         own = chip(what).network
     else:
         raise unknown("chip", what, [*names("chips"), *names("networks")])
     joined = network if isinstance(network, Network) else _get("networks", network or own)
-    whole: Cluster = read(Cluster, {"chip": chip(name), "network": joined, "chips": count, "name": text.strip()}, where)
+    parts = {"chip": chip(name), "network": joined, "chips": count, "name": text.strip()}
+    whole: Cluster = read(Cluster, parts, f"cluster {text[:80]!r}")
     if not axes(whole.network):
         return whole
     return replace(whole, network=sliced(whole.network, shape_for(whole.network, whole.chips)[0]))
@@ -93,13 +90,6 @@ def aliases(kind: str) -> dict[str, str]:
     return {a: name for name, table in _tables(kind).items() for a in table.get("aliases", ())}
 
 
-def _is_directory(name: str) -> bool:
-    try:
-        return Path(name).is_dir()
-    except (OSError, ValueError):
-        return False
-
-
 def _key(text: str) -> str:
     """Spelling does not matter: case, spaces and underscores."""
     return re.sub(r"[\s_]+", "-", text.strip().lower())
@@ -108,13 +98,11 @@ def _key(text: str) -> str:
 @cache
 def _tables(kind: str) -> dict[str, dict[str, Any]]:
     """name -> table of all files of a kind."""
-    from ..formats import parse_toml
-
     tables: dict[str, dict[str, Any]] = {}
     folder = resources.files(__package__) / kind
     for file in sorted(folder.iterdir(), key=lambda f: f.name):
         if file.name.endswith(".toml"):
-            tables |= parse_toml(file.read_text("utf-8"), f"catalog/{kind}/{file.name}")
+            tables |= tomllib.loads(file.read_text("utf-8"))
     return tables
 
 

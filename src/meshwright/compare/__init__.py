@@ -12,11 +12,11 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
+from ..describe.records import Run
 from ..errors import BadInput
-from ..prediction import Prediction, predict
-from ..replay import Replay, replay
+from ..prediction.predict import Prediction, predict
+from ..prediction.replay import Replay, replay
 from ..schedule.timeline import Timeline
-from .records import Run
 from .terms import Step, step
 from .virtual import Virtual, on_the_clock, virtual
 from .why import explanations

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from ..prediction import Prediction
-from .records import Part, RankRecord, Run, StepRecord
+from ..describe.records import Part, RankRecord, Run, StepRecord
+from ..prediction.predict import Prediction
 from .virtual import pipelines
 
 COMM = ("tp_comm", "cp_comm", "ep_comm", "dp_comm")

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
+from ..describe.layout import Layout
+from ..describe.records import Part, RankRecord, Run
 from ..errors import BadInput
 from ..schedule import get as schedule_named
 from ..schedule.timeline import Timeline, timeline
 from ..schedule.types import Action, Order
-from ..spec.layout import Layout
-from .records import Part, RankRecord, Run
 
 Key = tuple[str, int, int]
 """(kind, stage, microbatch) of an action."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..describe.records import like_the_newest
 from ..units import show
-from .records import like_the_newest
 from .terms import COMM, Step
 
 if TYPE_CHECKING:

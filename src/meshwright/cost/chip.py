@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..count.work import Pass
+from ..describe.assumptions import ChipTime
+from ..describe.chip import Chip
+from ..describe.frozen import FrozenDict
+from ..describe.measured import Table
 from ..num import Num, maximum
-from ..spec.assumptions import ChipTime
-from ..spec.chip import Chip
-from ..spec.frozen import FrozenDict
-from ..spec.measured import Table
 from . import hierarchy, measured
 
 

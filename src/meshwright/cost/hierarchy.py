@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ..count.work import Product
+from ..describe.chip import Chip
 from ..errors import BadInput
 from ..num import Num, cache_key, ceil, ceil_div, maximum, minimum, sqrt, where
-from ..spec.chip import Chip
 
 PAD = 8
 """Every dimension of a product is padded to a multiple of this: the tile of a tensor core."""

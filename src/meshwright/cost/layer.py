@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from ..count.work import Message, Op, Pass
+from ..describe.assumptions import Overlap
+from ..describe.layout import Layout
 from ..num import Num, cache_key
-from ..spec.assumptions import Overlap
-from ..spec.layout import Layout
 from . import overlap
 from .chip import Rates, alone
 from .network import Fabric

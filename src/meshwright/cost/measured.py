@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..describe.measured import Overhead, Table
 from ..num import Num, at, cell, maximum
-from ..spec.measured import Overhead, Table
 
 SLACK = 1.01
 """Sizes up to 1 % outside the range of a table count as inside: rounding."""

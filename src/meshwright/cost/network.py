@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..describe.assumptions import NetworkTime
+from ..describe.network import Dim, Network
 from ..num import Num, ceil, log2, maximum, minimum, product, where
-from ..spec.assumptions import NetworkTime
-from ..spec.network import Dim, Network
 from . import levels, measured, torus
 
 Group = Sequence[Num]

@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..describe.network import Dim
 from ..num import Num, ceil, floor, maximum, product, where
-from ..spec.network import Dim
 from . import levels
 
 if TYPE_CHECKING:

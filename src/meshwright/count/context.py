@@ -6,8 +6,8 @@ Source: Subramanian et al. 2024, section 3 ("2D TP"); ring attention moves the s
 
 from __future__ import annotations
 
+from ..describe.layout import Layout
 from ..num import Num
-from ..spec.layout import Layout
 from .work import Local, Message
 
 

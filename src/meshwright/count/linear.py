@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..describe.job import Job
+from ..describe.layout import Layout
 from ..num import Num, where
-from ..spec.job import Job
-from ..spec.layout import Layout
 from . import blocks
 from .work import Message, Op
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..describe.job import Job
+from ..describe.layout import Layout
 from ..num import Num, maximum, where
-from ..spec.job import Job
-from ..spec.layout import Layout
 from . import blocks
 from .blocks import FP32 as FP32
 from .context import exchange

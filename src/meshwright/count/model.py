@@ -6,10 +6,11 @@ from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 
-from ..spec.assumptions import Counting
-from ..spec.job import Job
-from ..spec.layout import Layout, placed
-from ..spec.model import Model
+from ..describe.assumptions import Counting
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..describe.model import Model
+from ..layout.placement import placed
 from . import megatron, summa, vocabulary
 from .megatron import Kind
 from .work import Op
@@ -46,10 +47,10 @@ def groups(model: Model) -> tuple[tuple[tuple[Kind, int], ...], tuple[tuple[Kind
 
 def _whole(model: Model, seq: int, counting: Counting, kernel: str) -> tuple[Job, Layout]:
     """A job on one chip, one sequence: its counts are those of the model itself."""
-    from ..spec.assumptions import REALISTIC
-    from ..spec.chip import Chip
-    from ..spec.cluster import Cluster
-    from ..spec.network import Dim, Network
+    from ..describe.assumptions import REALISTIC
+    from ..describe.chip import Chip
+    from ..describe.cluster import Cluster
+    from ..describe.network import Dim, Network
 
     nowhere = Cluster(Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0), Network("", (Dim("", 1.0, 0.0),)), 1)
     job = Job(model, nowhere, 1, seq=seq, attention_kernel=kernel, assumptions=replace(REALISTIC, count=counting))

@@ -7,9 +7,9 @@ Source: Lepikhin et al. 2020 (GShard); DeepSeek-AI 2024 for shared experts and l
 
 from __future__ import annotations
 
+from ..describe.job import Job
+from ..describe.layout import Layout
 from ..num import Num
-from ..spec.job import Job
-from ..spec.layout import Layout
 from . import blocks, megatron
 from .linear import linear
 from .work import Local, Message, Op, Pass

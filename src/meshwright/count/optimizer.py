@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..describe.job import Job
+from ..describe.model import Model
 from ..num import Num, maximum, minimum
-from ..spec.job import Job
-from ..spec.model import Model
 from .model import operations
 from .work import Pass
 

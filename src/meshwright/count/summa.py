@@ -6,9 +6,9 @@ Source: Subramanian et al. 2024, Appendix A (their Table A2 gives the norm a ful
 
 from __future__ import annotations
 
+from ..describe.job import Job
+from ..describe.layout import Layout
 from ..num import floor, maximum
-from ..spec.job import Job
-from ..spec.layout import Layout
 from . import blocks
 from .context import exchange
 from .linear import gradient_bytes

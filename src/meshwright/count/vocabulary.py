@@ -6,9 +6,9 @@ The loss works on fp32 logits; only three numbers a token cross ranks.
 
 from __future__ import annotations
 
+from ..describe.job import Job
+from ..describe.layout import Layout
 from ..num import Num, ceil_div
-from ..spec.job import Job
-from ..spec.layout import Layout
 from . import megatron
 from .linear import linear
 from .megatron import FP32

@@ -4,7 +4,7 @@
     predict job.toml --batch 8M                                             a file, with some fields replaced
     plan    llama3-70b --on 1024xh100-sxm --batch 4M --tp 4,8 --pp 1..16    layout fields as constraints
 
-Every value is a text, read by `formats.toml` and `spec.read`: all three faces answer mistakes with the same sentence.
+Every value is a text, read by `formats.toml` and `describe.read`: all three faces answer mistakes with the same sentence.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from .. import catalog
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..describe.read import read
 from ..errors import BadInput
+from ..layout.placement import placed
 from ..schedule import get as schedule_named
-from ..spec.job import Job
-from ..spec.layout import Layout, placed
-from ..spec.read import read
 from . import LARGEST, parse_toml, read_text
 from .toml import load_job
 
 if TYPE_CHECKING:
-    from ..prediction import Prediction
+    from ..prediction.predict import Prediction
     from ..search import Space
 
 WORDS = ("schedule", "recompute", "sequence_parallel", "scheme", "placement")

@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..describe.model import Model
+from ..describe.read import brief, read
 from ..errors import BadInput
-from ..spec.model import Model
-from ..spec.read import brief, read
 from . import parse_json, read_text
 from .hf_common import LONGEST, common
 from .hf_families import FAMILIES, Family

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..describe.read import brief
 from ..errors import BadInput
-from ..spec.read import brief
 from .hf_keys import Config, Fields
 
 LONGEST = 8192

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from ..describe.model import Model
 from ..errors import BadInput
-from ..spec.model import Model
 from .hf import read_hf
 
 Config = dict[str, Any]

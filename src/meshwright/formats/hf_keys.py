@@ -14,8 +14,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from ..describe.read import brief
 from ..errors import BadInput
-from ..spec.read import brief
 
 MOST = 10**9
 Fields = dict[str, Any]

@@ -10,11 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..describe.cluster import Cluster
+from ..describe.read import read, to_dict
 from ..errors import unknown
-from ..spec.cluster import Cluster
-from ..spec.read import read, to_dict
 from . import parse_toml, read_text
-from .toml import dumps_toml
+from .toml_writer import dumps_toml
 
 TABLES = ("chip", "network", "engine")
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..cost.fit import Line, alpha_beta
+from ..describe.measured import Table
 from ..errors import BadInput
-from ..spec.measured import Table
 from . import read_text
 
 LARGEST = 16 * 2**20

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..compare.records import Profile
+from ..describe.records import Profile
 from ..errors import BadInput
 from . import read_text
 

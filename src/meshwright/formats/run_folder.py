@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ..compare.records import Part, RankRecord, Run, StepRecord
+from ..describe.records import Part, RankRecord, Run, StepRecord
 from ..errors import BadInput
 from . import profile_trace, read_text
 from .toml import load_job

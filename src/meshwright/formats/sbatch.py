@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 
+from ..describe.layout import AXES
 from ..errors import BadInput
-from ..spec.layout import AXES
 from . import torchrun
 from .torchrun import Launch
 

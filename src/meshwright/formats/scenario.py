@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from .. import catalog
+from ..describe.assumptions import EPOCH, Assumptions
+from ..describe.chip import Chip
+from ..describe.job import PRECISIONS, Precision
+from ..describe.network import Network
+from ..describe.read import read
 from ..errors import BadInput
 from ..limits.failures import Failures
 from ..limits.laws import SPARSE, Law, law
 from ..limits.scenario import PRESETS, Scenario, preset
-from ..spec.assumptions import EPOCH, Assumptions
-from ..spec.chip import Chip
-from ..spec.job import PRECISIONS, Precision
-from ..spec.network import Network
-from ..spec.read import read
 from . import parse_toml, read_text
 from .toml import known as known_job
 
@@ -72,7 +72,7 @@ def fitting(chip: Chip, how: Assumptions) -> Assumptions:
 
 
 def known(cls: type, name: str) -> Any:
-    """The thing of class `cls` with that name: a `Known` for `spec.read.read`."""
+    """The thing of class `cls` with that name: a `Known` for `describe.read.read`."""
     if cls is Law:
         return law(name)
     if cls is Failures:

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -18,19 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from .. import catalog
+from ..describe.assumptions import Assumptions, assumptions
+from ..describe.chip import Chip
+from ..describe.cluster import Cluster
+from ..describe.job import OPTIMIZERS, PRECISIONS, Job, Optimizer, Precision
+from ..describe.layout import Layout
+from ..describe.model import Model
+from ..describe.network import Network
+from ..describe.ranges import WHOLE
+from ..describe.read import brief, changed, read, to_dict
 from ..errors import BadInput, unknown
 from ..num import divisors
-from ..spec.assumptions import Assumptions, assumptions
-from ..spec.chip import Chip
-from ..spec.cluster import Cluster
-from ..spec.job import OPTIMIZERS, PRECISIONS, Job, Optimizer, Precision
-from ..spec.layout import Layout
-from ..spec.model import Model
-from ..spec.network import Network
-from ..spec.ranges import WHOLE
-from ..spec.read import brief, changed, read, to_dict
 from ..units import parse
-from . import parse_toml, read_text
+from . import parse_toml, read_text, resolve
+from .toml_writer import dumps_toml
 
 ROUNDED = 0.025
 """A batch in tokens may be changed by this share, so that chips share its sequences evenly."""
@@ -136,12 +136,12 @@ def _in_range(sequences: float, text: object) -> float:
 
 
 def known(cls: type, name: str) -> Any:
-    """The thing of class `cls` with that name: a `Known` for `spec.read.read`."""
+    """The thing of class `cls` with that name: a `Known` for `describe.read.read`."""
     finders: dict[type, Callable[[str], Any]] = {
-        Model: lambda n: catalog.model(n, files=False),
+        Model: lambda n: catalog.model(n),
         Chip: catalog.chip,
         Network: catalog.network,
-        Cluster: lambda n: catalog.cluster(n, files=False),
+        Cluster: lambda n: catalog.cluster(n),
         Assumptions: assumptions,
         Precision: lambda n: _one_of("precision", n, PRECISIONS),
         Optimizer: lambda n: _one_of("optimizer", n, OPTIMIZERS),
@@ -164,26 +164,26 @@ def _table(value: object, where: str) -> dict[str, Any]:
 def _model(given: object, folder: Path, files: bool) -> object:
     """What `read` needs for the model: a config.json is opened here."""
     if isinstance(given, str):
-        return catalog.model(given, files=files)
+        return resolve.model(given, files=files)
     table = _table(given, "model")
     if "config" not in table:
         return table
     config = table.pop("config")
     if not files or not isinstance(config, str):
         raise BadInput(f"model.config must be the path of a file{'' if files else '; files are not read here'}")
-    return changed(catalog.model(str(folder / config)), table)
+    return changed(resolve.model(str(folder / config)), table)
 
 
 def _cluster(given: object, files: bool) -> object:
     """What `read` needs for the cluster: `on` and default networks are looked up here."""
     if isinstance(given, str):
-        return catalog.cluster(given, files=files)
+        return resolve.cluster(given, files=files)
     table = _table(given, "cluster")
     if "on" in table:
         on = table.pop("on")
         if not isinstance(on, str):
             raise BadInput(f"cluster.on must be a text such as '1024xh100-sxm', not {brief(on)}")
-        base = catalog.cluster(on, files=files)
+        base = resolve.cluster(on, files=files)
         parts = {"chip": base.chip, "network": base.network}
         for part, value in parts.items():  # a table changes fields of the named chip or network
             if isinstance(table.get(part), Mapping):
@@ -228,35 +228,3 @@ def _short(value: Any) -> str | dict[str, Any]:
     if isinstance(value, Precision):
         return next((name for name, p in PRECISIONS.items() if p == value), to_dict(value))
     return str(value.name) if _is_named(value) else to_dict(value)
-
-
-def dumps_toml(data: Mapping[str, Any], path: str = "") -> str:
-    """TOML text of nested dicts, lists, texts, numbers and flags; tables in lists are written inline."""
-    lines = [f"{_key(k)} = {_literal(v)}" for k, v in data.items() if not isinstance(v, Mapping)]
-    text = "\n".join(lines) + "\n" if lines else ""
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            name = f"{path}.{_key(key)}" if path else _key(key)
-            body = dumps_toml(value, name)
-            header = f"[{name}]\n" if not body.lstrip().startswith("[") else ""
-            text += ("\n" if text else "") + header + body
-    return text
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _literal(key)
-
-
-def _literal(value: Any) -> str:
-    """One TOML value. JSON's string escapes are TOML's, but for the delete character."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(k)} = {_literal(v)}" for k, v in value.items()) + " }"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_literal(v) for v in value) + "]"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    raise BadInput(f"a {type(value).__name__} cannot be written as TOML")

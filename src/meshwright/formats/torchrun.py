@@ -11,10 +11,10 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from ..describe.job import Job
+from ..describe.network import Network
 from ..errors import BadInput
-from ..rules import may_be
-from ..spec.job import Job
-from ..spec.network import Network
+from ..layout.rules import may_be
 
 ENVIRONMENT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 PORT = 29500

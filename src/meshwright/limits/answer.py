@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..describe.frozen import shown
 from ..errors import BadInput, NoLayout
-from ..spec.frozen import shown
 from ..units import show
 from .closed_forms import ClosedForms, Setting, closed_forms, node
 from .crossing import Crossing, crossing

@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from ..describe.chip import Chip
+from ..describe.fields import Unit
+from ..describe.network import Network
 from ..errors import BadInput
 from ..num import Num
-from ..spec.chip import Chip
-from ..spec.fields import Unit
-from ..spec.network import Network
 
 FLOP_PER_MAC = 2.0
 BANDWIDTH_CONSTANT = 960.0

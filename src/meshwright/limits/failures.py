@@ -16,8 +16,8 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from ..describe.fields import Unit
 from ..num import Num, maximum, minimum, sqrt, where
-from ..spec.fields import Unit
 
 LARGEST_EXPONENT = 300.0
 """e^300 times longer is as good as never."""

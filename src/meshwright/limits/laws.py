@@ -16,9 +16,9 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from ..count.mlp2d import parameters, training_flops
+from ..describe.fields import Unit
 from ..errors import unknown
 from ..num import Num, maximum
-from ..spec.fields import Unit
 from ..units import LENGTH
 
 MOST_DOUBLINGS = 60

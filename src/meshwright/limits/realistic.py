@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..count.model import model_flops, parameters
-from ..prediction import Prediction, predict
+from ..describe.assumptions import REALISTIC, Assumptions
+from ..describe.cluster import Cluster
+from ..describe.job import PRECISIONS, Job, Precision
+from ..describe.model import Model, MoE
+from ..prediction.predict import Prediction, predict
 from ..search import Space, search
-from ..spec.assumptions import REALISTIC, Assumptions
-from ..spec.cluster import Cluster
-from ..spec.job import PRECISIONS, Job, Precision
-from ..spec.model import Model, MoE
 from .crossing import Crossing, crossing
 from .curve import DOUBLINGS, LEAST_UTILISATION
 from .failures import Failures, Loss, loss

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 from .. import catalog
+from ..describe.assumptions import EPOCH, Assumptions
+from ..describe.chip import Chip
+from ..describe.fields import Checked, Unit
+from ..describe.job import PRECISIONS, Precision
+from ..describe.network import Network
 from ..errors import BadInput, unknown
-from ..spec.assumptions import EPOCH, Assumptions
-from ..spec.chip import Chip
-from ..spec.fields import Checked, Unit
-from ..spec.job import PRECISIONS, Precision
-from ..spec.network import Network
 from .failures import Failures, loss
 from .laws import LAWS, SPARSE, Law, Values
 from .simulate import Machine, machine

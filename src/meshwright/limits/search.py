@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..describe.cluster import Cluster
 from ..num import product
-from ..spec.cluster import Cluster
 from .laws import Shape
 from .placing import Lower, Placings, placings
 from .scenario import Scenario

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..spec.assumptions import ChipTime, Overlap
-from ..spec.chip import Chip, Hierarchy
+from ..describe.assumptions import ChipTime, Overlap
+from ..describe.chip import Chip, Hierarchy
 from .answer import ends
 from .crossing import Crossing
 from .curve import curve

@@ -21,12 +21,12 @@ from ..cost.chip import Rates, pass_time, rates
 from ..cost.network import Fabric, Group
 from ..count.mlp2d import block
 from ..count.work import Op
+from ..describe.assumptions import Assumptions
+from ..describe.chip import Chip
+from ..describe.job import Precision
+from ..describe.network import Network
 from ..num import maximum, where
 from ..schedule import get as schedule_named
-from ..spec.assumptions import Assumptions
-from ..spec.chip import Chip
-from ..spec.job import Precision
-from ..spec.network import Network
 from .laws import Shape, Values
 
 AXES = ("dp", "tp_model", "tp_ff", "pp", "ep")

@@ -12,11 +12,11 @@ from rich.text import Text
 
 from .. import catalog
 from ..count.model import parameters
-from ..spec.chip import Chip
-from ..spec.fields import Unit
-from ..spec.model import Model
-from ..spec.network import Network
-from ..spec.read import to_dict as plain_data
+from ..describe.chip import Chip
+from ..describe.fields import Unit
+from ..describe.model import Model
+from ..describe.network import Network
+from ..describe.read import to_dict as plain_data
 from ..units import show
 from .predict import plain
 from .text import count

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from ..count.model import model_flops
 from ..errors import BadInput
-from ..prediction import Prediction
-from ..terms import Term
+from ..prediction.predict import Prediction
+from ..prediction.terms import Term
 from ..units import show
 from .predict import plain
 from .text import percent

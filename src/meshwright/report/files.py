@@ -14,9 +14,10 @@ from typing import Any
 from .._version import __version__
 from ..errors import BadInput
 from ..formats import perfetto, schedule_csv, torchrun
-from ..formats.toml import dump_job, dumps_toml
-from ..prediction import Prediction
-from ..replay import Replay
+from ..formats.toml import dump_job
+from ..formats.toml_writer import dumps_toml
+from ..prediction.predict import Prediction
+from ..prediction.replay import Replay
 from ..schedule import get as schedule_named
 from ..sweep import Sweep
 from .text import seconds

@@ -9,10 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 
 from ..cost.fit import Line
+from ..describe.cluster import Cluster
+from ..describe.measured import Table
 from ..formats.kineto import Classes
 from ..formats.nccl_tests import Group as Ranks
-from ..spec.cluster import Cluster
-from ..spec.measured import Table
 from ..units import show
 
 
@@ -62,7 +62,7 @@ def percent(share: float | None) -> str:
 
 def to_dict(machine: Cluster, path: str) -> dict[str, Any]:
     """The fields of `calibrate --json`."""
-    from ..spec.read import to_dict as plain
+    from ..describe.read import to_dict as plain
 
     return {"output": path, **plain(machine)}
 

@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from ..prediction import Prediction
-from ..replay import Replay
+from ..describe.job import Job
+from ..prediction.predict import Prediction
+from ..prediction.replay import Replay
 from ..schedule.timeline import Timeline
-from ..spec.job import Job
 from ..sweep import Sweep
 from ..units import GIB
 from .text import CAUSES, KINDS, count, near

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..limits.roofline import Roofline
+from ..roofline.queries import Roofline
 from ..units import show
 from .predict import plain
 from .text import count, seconds

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from ..limits.roofline import Roofline
 from ..num import Num
+from ..roofline.queries import Roofline
 
 LINES = (
     ("#4477aa", "--", "o"),

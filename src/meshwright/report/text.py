@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ..memory import Use
-from ..prediction import Prediction
-from ..spec.layout import Layout
+from ..describe.layout import Layout
+from ..prediction.predict import Prediction
+from ..step.memory import Use
 from ..units import show
 
 CAUSES = {

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..replay import Replay
+from ..prediction.replay import Replay
 from ..schedule.timeline import Timeline
 from ..units import show
 from .predict import plain

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..spec.layout import AXES, Layout
+from ..describe.layout import AXES, Layout
 from .pieces import Grid, Pieces
 from .placement import Shares
 from .space import DEGREES, Options, Table

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..spec.job import Job
+from ..describe.job import Job
 from .best import Best
 from .evaluate import Progress, best_first, evaluate, everything, lower, provable
 from .grid import legal_options

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import memory
 from ..cost.network import Fabric
-from ..spec.job import Job
+from ..describe.job import Job
+from ..step import memory
 from .best import Best
 from .grid import pieces
 from .nearest import pick

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import memory, step
+from .. import step
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..layout.stages import microbatches
 from ..num import ceil_div
 from ..schedule import get as schedule_named
 from ..schedule.types import Schedule
-from ..spec.job import Job
-from ..spec.layout import Layout
+from ..step import memory
 from .nearest import bodies, layouts, pick
 from .pieces import Grid, Index, Pieces
 from .placement import Shares
@@ -150,7 +152,7 @@ def _blocks(job: Job, table: Table, far: Table, shares: Shares | None, choice: O
     near = [layouts(table, shares, sizes, scheme, sp) for sp in ways]
     wide = near if far is table else [layouts(far, shares, sizes, scheme, sp) for sp in ways]
     costs, which = bodies(job, near)
-    m = np.asarray(step.microbatches(job, near[0]))
+    m = np.asarray(microbatches(job, near[0]))
     fine = [_shards(job, table, sp, choice, scheme) for sp in ways]
     return [Block(n, w, c, which, m, f) for n, w, c, f in zip(near, wide, costs, fine, strict=True)]
 

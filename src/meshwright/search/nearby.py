@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..describe.job import Job
+from ..describe.slices import axes
 from ..num import divisors
-from ..spec.job import Job
-from ..spec.slices import axes
 from .best import Best
 from .cascade import search
 from .space import DEGREES, Space

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from .. import step
 from ..count.linear import accumulates
+from ..describe.job import Job
+from ..describe.layout import Layout
 from ..num import Num
-from ..spec.job import Job
-from ..spec.layout import Layout
 from .placement import Shares, partial
 from .space import DEGREES, Column, Table
 

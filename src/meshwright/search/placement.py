@@ -12,9 +12,9 @@ from functools import cache, reduce
 import numpy as np
 from numpy.typing import NDArray
 
+from ..describe.job import Job
+from ..describe.layout import AXES
 from ..num import divisors
-from ..spec.job import Job
-from ..spec.layout import AXES
 from .space import PLACED, Column, Table, cross, keep
 
 Shares = dict[str, tuple[Column, ...]]
@@ -109,7 +109,7 @@ def _full(work: Table, i: int, room: Column) -> NDArray[np.bool_]:
 
 
 def _canonical(work: Table, i: int, size: int) -> Table:
-    """The nearest first, in the order of AXES (as `spec.layout.placed`)."""
+    """The nearest first, in the order of AXES (as `layout.placed`)."""
     work, room = dict(work), np.full(len(work["tp"]), float(size))
     for a in AXES:
         take = np.ones_like(room)

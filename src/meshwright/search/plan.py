@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import rules
+from ..describe.job import OPTIMIZERS, PRECISIONS, Job, demand
+from ..describe.layout import RECOMPUTE, Layout
+from ..describe.slices import axes
+from ..layout import rules
 from ..num import divisors
-from ..prediction import Prediction, predict
-from ..spec.job import OPTIMIZERS, PRECISIONS, Job, demand
-from ..spec.layout import RECOMPUTE, Layout
-from ..spec.slices import axes
+from ..prediction.predict import Prediction, predict
+from ..step import memory
 from ..units import show
 from .cascade import search
 from .evaluate import Progress, smallest
@@ -193,7 +194,7 @@ def _nearest_fit(
         uneven = () if relaxed else (f"not tried: {UNEVEN}",)
         return None, (NOTHING, *unfilled(job), *uneven, *broken[:6])
     closest = predict(job, layouts[0])
-    note = "even the smallest layout does not fit: " + rules.too_big(job, closest.memory_bytes["total"])
+    note = "even the smallest layout does not fit: " + memory.too_big(job, closest.memory_bytes["total"])
     return closest, (note, *_would_fit(job, space))
 
 

@@ -12,12 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import memory
+from ..describe.job import Job
+from ..describe.layout import Layout
 from ..num import ceil_div
 from ..schedule import get as schedule_named
-from ..spec.job import Job
-from ..spec.layout import Layout
-from ..step import Body, Stages, barrier, stages
+from ..step import Body, Stages, barrier, memory, stages
 from .best import Best
 from .evaluate import BLOCK, LARGEST, Progress, best_first, dp_step, largest_dp, lower, optimist, valid
 from .grid import Kind, fullest, holders_of, kinds, pieces

@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..describe.job import Job
+from ..describe.layout import RECOMPUTE
+from ..layout.rules import sharded
 from ..num import divisors
-from ..rules import sharded
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
-from ..spec.job import Job
-from ..spec.layout import RECOMPUTE
 
 Column: TypeAlias = NDArray[np.float64]
 Table: TypeAlias = dict[str, Column]

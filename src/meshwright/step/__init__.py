@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..layout.stages import microbatches
 from ..num import Num
 from ..schedule import get as schedule_named
-from ..spec.job import Job
-from ..spec.layout import Layout
-from .after import ENDS, Collectives, Held, collectives, held, synchronise, update
-from .parts import Body, backward, body, boundary, clock, microbatches, stage_message, total
-from .pipeline import Pipeline, Share, Shares, Stages, barrier, hop, layers_on, ordered, pick, shares, slowest, stages
+from .microbatch import Body, backward, body, boundary, clock, stage_message, total
+from .pipeline import Pipeline, Share, Shares, Stages, barrier, hop, ordered, pick, shares, slowest, stages
+from .sync import ENDS, Collectives, Held, collectives, held, synchronise, update
 
 
 class Step(NamedTuple):
@@ -50,6 +51,6 @@ def step_time(job: Job, layout: Layout) -> Num:
 
 __all__ = [
     "ENDS", "Body", "Collectives", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "body", "boundary", "clock", "collectives",
-    "held", "hop", "layers_on", "microbatches", "ordered", "pick", "shares", "slowest", "stage_message", "stages", "step", "step_time", "synchronise",
+    "held", "hop", "ordered", "pick", "shares", "slowest", "stage_message", "stages", "step", "step_time", "synchronise",
     "total", "update",
 ]  # fmt: skip

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from ..cost.layer import Seconds, Time
 from ..cost.network import pipeline_hop
-from ..num import Num, ceil_div, maximum, minimum, where
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..layout.stages import layers_on
+from ..num import Num, maximum, minimum, where
 from ..schedule.types import Schedule
-from ..spec.job import Job
-from ..spec.layout import Layout
-from .parts import Body, backward, clock, total
+from .microbatch import Body, backward, clock, total
 
 
 class Share(NamedTuple):
@@ -57,14 +58,6 @@ class Pipeline(NamedTuple):
     @property
     def total(self) -> Num:
         return total(self.busy) + self.sends + self.bubble
-
-
-def layers_on(job: Job, layout: Layout, chunks: Num) -> tuple[Num, Num, Num]:
-    """(fullest, first, last): layers of a device; when L does not divide, the last and then the first device hold fewer."""
-    L = job.model.layers
-    n = chunks * ceil_div(L, layout.pp * chunks)
-    spare: Any = layout.pp * n - L
-    return n, n - 1.0 * (spare >= 2), n - 1.0 * (spare >= 1)
 
 
 Shares = dict[str, Share]

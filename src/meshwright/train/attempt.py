@@ -20,10 +20,11 @@ from typing import Any
 import torch
 
 from .._version import __version__
+from ..describe.job import Job
 from ..errors import BadInput, unknown
 from ..formats.run_folder import ATTEMPTS, attempts
-from ..formats.toml import TRAIN, dump_job, dumps_toml
-from ..spec.job import Job
+from ..formats.toml import TRAIN, dump_job
+from ..formats.toml_writer import dumps_toml
 from . import data
 from .settings import Settings, table
 

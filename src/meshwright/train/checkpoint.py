@@ -27,8 +27,8 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as save_now
 from torch.nn.utils import get_total_norm
 
+from ..describe.read import to_dict
 from ..errors import BadInput, MeshwrightError
-from ..spec.read import to_dict
 from .initial import local, parameters
 from .loop import Trainer
 from .storage import Reader, Writer, read_index, sync, verify

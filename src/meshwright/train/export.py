@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
+from ..describe.model import Model
+from ..describe.read import read
 from ..errors import BadInput
 from ..formats.hf_config import write_hf
 from ..formats.hf_weights import TABLES, Place, place
-from ..spec.model import Model
-from ..spec.read import read
 from . import checkpoint
 from .initial import parameters
 from .model import Decoder

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from ..spec.model import Model
+from ..describe.model import Model
 
 ACTIVATIONS = {"silu": fn.silu, "gelu": fn.gelu, "gelu-tanh": partial(fn.gelu, approximate="tanh"), "relu": fn.relu}
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate
 from torch.nn.utils import get_total_norm
 
-from ..spec.layout import Layout
+from ..describe.layout import Layout
 from .grid import grid
 from .initial import local
 from .model import Decoder

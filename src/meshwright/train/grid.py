@@ -6,8 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..schedule import get as schedule_named
-from ..spec.layout import AXES, Layout
+from ..describe.layout import AXES, Layout
 
 OUTER_FIRST = tuple(reversed(AXES))
 """pp, dp, cp, tp: the axis that talks least varies slowest."""
@@ -19,7 +18,7 @@ EXPERTS = ("pp", "edp", "ep", "etp")
 def grid(layout: Layout, axes: tuple[str, ...] = OUTER_FIRST) -> NDArray[np.int64]:
     """ranks[pp, dp, cp, tp], or over the axes of experts. Ranks are numbered through the fastest network dimension first, and in it through tp first.
 
-    layout: placed (`spec.layout.placed`). With tp = 2 and dp = 2 in each of two nodes of 4, ranks 0 and 1 are a tp group.
+    layout: placed (`layout.placed`). With tp = 2 and dp = 2 in each of two nodes of 4, ranks 0 and 1 are a tp group.
     """
     shares = {axis: [int(share) for share in layout.group(axis)] for axis in axes}
     dims, count = len(shares["pp"]), len(axes)
@@ -27,27 +26,3 @@ def grid(layout: Layout, axes: tuple[str, ...] = OUTER_FIRST) -> NDArray[np.int6
     fine = [shares[axis][dim] for dim in reversed(range(dims)) for axis in axes]
     by_axis = [dim * count + k for k in range(count) for dim in range(dims)]
     return ranks.reshape(fine).transpose(by_axis).reshape([int(np.prod(shares[axis])) for axis in axes])
-
-
-def stage_layers(layers: int, stages: int) -> list[range]:
-    """The layers of each stage: as even as can be; where they do not divide, the last stage has one fewer, then the first, then those between.
-
-    The same order as in the prediction (`step.layers_on`): the ends also hold the head and the embedding.
-    """
-    most, spare = -(-layers // stages), -layers % stages
-    fewer = [stages - 1, 0, *range(stages - 2, 0, -1)][:spare]
-    bounds = [0]
-    for stage in range(stages):
-        bounds.append(bounds[-1] + most - (stage in fewer))
-    return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
-
-
-def stage_numbers(layout: Layout, rank: int) -> list[int]:
-    """The stages a rank of the pp axis holds, by chunk."""
-    schedule, p, v = schedule_named(layout.schedule), int(layout.pp), int(layout.interleave)
-    return [0] if p == 1 else [schedule.stage_of(rank, chunk, p, v) for chunk in range(int(schedule.chunks(v)))]
-
-
-def stage_count(layout: Layout) -> int:
-    """Stages of the whole pipeline."""
-    return 1 if layout.pp == 1 else int(layout.pp * schedule_named(layout.schedule).chunks(layout.interleave))

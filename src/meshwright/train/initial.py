@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from ..spec.model import Model
+from ..describe.model import Model
 
 DEVIATION = 0.02
 

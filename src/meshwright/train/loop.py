@@ -10,16 +10,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..layout.placement import placed
+from ..layout.stages import stage_count, stage_layers, stage_numbers
 from ..schedule import get as schedule_named
-from ..spec.job import Job
-from ..spec.layout import Layout, placed
 from . import gradients
-from .grid import stage_layers
 from .initial import initialise, local
 from .model import Decoder
 from .optimizer import adamw, ready
 from .parallel import mesh, spread
-from .pipeline import engine, stage_count, stage_numbers
+from .pipeline import engine
 from .record import Recorder
 from .scaling import Scaler
 from .settings import Settings

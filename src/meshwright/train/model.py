@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..count.megatron import Kind
 from ..count.model import kinds
-from ..spec.model import Model
+from ..describe.model import Model
 from .ffn import FeedForward
 from .moe import Experts, MoE
 

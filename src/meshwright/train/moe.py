@@ -16,7 +16,7 @@ from torch.distributed._functional_collectives import all_to_all_single, all_to_
 from torch.distributed.tensor import DTensor
 from torch.nn import functional as fn
 
-from ..spec.model import Model
+from ..describe.model import Model
 from .ffn import ACTIVATIONS, FeedForward
 
 Compute = Callable[[Tensor, list[int]], Tensor]

@@ -14,10 +14,12 @@ from unittest import mock
 
 import torch
 
+from ..describe.job import Job
 from ..errors import BadInput
-from ..spec.job import Job
-from ..spec.layout import placed
-from . import expected, gradients, loop, peak, rules
+from ..layout.placement import placed
+from ..program import memory as peak
+from ..program import messages as expected
+from . import gradients, loop, rules
 from .fake import fake_world, without_storage
 from .grid import grid
 from .launch import HARMLESS

@@ -27,9 +27,9 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from ..spec.job import Job
-from ..spec.layout import Layout
-from ..spec.model import Model
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..describe.model import Model
 from .grid import EXPERTS, OUTER_FIRST, grid
 from .model import Core, Decoder
 from .moe import MoE

@@ -18,10 +18,10 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_s
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import loss_parallel
 
+from ..describe.layout import Layout
+from ..layout.stages import stage_count as stage_count
+from ..layout.stages import stage_numbers as stage_numbers
 from ..schedule import get as schedule_named
-from ..spec.layout import Layout
-from .grid import stage_count as stage_count
-from .grid import stage_numbers as stage_numbers
 from .model import Decoder, loss
 from .parallel import Mesh
 from .record import Recorder

@@ -6,20 +6,21 @@ import os
 import shutil
 from dataclasses import replace
 
-from .. import rules
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..describe.model import Model
 from ..errors import BadInput
-from ..memory import capacity
-from ..prediction import Prediction
-from ..rules import may_be
+from ..layout import rules
+from ..layout.placement import placed
+from ..layout.rules import may_be
+from ..layout.stages import microbatches
+from ..prediction.predict import Prediction
+from ..program.memory import peak
+from ..program.messages import carried_out
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
-from ..spec.job import Job
-from ..spec.layout import Layout, placed
-from ..spec.model import Model
-from ..step import microbatches
+from ..step.memory import capacity
 from ..units import show
-from .expected import carried_out
-from .peak import peak
 from .settings import Settings
 
 NAMED = 3

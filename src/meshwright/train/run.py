@@ -21,12 +21,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..compare.records import alike
+from ..describe.job import Job
+from ..describe.records import alike
 from ..errors import BadInput, MeshwrightError
 from ..formats.run_folder import attempts
 from ..formats.run_folder import metrics as metrics
-from ..prediction import Prediction, predict
-from ..spec.job import Job
+from ..prediction.predict import Prediction, predict
 from . import attempt, checkpoint, corpus, heartbeat, replicas, rules, weights
 from .data import File, Source, Synthetic
 from .launch import RankFailed, fork_ranks, run_rank, under_launcher

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from ..describe.fields import Checked, Unit
+from ..describe.read import read
 from ..errors import BadInput
 from ..formats import parse_toml, read_text
 from ..formats.flags import STDIN
-from ..spec.fields import Checked, Unit
-from ..spec.read import read
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..describe.model import Model
 from ..errors import BadInput
 from ..formats import parse_json, read_text
 from ..formats.hf import read_hf
 from ..formats.hf_config import differences, spelled
 from ..formats.hf_weights import BODY, BUFFERS, TABLES, Place, Table, place
-from ..spec.model import Model
 from .initial import local, parameters, region
 from .model import Decoder
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .. import rules
+from ..describe.assumptions import REALISTIC, Assumptions
+from ..describe.job import Job
 from ..errors import BadInput
-from ..prediction import Prediction
-from ..spec.assumptions import REALISTIC, Assumptions
-from ..spec.job import Job
-from ..spec.layout import placed
+from ..layout import rules
+from ..layout.placement import placed
+from ..prediction.predict import Prediction
 from . import collectives, rows
 from .jobs import described
 from .measured import Pair, pairs, workload

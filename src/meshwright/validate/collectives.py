@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from .. import catalog
 from ..cost.network import Fabric
+from ..describe.assumptions import REALISTIC, Assumptions
+from ..describe.read import brief
 from ..errors import BadInput
-from ..spec.assumptions import REALISTIC, Assumptions
-from ..spec.read import brief
 from .rows import MOST_ROWS, needed, number
 
 KINDS = {

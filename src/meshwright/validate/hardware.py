@@ -15,10 +15,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from .. import catalog
+from ..describe.chip import Chip
+from ..describe.cluster import Cluster
+from ..describe.network import Dim, Network
 from ..errors import BadInput
-from ..spec.chip import Chip
-from ..spec.cluster import Cluster
-from ..spec.network import Dim, Network
 from ..units import parse
 from .rows import Row, needed, part, plain, whole
 

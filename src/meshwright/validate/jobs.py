@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..describe.model import MLA, Model, MoE
+from ..describe.ranges import check
 from ..errors import BadInput
-from ..spec.job import Job
-from ..spec.layout import Layout
-from ..spec.model import MLA, Model, MoE
-from ..spec.ranges import check
 from . import hardware, recompute, words
 from .rows import Row, flag, needed, number, part, plain, text, whole
 

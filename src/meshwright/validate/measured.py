@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..count.model import model_flops
-from ..prediction import Prediction
-from ..spec.job import Job
+from ..describe.job import Job
+from ..prediction.predict import Prediction
 from ..step import backward
 from .rows import Row, number, part, text
 from .words import is_jax

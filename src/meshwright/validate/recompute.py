@@ -18,8 +18,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..count.model import operations
+from ..describe.model import Model
 from ..errors import BadInput
-from ..spec.model import Model
 from .words import is_jax, named
 
 HALF = 0.5

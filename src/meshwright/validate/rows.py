@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..describe.read import brief
 from ..errors import BadInput
-from ..spec.read import brief
 
 Row = Mapping[str, Any]
 

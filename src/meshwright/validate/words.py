@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ..spec.chip import Chip
-from ..spec.job import OPTIMIZERS, PRECISIONS, Optimizer, Precision
+from ..describe.chip import Chip
+from ..describe.job import OPTIMIZERS, PRECISIONS, Optimizer, Precision
 
 COMPUTE = (
     (r"fp4", "fp4"), (r"fp8|float8|e4m3", "fp8"), (r"bf16|bfloat16", "bf16"), (r"fp16|float16|half", "fp16"),

@@ -10,6 +10,7 @@ from typing import Any
 from ...catalog import chip, network
 from ...cost.hierarchy import levels, product_time
 from ...count.work import Product
+from ...describe.assumptions import EPOCH
 from ...limits.answer import bill, ends, smallest_cluster, smooth_widths
 from ...limits.closed_forms import (
     LATENCY_CONSTANT,
@@ -27,7 +28,6 @@ from ...limits.closed_forms import (
 from ...limits.curve import curve, months
 from ...limits.scenario import preset
 from ...limits.sensitivity import sensitivity
-from ...spec.assumptions import EPOCH
 from ..report import Check, Table, relative
 from . import published
 from .golden import ours

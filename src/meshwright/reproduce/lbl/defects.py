@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ...spec.assumptions import LBL, Assumptions
-from ...spec.layout import Layout
+from ...describe.assumptions import LBL, Assumptions
+from ...describe.layout import Layout
 from ..report import Check, relative
 
 SAME = 1e-3

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ... import catalog
-from ...prediction import Prediction
-from ...spec.assumptions import LBL, Assumptions
-from ...spec.cluster import Cluster
-from ...spec.job import Job
+from ...describe.assumptions import LBL, Assumptions
+from ...describe.cluster import Cluster
+from ...describe.job import Job
+from ...prediction.predict import Prediction
 from ...units import DAY_S, GB
 from ..report import Table
 from .optima import optimum

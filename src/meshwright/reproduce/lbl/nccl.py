@@ -14,10 +14,10 @@ from pathlib import Path
 from statistics import median
 
 from ...cost.network import Fabric
+from ...describe.assumptions import LBL
+from ...describe.network import Dim, Network
 from ...errors import BadInput
 from ...num import Num
-from ...spec.assumptions import LBL
-from ...spec.network import Dim, Network
 from ...units import MIB
 from ..report import Check, Table, relative
 from ..sources import read_text

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ...memory import capacity
+from ...describe.assumptions import LBL_CODE
+from ...describe.job import Job
+from ...describe.layout import Layout
 from ...num import divisors
-from ...prediction import Prediction
+from ...prediction.predict import Prediction
 from ...search import Space, search
-from ...spec.assumptions import LBL_CODE
-from ...spec.job import Job
-from ...spec.layout import Layout
 from ...step import step_time
+from ...step.memory import capacity
 from ...units import GB
 from ..report import Check, relative
 from .defects import touching

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ...describe.assumptions import LBL
+from ...describe.chip import Chip
+from ...describe.cluster import Cluster
+from ...describe.job import Job, Precision
+from ...describe.layout import Layout
+from ...describe.model import Model
+from ...describe.network import Dim, Network
 from ...errors import BadInput, unknown
-from ...spec.assumptions import LBL
-from ...spec.chip import Chip
-from ...spec.cluster import Cluster
-from ...spec.job import Job, Precision
-from ...spec.layout import Layout
-from ...spec.model import Model
-from ...spec.network import Dim, Network
 from ..sources import read_json
 
 SCHEME = {"1d_tp": "megatron", "2d_tp_context": "context", "2d_tp_summa": "summa"}

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 
-from ...prediction import Prediction
-from ...spec.assumptions import LBL, Assumptions
+from ...describe.assumptions import LBL, Assumptions
+from ...prediction.predict import Prediction
 from ...units import DAY_S, GB
 from ..report import Check
 from .defects import compare

@@ -13,11 +13,11 @@ from ... import catalog
 from ...cost.layer import Timer
 from ...count.megatron import Kind
 from ...count.model import layer
-from ...prediction import Prediction
-from ...spec.assumptions import LBL, Assumptions
-from ...spec.cluster import Cluster
-from ...spec.job import Job
-from ...spec.layout import AXES, Layout
+from ...describe.assumptions import LBL, Assumptions
+from ...describe.cluster import Cluster
+from ...describe.job import Job
+from ...describe.layout import AXES, Layout
+from ...prediction.predict import Prediction
 from ...step import clock
 from ..report import Check
 from .defects import compare

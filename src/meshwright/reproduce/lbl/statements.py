@@ -8,11 +8,11 @@ from functools import cache, partial
 from typing import Any
 
 from ... import catalog
-from ...prediction import Prediction
+from ...describe.assumptions import LBL, LBL_CODE, Assumptions
+from ...describe.cluster import Cluster
+from ...describe.job import Job
+from ...prediction.predict import Prediction
 from ...search import search
-from ...spec.assumptions import LBL, LBL_CODE, Assumptions
-from ...spec.cluster import Cluster
-from ...spec.job import Job
 from ...units import GB
 from ..report import Check, relative
 from . import figures

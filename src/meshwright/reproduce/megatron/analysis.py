@@ -9,11 +9,12 @@ from ... import catalog
 from ...count.megatron import Kind
 from ...count.model import layer
 from ...count.work import Op
+from ...describe.job import Job
+from ...describe.layout import Layout
+from ...describe.model import Model
+from ...layout.placement import placed
 from ...schedule import get as schedule_named
 from ...schedule.timeline import timeline
-from ...spec.job import Job
-from ...spec.layout import Layout, placed
-from ...spec.model import Model
 from ...step import boundary, stage_message
 from ..report import Check, check, relative
 from . import formulas as f
@@ -96,8 +97,8 @@ def reduced(job: Job) -> float:
 def ring_share(n: int) -> float:
     """Sent by each rank of a ring all-reduce, of the vector: a reduce-scatter and an all-gather of (n-1)/n each."""
     from ...cost.network import Fabric, ring
-    from ...spec.assumptions import LBL
-    from ...spec.network import Dim, Network
+    from ...describe.assumptions import LBL
+    from ...describe.network import Dim, Network
 
     fabric = Fabric.of(Network("", (Dim("", 1.0, 0.0, efficiency=1.0),)), LBL.network)
     return 2 * float(ring(fabric, 1.0, (float(n),)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...spec.model import Model
+from ...describe.model import Model
 from ...units import DAY_S
 
 PEAK = 312e12

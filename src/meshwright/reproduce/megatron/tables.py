@@ -11,11 +11,11 @@ from typing import Any
 
 from ... import catalog
 from ...count import model as counted
-from ...prediction import Prediction
+from ...describe.cluster import Cluster
+from ...describe.job import PRECISIONS, Job
+from ...describe.model import Model
+from ...prediction.predict import Prediction
 from ...search import Space, search
-from ...spec.cluster import Cluster
-from ...spec.job import PRECISIONS, Job
-from ...spec.model import Model
 from ..report import Check, Table, check, relative
 from . import formulas as f
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 
+from ...describe.layout import Layout
+from ...describe.model import Model
 from ...errors import BadInput
-from ...prediction import Prediction, predict
-from ...spec.layout import Layout
-from ...spec.model import Model
+from ...prediction.predict import Prediction, predict
 from ...step import total
 from ..report import Check, Table, relative
 from . import formulas as f

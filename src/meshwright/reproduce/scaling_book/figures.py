@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...limits.roofline_curves import Ideal, on_axes, ratios
+from ...roofline.curves import Ideal, on_axes, ratios
 from ..report import Figure
 from .tables import BATCHES, PER_CHIP, STATIC
 from .training import F30K

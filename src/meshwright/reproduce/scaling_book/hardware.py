@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from ...catalog import chip, model, network
 from ...cost import torus
-from ...limits import roofline_thresholds as th
-from ...limits.roofline_memory import checkpoints
-from ...limits.roofline_mesh import Mesh, bandwidth, ideal, place
-from ...limits.roofline_runs import days, training_flops, utilisation
-from ...limits.roofline_work import per_token, work
+from ...roofline import thresholds as th
+from ...roofline.memory import checkpoints
+from ...roofline.mesh import Mesh, bandwidth, ideal, place
+from ...roofline.runs import days, training_flops, utilisation
+from ...roofline.work import per_token, work
 from .training import Case
 from .world import (
     B200,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ...catalog import chip
-from ...limits import roofline_thresholds as th
-from ...limits.roofline_memory import STATES, checkpoints, chips_for, per_chip
-from ...limits.roofline_runs import YEAR_S, days, flops_per_parameter, seconds, training_flops
 from ...num import floor
+from ...roofline import thresholds as th
+from ...roofline.memory import STATES, checkpoints, chips_for, per_chip
+from ...roofline.runs import YEAR_S, days, flops_per_parameter, seconds, training_flops
 from ...units import DAY_S
 from .training import F70B, Case, mixed, x_opt
 from .world import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...catalog import chip, network
-from ...limits import roofline_thresholds as th
-from ...limits.roofline_curves import Ideal, on_axes, overtakes
-from ...limits.roofline_memory import STATES, checkpoints, largest_model, per_chip
-from ...limits.roofline_runs import days, seconds, training_flops
+from ...roofline import thresholds as th
+from ...roofline.curves import Ideal, on_axes, overtakes
+from ...roofline.memory import STATES, checkpoints, largest_model, per_chip
+from ...roofline.runs import days, seconds, training_flops
 from .world import (
     CHIPS_PER_HOST,
     LLAMA_13B,

@@ -8,14 +8,14 @@ from functools import cache
 from ...catalog import chip, cluster, model, network
 from ...cost.torus import Span
 from ...count.model import operations, parameters
-from ...limits.roofline_mesh import Mesh, mesh, place
-from ...limits.roofline_runs import training_flops
-from ...limits.roofline_thresholds import intensity
-from ...limits.roofline_times import Setting
-from ...limits.roofline_work import Layer, per_token, work
+from ...describe.assumptions import BOOK_SUM, Assumptions
+from ...describe.model import Model
 from ...num import product
-from ...spec.assumptions import BOOK_SUM, Assumptions
-from ...spec.model import Model
+from ...roofline.mesh import Mesh, mesh, place
+from ...roofline.runs import training_flops
+from ...roofline.thresholds import intensity
+from ...roofline.times import Setting
+from ...roofline.work import Layer, per_token, work
 
 V5P, V5E, V4P, H100, H800, B200 = "book-tpu-v5p", "book-tpu-v5e", "book-tpu-v4p", "book-h100", "book-h800", "book-b200"
 EXACT = replace(BOOK_SUM, network=replace(BOOK_SUM.network, ring_factor="exact"))

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ...spec.assumptions import PYTORCH
-from ...spec.cluster import Cluster
-from ...spec.job import PRECISIONS, Job
-from ...spec.layout import Layout, placed
-from ...spec.model import Model
+from ...describe.assumptions import PYTORCH
+from ...describe.cluster import Cluster
+from ...describe.job import PRECISIONS, Job
+from ...describe.layout import Layout
+from ...describe.model import Model
+from ...layout.placement import placed
 from ..loop import Trainer
 from ..settings import Settings
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional as fn
 
 from ...cost.measured import seconds
-from ...spec.measured import Table
-from ...spec.model import Model
+from ...describe.measured import Table
+from ...describe.model import Model
 from ..gradients import square
 from ..model import Core, loss, rotate, rotation
 from .clock import now, repeated

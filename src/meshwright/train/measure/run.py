@@ -22,12 +22,12 @@ import torch
 import torch.distributed as dist
 
 from ...cost.fit import alpha_beta, bilinear
+from ...describe.chip import Chip
+from ...describe.cluster import Cluster
+from ...describe.measured import Overhead, Table
+from ...describe.network import Dim, Network
 from ...formats import parse_json, read_text
-from ...spec.chip import Chip
-from ...spec.cluster import Cluster
-from ...spec.measured import Overhead, Table
-from ...spec.network import Dim, Network
-from ...step.busy import CPU, busy
+from ...program.cpu import CPU, busy
 from ..launch import fork_ranks
 from . import collectives, engine, kernels
 from .clock import low

@@ -1,0 +1,136 @@
+"""The verb `export`: a job, or the weights of a run, in the words of another tool."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ..errors import BadInput, unknown
+from .command import Json, output, verb, word
+
+if TYPE_CHECKING:
+    from ..formats.torchrun import Launch
+
+FORMATS = ("sbatch", "torchrun", "safetensors")
+JobFile = Annotated[
+    str,
+    Parameter(
+        help="A JOB.toml with a layout, such as plan -o writes; for safetensors the folder of a run, or of a checkpoint."
+    ),
+]
+To = Annotated[str, word(f"{', '.join(FORMATS)}.", "NAME")]
+PerNode = Annotated[int | None, word("Ranks of one node; default: the GPUs of a server of the network.", "N")]
+Restarts = Annotated[int | None, word("How often ranks are started again after one has failed; default: 3.", "N")]
+Partition = Annotated[str | None, word("Of Slurm.", "NAME")]
+Account = Annotated[str | None, word("Of Slurm.", "NAME")]
+Time = Annotated[str | None, word("Limit of one start in Slurm, such as 24:00:00.", "TIME")]
+Device = Annotated[str | None, word("cpu or cuda; default: what the chips of the plan are.", "DEVICE")]
+Container = Annotated[str | None, word("Image in which ranks run (Slurm with pyxis).", "IMAGE")]
+
+
+@verb()
+def export(
+    job: JobFile,
+    /,
+    *,
+    to: To,
+    per_node: PerNode = None,
+    restarts: Restarts = None,
+    device: Device = None,
+    partition: Partition = None,
+    account: Account = None,
+    time: Time = None,
+    container: Container = None,
+    json: Json = False,
+    output: Annotated[str | None, output("the text")] = None,
+) -> int:
+    """Write what starts a job elsewhere (a Slurm script, sbatch, or the torchrun command of each node), or the weights of a run (safetensors).
+
+    Example: meshwright export plan.toml --to sbatch --partition gpu --time 24:00:00 -o plan.sbatch
+    """
+    from ..formats import sbatch, torchrun
+    from ..report import console
+
+    if to not in FORMATS:
+        raise unknown("--to", to, FORMATS)
+    site = {"partition": partition, "account": account, "time": time, "container": container}
+    if to == "safetensors":
+        others = {**site, "per-node": per_node, "restarts": restarts, "device": device}
+        if given := [name for name, value in others.items() if value is not None]:
+            raise BadInput(f"--{given[0]} is for what starts a job: weights have no such thing")
+        return weights(job, output, json)
+    launch = described(job, per_node, restarts, device)
+    if to == "torchrun":
+        if given := [name for name, value in site.items() if value is not None]:
+            raise BadInput(f"--{given[0]} is for --to sbatch: torchrun has no such thing")
+        text = torchrun.write(launch) + "\n"
+    else:
+        text = sbatch.write(launch, sbatch.Slurm(**site))
+    if output:
+        try:
+            Path(output).write_text(text, "utf-8")
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{output[:200]} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+    if json:
+        console.show_json(console.envelope("export", {"to": to, "nodes": launch.nodes, "ranks_per_node": launch.ranks, "text": text}))  # fmt: skip
+    elif not output:
+        sys.stdout.write(text)
+    return 0
+
+
+def weights(run: str, output: str | None, json: bool) -> int:
+    """Write model.safetensors and config.json, which Hugging Face transformers loads, into the folder `output`."""
+    from ..report import console
+    from ..units import show
+    from .train import need_torch
+
+    if not output:
+        raise BadInput("export --to safetensors needs the folder of the weights: -o FOLDER")
+    need_torch()
+    from ..train.export import export as write
+
+    try:
+        found = write(Path(run), Path(output))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{output[:200]} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+    told = (
+        f"{found['tensors']} tensors ({show(found['weights_bytes'], 'B')}) of {found['checkpoint']} as {found['family']} "
+        f"in {found['output']}, {found['files']} file{'s' * (found['files'] > 1)} and config.json"
+    )
+    console.show_json(console.envelope("export", {"to": "safetensors", **found})) if json else console.show(told)
+    return 0
+
+
+def described(path: str, per_node: int | None, restarts: int | None, device: str | None) -> Launch:
+    """How the job in a file is started; BadInput for what `train` would refuse, and for what cannot be started so."""
+    from ..formats import parse_toml, read_text, torchrun
+    from ..formats.toml import load_job
+    from ..prediction.predict import predict
+    from ..train import rules
+    from ..train.settings import load
+
+    if not path.endswith(".toml"):
+        raise BadInput(f"export needs a JOB.toml, not {path[:60]!r}: meshwright plan ... -o plan.toml writes one")
+    tables = parse_toml(read_text(path), path)
+    if "layout" not in tables:
+        raise BadInput(f"{path} has no table [layout]: meshwright plan {path} -o plan.toml writes the best one")
+    restarts = torchrun.Launch.restarts if restarts is None else restarts
+    if restarts < 0:
+        raise BadInput(f"--restarts must be at least 0, not {restarts}")
+    notes: list[str] = []
+    job, settings = load_job(path, notes=notes), load(path)
+    given = settings.device if "device" in tables.get("train", {}) else None
+    device = torchrun.device(job, given, device)
+    settings = replace(settings, device=device)
+    rules.demand(job, settings, int(job.layout.chips))
+    rules.demand_chip(predict(job), settings)
+    nodes, ranks = torchrun.nodes(job, per_node)
+    if device == "cpu":
+        notes.append("ranks will run on CPUs")
+    for note in notes:
+        print(note, file=sys.stderr)
+    return torchrun.Launch(job, path, nodes, ranks, device, settings.threads, restarts)

@@ -1,0 +1,150 @@
+"""The verb `limits`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from ..errors import BadInput
+from .command import Json, output, verb, word
+
+SCENARIOS = "Scenarios: v100, a100, h100, h100-global-nvlink, ... with /sparse for mixtures of experts, CHIP@NETWORK of the catalogue, or a SCENARIO.toml."
+Scenarios = Annotated[str, Parameter(help=SCENARIOS)]
+Months = Annotated[float | None, word("Time a run may take (default 3).", "N")]
+Kind = Annotated[
+    str,
+    word("paper (a stack of MLPs, as published) or realistic (whole transformers; what each omission moves).", "NAME"),
+]
+Sensitive = Annotated[bool, word("The end of linear scaling when one input at a time is changed.")]
+Run = Annotated[float | None, word("Training FLOPs: the smallest cluster that does it in time.", "FLOP")]
+Chips = Annotated[float | None, word("The largest run that so many chips do in time.", "N")]
+Fail = Annotated[bool, word("Chips fail, and runs restart from checkpoints.")]
+Beside = Annotated[bool, word("Data-parallel traffic runs beside everything else.")]
+
+
+@verb()
+def limits(
+    *scenarios: Scenarios,
+    months: Months = None,
+    model: Kind = "paper",
+    sensitivity: Sensitive = False,
+    run: Run = None,
+    chips: Chips = None,
+    failures: Fail = False,
+    overlap: Beside = False,
+    json: Json = False,
+    output: Annotated[str | None, output(".json, .csv, .png or .svg (utilisation against compute)")] = None,
+) -> int:
+    """How far it scales: the largest run in a given time, where utilisation falls and why, the smallest cluster for a
+    run.
+
+    Example: meshwright limits h100 h100-global-nvlink a100/sparse --months 6 -o limits.png
+    """
+    from ..limits.answer import limits as compute
+    from ..report import console, files
+    from ..report import limits as reports
+
+    if model not in ("paper", "realistic"):
+        raise BadInput(f"--model must be paper or realistic, not {model[:40]!r}")
+    table_only = model == "realistic" or sensitivity or run is not None or chips is not None
+    files.suffix(output, (".json",) if table_only else (".json", ".csv", *files.PLOTS))
+    chosen = [described(text, months, failures, overlap) for text in scenarios or ("h100",)]
+    special = whole(chosen) if model == "realistic" else changed(chosen) if sensitivity else asked(chosen, run, chips)
+    if special:
+        table, fields = special
+        data = console.envelope("limits", fields)
+        console.show_json(data) if json else console.show(table)
+        writers: Any = {}
+    else:
+        found = compute(chosen)
+        data = console.envelope("limits", found.to_dict())
+        console.show_json(data) if json else console.show(reports.report(found))
+        writers = {".csv": lambda: reports.to_csv(found), **{kind: plot(found, kind) for kind in files.PLOTS}}
+    if output:
+        files.write(output, {".json": lambda: files.json_text(data), **writers})
+    return 0
+
+
+def described(text: str, months: float | None, failures: bool, overlap: bool) -> Any:
+    """The scenario a word names, with the options of the command line."""
+    from ..describe.assumptions import Overlap
+    from ..formats.scenario import load_scenario
+    from ..limits.failures import Failures
+    from ..limits.scenario import MONTH_S
+
+    found = load_scenario(text)
+    if months is not None:
+        if not 0 < months <= 1200:
+            raise BadInput(f"--months must be above 0 and at most 1200, not {months:g}")
+        found = replace(found, duration_s=months * MONTH_S)
+    if failures:
+        found = replace(found, failures=found.failures or Failures())
+    if overlap:
+        how = found.assumptions
+        found = replace(found, assumptions=replace(how, overlap=replace(how.overlap, dp=Overlap().dp)))
+    return found
+
+
+def whole(chosen: list[Any]) -> tuple[Any, dict[str, Any]]:
+    """The question asked of whole transformers, beside the paper's model."""
+    from rich.console import Group
+
+    from ..limits.answer import limits as compute
+    from ..limits.failures import Failures
+    from ..limits.realistic import Realism, ladder
+    from ..report.limits import ladders
+
+    tables, fields = [], []
+    for scenario in chosen:
+        mortal = replace(scenario, failures=scenario.failures or Failures())
+        paper = [("the paper's model, chips never fail", compute(replace(scenario, failures=None), False).lines[0])]
+        paper.append(("the paper's model, chips fail", compute(mortal, False).lines[0]))
+        curves = ladder(scenario, Realism(failures=mortal.failures))
+        tables.append(ladders(paper, curves))
+        fields.append(
+            {
+                "scenario": scenario.name,
+                "paper": [line.to_dict() for _, line in paper],
+                "realistic": [c.to_dict() for c in curves],
+            }
+        )
+    return Group(*tables), {"ladders": fields}
+
+
+def changed(chosen: list[Any]) -> tuple[Any, dict[str, Any]]:
+    """The sensitivity table."""
+    from ..limits.sensitivity import sensitivity
+    from ..report.limits import sensitivities
+
+    found = sensitivity(chosen)
+    return sensitivities(found), {"sensitivity": found.to_dict()}
+
+
+def asked(chosen: list[Any], run: float | None, chips: float | None) -> tuple[Any, dict[str, Any]] | None:
+    """Smallest clusters for a run and largest runs of a cluster, if asked for."""
+    from ..limits.answer import bill, largest_run, smallest_cluster
+    from ..report.limits import answers
+
+    rows = [(f"{s.name}: smallest", s, smallest_cluster(s, run)) for s in chosen if run is not None]
+    rows += [(f"{s.name}: largest", s, largest_run(s, chips)) for s in chosen if chips is not None]
+    if not rows:
+        return None
+    fields = [{"question": name, **p.to_dict(), **bill(p, s)} for name, s, p in rows]
+    return answers(rows), {"answers": fields}
+
+
+def plot(found: Any, kind: str) -> Any:
+    """What draws the smooth curves (or the grids, where there are none)."""
+
+    def draw() -> bytes:
+        from ..report.limits_plots import utilisation
+        from ..report.plots import image
+        from ..units import show
+
+        time = show(found.lines[0].scenario.duration_s, "s")
+        curves = {line.scenario.name: line.smooth or line.curve for line in found.lines}
+        return image(utilisation(curves, f"Training runs of {time}"), kind)
+
+    return draw

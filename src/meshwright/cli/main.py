@@ -1,0 +1,332 @@
+"""The command `meshwright`: parse, call, print.
+
+Tables go to stdout, progress to stderr. Exit codes: 0 a result, 1 no layout that fits, 2 bad input (one sentence on
+stderr), 130 interrupted, 141 the reader of a pipe has left. What a verb needs is imported when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+from cyclopts import CycloptsError
+
+from ..errors import BadInput, MeshwrightError, unknown
+from ..formats.flags import STDIN
+from ..formats.spellings import translated
+from . import calibrate, compare, export, limits, roofline, train  # noqa: F401, their verbs register themselves
+from .command import (  # fmt: skip
+    VERBS,
+    Against,
+    AssumptionSets,
+    Explain,
+    Fixed,
+    Json,
+    Kind,
+    ModelArg,
+    Name,
+    Over,
+    Paper,
+    Relaxed,
+    Runs,
+    Top,
+    app,
+    output,
+    verb,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode shows ?, not a traceback
+    try:
+        code = run(sys.argv[1:] if argv is None else list(argv))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # a bug: still one sentence; MESHWRIGHT_DEBUG=1 shows where
+        if os.environ.get("MESHWRIGHT_DEBUG"):
+            raise
+        return refuse(f"internal error, please report it with this command: {type(error).__name__}: {error}")
+
+
+def run(words: list[str]) -> int:
+    """As `main`, but bugs and interruptions are raised."""
+    try:
+        if words and not words[0].startswith("-") and words[0] not in VERBS:
+            raise unknown("command", words[0], VERBS)
+        return int(
+            app([STDIN if w == "-" else w for w in translated(words)], exit_on_error=False, print_error=False) or 0
+        )
+    except CycloptsError as error:
+        known = words[0] if words[0] in VERBS else ""
+        return refuse(f"{str(error).rstrip('.')}; see {' '.join(filter(None, ('meshwright', known, '--help')))}")
+    except MeshwrightError as error:
+        return refuse(str(error), error.exit_code)
+
+
+def refuse(sentence: str, code: int = 2) -> int:
+    """One sentence on stderr."""
+    print("meshwright: " + " ".join(sentence.split()), file=sys.stderr)
+    return code
+
+
+@verb("cluster", "job", "layout")
+def predict(
+    model: ModelArg,
+    /,
+    *,
+    given: Mapping[str, str],
+    explain: Explain = None,
+    json: Json = False,
+    output: Annotated[str | None, output(".json, .toml (the job), .png or .svg (bars)")] = None,
+) -> int:
+    """Predict one training step under a given layout: time by cause, memory by kind, MFU, days and cost.
+
+    Exit code 1 where the layout does not fit in memory.
+
+    Example: meshwright predict llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 8 --pp 4 --interleave 4 --zero 1
+    """
+    from ..report import console, files
+    from ..report import explain as explanation
+    from ..report.predict import report
+
+    files.suffix(output, (".json", ".toml", *files.PLOTS))
+    p = predicted(model, given)
+    terms = {"explain": explanation.to_dict(p, explain)} if explain else {}
+    data = console.envelope("predict", {**p.to_dict(), **terms})
+    tables = explanation.report(p, explain) if explain else report(p, console.ascii_only())
+    console.show_json(data) if json else console.show(tables)
+    if output:
+        files.write(output, files.of_predictions([p], data, p))
+    return 0 if p.fits else 1
+
+
+@verb("cluster", "job", "layout", layout="constraints", without=("placement", "panels"))
+def plan(
+    model: ModelArg,
+    /,
+    *,
+    given: Mapping[str, str],
+    assumptions: AssumptionSets = (),
+    top: Top = 10,
+    relaxed: Relaxed = None,
+    json: Json = False,
+    output: Annotated[str | None, output(".json, .toml (the best, for predict), .csv, .png or .svg (bars)")] = None,
+) -> int:
+    """Find the fastest layouts that fit, and say why the best one wins.
+
+    Example: meshwright plan llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 4,8 --pp 1..16 -o plan.toml
+    """
+    from ..formats.flags import command_line, split
+    from ..report import console, files
+    from ..report import plan as reports
+
+    files.suffix(output, (".json", ".toml", ".csv", *files.PLOTS))
+    if output and output.lower().endswith(".toml") and len(set_names(assumptions)) > 1:
+        raise BadInput(f"-o {output[:80]} holds one job: give one assumption set, or .json, .csv, .png or .svg")
+    described, space = split(given, relaxed)
+    found = plans(model, described, space, assumptions, top)
+    first = next(iter(found.values()))
+    several = {"plans": {name: plan.to_dict() for name, plan in found.items()}}
+    data = console.envelope("plan", first.to_dict() if len(found) == 1 else several)
+    if json:
+        console.show_json(data)
+    elif len(found) > 1:
+        console.show(reports.comparison(found))
+    for name, each in found.items() if not json else ():
+        extra = {"assumptions": name} if assumptions else {}
+        if any(note.startswith("batch:") for note in each.notes) and each.best:
+            extra["batch"] = f"{each.best.job.batch}seq"  # predict rounds tokens to the nearest
+        again = command_line(model, {**described, **extra}, each.best) if each.best else ""
+        console.show(*[""] * (len(found) > 1), reports.report(each, again, console.ascii_only()))
+    bests = {name: plan.best for name, plan in found.items() if plan.best}
+    if output and bests:
+        one = [first.best, *first.alternatives] if first.best and len(found) == 1 else list(bests.values())
+        files.write(output, files.of_predictions(one, data, one[0], list(bests) if len(found) > 1 else ()))
+    return 0 if any(plan.best for plan in found.values()) else 1
+
+
+@verb("cluster", "job", "layout", layout="constraints")
+def sweep(
+    model: ModelArg,
+    /,
+    *,
+    given: Mapping[str, str],
+    over: Over,
+    fixed: Fixed = False,
+    json: Json = False,
+    output: Annotated[str | None, output(".json, .csv, .png or .svg (curves)")] = None,
+) -> int:
+    """Vary one field, keep the rest: strong scaling, batch, sequence length, bandwidth, ... Ctrl-C keeps what is done.
+
+    Example: meshwright sweep llama3-70b --on 64xh100-sxm --batch 4Mi --over chips=64..4096 -o scaling.png
+    """
+    from ..formats.flags import split
+    from ..report import console, files
+    from ..report.sweep import report
+    from ..sweep import parse
+    from ..sweep import sweep as compute
+
+    files.suffix(output, (".json", ".csv", *files.PLOTS))
+    field, values = parse(over)
+    described, space = (given, None) if fixed else split(given)
+    job = read_job(model, described, [], fill=fixed)
+    with console.progress() as told:
+        found = compute(job, field, values, space, fixed, told)
+    data = console.envelope("sweep", found.to_dict())
+    console.show_json(data) if json else console.show(report(found))
+    if output and found.found:
+        files.write(output, files.of_sweep(found, data))
+    return 130 if found.interrupted else 0 if found.found else 1
+
+
+@verb("cluster", "job", "layout", without=("tokens",))
+def timeline(
+    model: ModelArg,
+    /,
+    *,
+    given: Mapping[str, str],
+    json: Json = False,
+    output: Annotated[
+        str | None,
+        output(".json (a trace for ui.perfetto.dev), .csv (order for torch.distributed), .png or .svg (Gantt)"),
+    ] = None,
+) -> int:
+    """Replay the pipeline of a step action by action, beside its closed form.
+
+    Example: meshwright timeline gpt3-175b --on 64xa100-80 --batch 64seq --tp 8 --pp 8 --interleave 2 -o gantt.png
+    """
+    from ..prediction.replay import replay
+    from ..report import console, files
+    from ..report.timeline import report
+
+    files.suffix(output, (".json", ".csv", *files.PLOTS))
+    exact = replay(predicted(model, given))
+    data = console.envelope("timeline", exact.to_dict())
+    console.show_json(data) if json else console.show(report(exact, console.ascii_only()))
+    if output:
+        files.write(output, files.of_replay(exact))
+    return 0
+
+
+@verb()
+def catalog(
+    kind: Kind = "chips",
+    name: Name = None,
+    /,
+    *,
+    json: Json = False,
+) -> int:
+    """List chips, networks and models, or show one of them with the source of every number."""
+    from ..report import console
+    from ..report.catalog import report, to_dict
+
+    console.show_json(console.envelope("catalog", to_dict(kind, name))) if json else console.show(report(kind, name))
+    return 0
+
+
+@verb()
+def reproduce(
+    paper: Paper = "all",
+    /,
+    *,
+    against: Against = None,
+    json: Json = False,
+    output: Annotated[str | None, output("tables and figures go into this folder")] = None,
+) -> int:
+    """Make the tables and figures of the papers again and hold them against the published numbers."""
+    from ..report import console
+    from ..report.results import reproduced
+    from ..reproduce import reproduce as compute
+
+    data = compute(paper, against, output).to_dict()
+    console.show_json(console.envelope("reproduce", data)) if json else console.show(reproduced(data))
+    return 0
+
+
+@verb()
+def validate(
+    runs: Runs = None,
+    /,
+    *,
+    json: Json = False,
+    output: Annotated[str | None, output(".json, .csv or .md")] = None,
+) -> int:
+    """Predict measured runs as they were made, and report the errors."""
+    from ..report import console, files
+    from ..report.results import validated
+    from ..validate import published
+    from ..validate import validate as compute
+
+    files.suffix(output, (".json", ".csv", ".md"))
+    found = compute(published() if runs is None else runs)
+    data = console.envelope("validate", found.to_dict())
+    console.show_json(data) if json else console.show(validated(data))
+    if output:
+        files.write(output, files.of_validation(found, data))
+    return 0
+
+
+def plans(model: str, described: Mapping[str, str], space: Any, assumptions: Sequence[str], top: int) -> dict[str, Any]:
+    """name -> plan for each assumption set."""
+    from ..describe.assumptions import assumptions as assumption_set
+    from ..describe.layout import Layout
+    from ..report import console
+    from ..search import plan as search
+
+    if not 1 <= top <= 1000:
+        raise BadInput(f"--top must be between 1 and 1000, not {top}")
+    notes: list[str] = []
+    job = read_job(model, described, notes, fill=False, search=True)
+    if job.layout != Layout():
+        notes.append("the layout of the file is left aside: plan chooses one")
+    names = set_names(assumptions)
+    jobs = {name: replace(job, assumptions=assumption_set(name)) for name in names} or {job.assumptions.name: job}
+    with console.progress() as told:
+        found = {name: search(each, space, top=top, progress=told) for name, each in jobs.items()}
+    return {name: replace(plan, notes=(*notes, *plan.notes, *runs_on(plan))) for name, plan in found.items()}
+
+
+def runs_on(plan: Any) -> list[str]:
+    """Whether the trainer of this project, and so `export`, runs the best layout of a model that it trains; if not, why."""
+    from ..train import rules
+
+    def refused(p: Any) -> list[str]:
+        return rules.of_layout(p.job, p.layout) + rules.expert_ranks(p.job, p.layout)
+
+    if not plan.best or rules.model(plan.best.job.model) or not (why := refused(plan.best)):
+        return []
+    others = [rank for rank, p in enumerate(plan.alternatives, 2) if not refused(p)]
+    instead = f"; number {others[0]} below is the fastest of these that they run" if others else ""
+    return [f"train and export of this project refuse the best layout: {why[0]}{instead}"]
+
+
+def set_names(assumptions: Sequence[str]) -> list[str]:
+    """The assumption sets of "realistic,lbl-2024"."""
+    return list(dict.fromkeys(name.strip() for text in assumptions for name in text.split(",")))
+
+
+def predicted(model: str, given: Mapping[str, str]) -> Any:
+    """The prediction of the arguments, with what was rounded or filled in among its notes."""
+    from ..prediction.predict import predict as compute
+
+    notes: list[str] = []
+    p = compute(read_job(model, given, notes))
+    return replace(p, notes=(*notes, *p.notes))
+
+
+def read_job(model: str, given: Mapping[str, str], notes: list[str], fill: bool = True, search: bool = False) -> Any:
+    """The job of the arguments; search: its layout is to be searched."""
+    from ..formats.flags import read_flags
+
+    return read_flags(model, given, notes, sys.stdin, fill, search)

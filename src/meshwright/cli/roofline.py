@@ -1,0 +1,58 @@
+"""The verb `roofline`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated
+
+from .command import Json, ModelArg, output, verb, word
+
+Layer = Annotated[str, word("What of a layer counts: book (two matrices), mlp, projections or block.", "NAME")]
+Sides = Annotated[str | None, word("Shape of a TPU slice, such as 16x16x16; default: the most cubic one.", "SIDES")]
+Shorthand = Annotated[bool, word("Leave out the factor (n-1)/n of collectives, as the book does.")]
+Stages = Annotated[int, word("Stages of the pipeline row.", "N")]
+Degree = Annotated[int, word("Chips of the context row, and of the expert row; 0 = the nearest dimension.", "N")]
+
+
+@verb("cluster", "job", without=("optimizer", "tokens", "attention_kernel"))
+def roofline(
+    model: ModelArg,
+    /,
+    *,
+    given: Mapping[str, str],
+    layer: Layer = "book",
+    shape: Sides = None,
+    shorthand: Shorthand = False,
+    stages: Stages = 8,
+    context: Degree = 0,
+    experts: Degree = 0,
+    json: Json = False,
+    output: Annotated[str | None, output(".json, .csv, .png or .svg")] = None,
+) -> int:
+    """At which batch and split communication starts to bind, in both editions of the scaling book.
+
+    Example: meshwright roofline llama3-70b --on 8960xtpu-v5p --batch 4M
+    """
+    from ..describe.assumptions import BOOK_SUM
+    from ..describe.slices import parse_shape
+    from ..formats.flags import read_flags
+    from ..report import console, files
+    from ..report.roofline import report
+    from ..roofline.queries import roofline as compute
+
+    files.suffix(output, (".json", ".csv", *files.PLOTS))
+    notes: list[str] = []
+    job = read_flags(model, {"precision": "bf16-pure", **given}, notes, sys.stdin, fill=False)
+    found = compute(
+        job.model, job.cluster, job.batch_tokens, layer=layer, precision=job.precision, seq=job.seq,
+        assumptions=job.assumptions if "assumptions" in given else BOOK_SUM, exact=not shorthand,
+        shape=parse_shape(shape) if shape else None, stages=stages, context=context, experts=experts,
+    )  # fmt: skip
+    found = replace(found, notes=(*notes, *found.notes))
+    data = console.envelope("roofline", found.to_dict())
+    console.show_json(data) if json else console.show(report(found))
+    if output:
+        files.write(output, files.of_roofline(found, data))
+    return 0

@@ -1,0 +1,133 @@
+"""The verbs `train` and `data`: they need torch (`data` only NumPy)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from ..errors import BadInput
+from .command import Json, verb, word
+
+JobFile = Annotated[str, Parameter(help="A JOB.toml, such as plan -o writes; its table [train] says how.")]
+Text = Annotated[
+    str, Parameter(help="A text, or a .jsonl with one document a line; or corpus for this Python's docstrings.")
+]
+Resume = Annotated[bool, word("Go on from the newest checkpoint of the run, under this layout.")]
+Changes = Annotated[
+    str | None,
+    word(
+        "With --resume: go on though these decide other samples for each step than before; of data, seq, seed, batch.",
+        "NAMES",
+    ),
+]
+Steps = Annotated[int | None, word("Optimizer steps.", "N")]
+Source = Annotated[str | None, word("A token file of meshwright data, corpus or synthetic.", "DATA")]
+Folder = Annotated[str | None, Parameter(name=["--output", "-o"], help="Folder of the run.")]
+Device = Annotated[str | None, word("cpu (gloo) or cuda (NCCL), whatever the file says.", "DEVICE")]
+Tokenizer = Annotated[str, word("bytes, or the path of a Hugging Face tokenizer.json.")]
+End = Annotated[
+    str | None, word("Token after each document of a .jsonl, or none; by default the tokenizer's end of text.", "TOKEN")
+]
+Key = Annotated[str, word("Field of a .jsonl that holds the text.", "NAME")]
+Made = Annotated[str, Parameter(name=["--output", "-o"], help="The token file: NAME.bin and NAME.json.")]
+
+
+def need_torch() -> None:
+    """A sentence where torch is missing."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise BadInput("training needs PyTorch: pip install 'meshwright[train]'") from None
+
+
+@verb("layout")
+def train(
+    job: JobFile,
+    /,
+    *,
+    given: Mapping[str, str],
+    resume: Resume = False,
+    allow_change: Changes = None,
+    steps: Steps = None,
+    data: Source = None,
+    device: Device = None,
+    output: Folder = None,
+    json: Json = False,
+) -> int:
+    """Train a model under its layout, on processes of this machine or (under torchrun) of many.
+
+    Example: meshwright train examples/quickstart.toml --pp 2 --dp 1
+    """
+    from ..formats.flags import is_file, read_flags
+    from ..formats.torchrun import RUNS_ON
+    from ..report import console
+
+    if not is_file(job):
+        raise BadInput(f"train needs a JOB.toml, not {job[:60]!r}: plan {job[:60]} ... -o plan.toml writes one")
+    if device not in (None, *RUNS_ON):
+        raise BadInput(f"--device must be {' or '.join(RUNS_ON)}, not {str(device)[:40]!r}")
+    notes: list[str] = []
+    described = read_flags(job, given, notes, sys.stdin, fill=False)
+    need_torch()
+    from ..train.run import overridden
+    from ..train.run import train as run
+    from ..train.settings import load
+
+    settings = overridden(load(job), steps=steps, data=data, device=device, output=output)
+    for note in notes:
+        print(note, file=sys.stderr)
+    if allow_change is not None and not resume:
+        raise BadInput("--allow-change belongs to --resume")
+    found = run(described, settings, resume, tuple(name.strip() for name in (allow_change or "").split(",") if name))
+    if found is not None:
+        console.show_json(console.envelope("train", found)) if json else console.show(sentence(found))
+    return 0
+
+
+@verb()
+def data(
+    text: Text,
+    /,
+    *,
+    output: Made,
+    tokenizer: Tokenizer = "bytes",
+    key: Key = "text",
+    end: End = None,
+    json: Json = False,
+) -> int:
+    """Make a token file for training from a text.
+
+    Example: meshwright data books.jsonl -o tokens/books
+    """
+    from ..report import console
+
+    need_torch()
+    from ..train import corpus
+    from ..train.data import prepare
+
+    to = Path(output[:4096])
+    header = corpus.make(to) if text == "corpus" else prepare(Path(text), to, tokenizer, key, end)
+    told = f"{header['tokens']:,} tokens of a vocabulary of {header['vocab']:,} in {to.with_suffix('.bin')}"
+    console.show_json(console.envelope("data", header)) if json else console.show(told)
+    return 0
+
+
+def sentence(found: Mapping[str, Any]) -> str:
+    """What a run came to."""
+    from ..train.log import digits
+    from ..units import show
+
+    if not found["steps"]:
+        return "no step was run"
+    few = found["timed_steps"] < found["steps"] - 1  # the first sets things up
+    of = f", median of {found['timed_steps']} under this layout" if few else ""
+    skipped = f", {found['skipped']} updates skipped" if found["skipped"] else ""
+    return (
+        f"{found['steps']} steps, loss {digits(found['first_loss'])} -> {digits(found['last_loss'])}{skipped}, {show(found['step_time_s'], 's')} a step "
+        f"(predicted {show(found['predicted_step_time_s'], 's')}{of}), {found['tokens_per_s']:,.0f} tokens/s, MFU {found['mfu']:.1%}; "
+        f"metrics and checkpoints in {found['output']}"
+    )

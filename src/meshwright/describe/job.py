@@ -1,0 +1,193 @@
+"""A training job: what is trained, on what, how much at a time, in which numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from ..errors import BadInput, unknown
+from ..units import LENGTH, parse
+from .assumptions import REALISTIC, Assumptions, assumptions
+from .cluster import Cluster
+from .fields import Checked, Length, Unit
+from .frozen import shown
+from .layout import DEGREES, Layout
+from .model import Model
+
+
+@dataclass(frozen=True)
+class Precision(Checked):
+    """Which numbers are computed, kept and sent."""
+
+    compute: str = "bf16"
+    """Precision of the matrix products: a key of `Chip.matrix_flops`."""
+    weight_bytes: float = 2.0
+    """Bytes a weight takes in the forward pass."""
+    gradient_bytes: float = 4.0
+    """Bytes a gradient takes while it is accumulated and reduced."""
+    activation_bytes: float = 2.0
+    gather_bytes: float = 2.0
+    """Bytes a weight takes on the wire when shards are gathered."""
+    input_bytes: float | None = None
+    """Bytes an input of a linear layer takes while it is kept for its weight gradient; None = `activation_bytes`."""
+
+    @property
+    def kept_input_bytes(self) -> float:
+        """`input_bytes`, or those of any activation."""
+        return self.activation_bytes if self.input_bytes is None else self.input_bytes
+
+
+FP8_BLOCK = 1 + 1 / 32
+"""Bytes of an FP8 number: one, and a scale of one byte for every 32 (OCP Microscaling Formats 1.0, 2023)."""
+FP4_BLOCK = 1 / 2 + 1 / 16
+"""Bytes of an FP4 number: half, and a scale of one byte for every 16 (NVFP4, Transformer Engine 2.8, 2025)."""
+
+PRECISIONS = {
+    "bf16": Precision(),
+    "fp16": Precision("fp16"),
+    "bf16-pure": Precision("bf16", gradient_bytes=2.0),
+    "fp16-pure": Precision("fp16", gradient_bytes=2.0),
+    "fp8": Precision("fp8", gather_bytes=1.0, input_bytes=FP8_BLOCK),
+    "fp4": Precision("fp4", gather_bytes=1.0, input_bytes=FP4_BLOCK),
+    "fp8-pure": Precision("fp8", gradient_bytes=2.0, gather_bytes=1.0, input_bytes=FP8_BLOCK),
+    "fp4-pure": Precision("fp4", gradient_bytes=2.0, gather_bytes=1.0, input_bytes=FP4_BLOCK),
+    "tf32": Precision("tf32", 4.0, 4.0, 4.0, 4.0),
+    "fp32": Precision("fp32", 4.0, 4.0, 4.0, 4.0),
+}
+"""bf16/fp16: mixed precision with fp32 gradients and master weights (Megatron-LM); -pure: gradients in 2 bytes.
+fp8, fp4: inputs of linear layers are kept quantised, other activations, weights and logits in 16 bits (Transformer Engine)."""
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """What the optimizer keeps for each parameter."""
+
+    name: str = "adamw"
+    state_bytes: float = 12.0
+    """fp32 master weight + first moment + second moment."""
+    master_bytes: float = 4.0
+    """The part of it that is an fp32 copy of the weight; not kept where weights are fp32 themselves."""
+    flops: float = 14.0
+    """Floating-point operations of one update of one parameter."""
+    iterations: int = 0
+    """Newton-Schulz iterations that make the update of each matrix orthogonal (Muon); they are named in a note, not timed."""
+
+
+OPTIMIZERS = {
+    "adamw": Optimizer(),
+    "adam": Optimizer("adam"),
+    "adamw-no-master": Optimizer("adamw-no-master", 8.0, 0.0),
+    "sgd": Optimizer("sgd", 8.0, flops=4.0),
+    "muon": Optimizer("muon", 8.0, iterations=5),  # Jordan et al. 2024, https://kellerjordan.github.io/posts/muon
+    "adafactor": Optimizer("adafactor", 4.0),
+}
+
+
+@dataclass(frozen=True)
+class Job(Checked):
+    """Everything a prediction needs."""
+
+    model: Model
+    cluster: Cluster
+    batch: int
+    """Global batch in sequences."""
+    layout: Layout = field(default_factory=Layout)
+    seq: Length = 0
+    """Sequence length in tokens; 0 = the model's."""
+    precision: Precision = PRECISIONS["bf16"]
+    optimizer: Optimizer = OPTIMIZERS["adamw"]
+    tokens: Annotated[float, Unit("token")] = 0.0
+    """Length of the whole run, for days, cost and energy; 0 = not asked."""
+    attention_kernel: str = "flash"
+    """flash (no T x T matrix in memory) or unfused."""
+    assumptions: Assumptions = REALISTIC
+
+    __repr__ = shown
+
+    def __post_init__(self) -> None:
+        """Names become what they name, texts numbers; BadInput for everything else that is no job."""
+        for name, kind in PARTS.items():
+            value = getattr(self, name)
+            if isinstance(value, str):
+                object.__setattr__(self, name, _named(name, value))
+            elif not isinstance(value, kind):
+                raise BadInput(f"job.{name} must be a {kind.__name__} or the name of one, not {str(value)[:40]!r}")
+        if not isinstance(self.layout, Layout):
+            raise BadInput(f"job.layout must be a Layout, such as Layout(tp=8, dp=4), not {str(self.layout)[:40]!r}")
+        for name, unit in (("seq", LENGTH), ("tokens", "token")):
+            if isinstance(getattr(self, name), str):
+                object.__setattr__(self, name, parse(getattr(self, name), unit, f"job.{name}"))
+        for name, least in (("batch", 1), ("seq", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int):
+                object.__setattr__(self, name, _whole(name, value))
+            if getattr(self, name) < least:
+                raise BadInput(f"job.{name} must be at least {least}, not {value}")
+        super().__post_init__()
+
+    @property
+    def state_bytes(self) -> float:
+        """Bytes the optimizer keeps for a parameter."""
+        o = self.optimizer
+        return o.state_bytes - (o.master_bytes if self.precision.weight_bytes >= 4 else 0.0)
+
+    @property
+    def T(self) -> int:
+        """Sequence length in tokens."""
+        return self.seq or self.model.seq
+
+    @property
+    def batch_tokens(self) -> float:
+        """Tokens of one optimizer step."""
+        return float(self.batch) * self.T
+
+
+PARTS: dict[str, type] = {
+    "model": Model,
+    "cluster": Cluster,
+    "precision": Precision,
+    "optimizer": Optimizer,
+    "assumptions": Assumptions,
+}
+"""Fields of a job that may be given by name."""
+
+
+BY_NAME: dict[str, Callable[[str], object]] = {}
+"""Field -> what finds the thing of that name: `formats.resolve` knows catalogue and files, which stand below this room."""
+
+
+def _named(field: str, name: str) -> object:
+    """What a name stands for; BadInput says which are near."""
+    if field in BY_NAME:
+        return BY_NAME[field](name)
+    if field == "assumptions":
+        return assumptions(name)
+    if field in ("model", "cluster"):
+        raise BadInput(f"job.{field} must be a {field.capitalize()}; meshwright.Job takes the name of one too")
+    things: dict[str, object] = {**(PRECISIONS if field == "precision" else OPTIMIZERS)}
+    if name not in things:
+        raise unknown(field, name, things)
+    return things[name]
+
+
+def _whole(field: str, value: object) -> int:
+    """The value as an int."""
+    if isinstance(value, (str, bool)) or not hasattr(value, "__float__") or float(value) != float(value) // 1:
+        hint = " of sequences (tokens / seq)" if field == "batch" else ""
+        raise BadInput(f"job.{field} must be a whole number{hint}, not {str(value)[:40]!r}")
+    return int(float(value))
+
+
+def demand(job: object, layout: object = None) -> None:
+    """BadInput for what is no job, or no layout."""
+    if not isinstance(job, Job):
+        raise BadInput(f"a Job is needed, such as Job('llama3-70b', '512xh100-sxm', batch=512), not {str(job)[:40]!r}")
+    if layout is not None and not isinstance(layout, Layout):
+        raise BadInput(f"a Layout is needed, such as Layout(tp=8, dp=4), not {str(layout)[:40]!r}")
+    chosen = job.layout if layout is None else layout
+    for name in DEGREES:
+        value = getattr(chosen, name)
+        column = bool(getattr(value, "shape", None))
+        if column or value % 1:
+            raise BadInput(f"layout.{name} must be a whole number, not {str(value)[:40]!r}")

@@ -1,0 +1,137 @@
+"""How a model is spread over chips.
+
+Degrees: tp x cp x pp x dp = chips. `ep` and `etp` borrow ranks: experts are spread over ep ranks taken from tp x cp x dp,
+each expert cut etp ways. `dp` counts replicas of the batch; weights are also synchronised over cp.
+
+Fields may hold NumPy arrays when a whole table of layouts is evaluated; categorical fields never do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..errors import BadInput
+from ..num import Num, maximum, minimum
+from .fields import Checked
+from .frozen import FrozenDict, freeze, shown
+
+AXES = ("tp", "cp", "dp", "pp")
+"""Mesh axes in canonical order, the one that communicates most first (nearest)."""
+SCHEMES = ("megatron", "context", "summa")
+RECOMPUTE = ("none", "selective", "full")
+
+DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave", "panels")
+CHOICES = {"zero": (0, 1, 2, 3), "sequence_parallel": (True, False)}
+"""Values of the fields that are no texts (those stand in `ranges.CHOICES`)."""
+
+
+@dataclass(frozen=True)
+class Layout(Checked):
+    """Degrees of parallelism, and the choices that go with them."""
+
+    tp: Num = 1
+    """Tensor parallel: cuts heads and feed-forward (LBL: n1)."""
+    cp: Num = 1
+    """Context parallel: cuts the sequence; keys and values are gathered (LBL: n2). With scheme summa it cuts weights too."""
+    pp: Num = 1
+    """Pipeline stages."""
+    dp: Num = 1
+    """Data-parallel replicas."""
+    ep: Num = 1
+    """Expert parallel: ranks that share out the experts of a layer."""
+    etp: Num = 1
+    """Tensor parallel degree inside an expert."""
+    microbatch: Num = 1
+    """Sequences of one microbatch of one replica."""
+    interleave: Num = 1
+    """Model chunks a device holds (virtual pipeline stages, v)."""
+    schedule: str = "1f1b"
+    """Order of the microbatches: a name of `meshwright.schedule`."""
+    zero: int = 0
+    """ZeRO stage: 1 shards optimizer state over dp x cp, 2 gradients too, 3 weights too (FSDP)."""
+    recompute: str = "none"
+    """Activations computed again in the backward pass: none, selective (the core of attention), full (whole layers)."""
+    sequence_parallel: bool = True
+    """Norms, dropout and residuals are cut along the sequence over tp (Megatron-LM's --sequence-parallel)."""
+    scheme: str = "megatron"
+    """How tp (and cp) cut a layer: megatron (1D; cp beside it), context (the same as LBL counts it, biases cut) or summa (2D matrix products)."""
+    panels: Num = 1
+    """Panels of a SUMMA product."""
+    placement: Mapping[str, tuple[Num, ...]] = field(default_factory=FrozenDict)
+    """axis -> how many of its ranks lie in each network dimension, fastest first. Empty: `placed` fills it in order AXES."""
+
+    __repr__ = shown
+
+    def __post_init__(self) -> None:
+        """BadInput for what no layout has; 8.0 becomes 8. Columns of a table of layouts pass, and so do fractions, which
+        rooflines need; `predict` refuses both."""
+        for name in DEGREES:
+            value = getattr(self, name)
+            if type(value) is not int:
+                value = _whole(name, value)
+                object.__setattr__(self, name, value)
+            if not hasattr(value, "dtype") and not value > 0:
+                raise BadInput(f"layout.{name} must be at least 1, not {value}")
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                words = ", ".join(map(str, allowed))
+                raise BadInput(f"layout.{name} must be one of {words}, not {str(getattr(self, name))[:40]!r}")
+        super().__post_init__()
+        freeze(self, "placement")
+
+    @property
+    def chips(self) -> Num:
+        """tp x cp x pp x dp."""
+        return self.tp * self.cp * self.pp * self.dp
+
+    def group(self, axis: str) -> tuple[Num, ...]:
+        """Ranks of a communication group in each network dimension, fastest first.
+
+        axis: tp, cp, dp, pp; replicas (weights are synchronised over it); ep, etp and edp (experts, parts and replicas of one).
+        """
+        if axis == "replicas":
+            if self.scheme == "summa":
+                return self.placement["dp"]
+            return tuple(d * c for d, c in zip(self.placement["dp"], self.placement["cp"], strict=True))
+        if axis in ("ep", "etp", "edp"):
+            return self._expert_group(axis)
+        return self.placement[axis]
+
+    @property
+    def replicas(self) -> Num:
+        """Copies of a weight: dp x cp (dp alone with summa, where cp cuts the weights)."""
+        return self.dp if self.scheme == "summa" else self.dp * self.cp
+
+    @property
+    def expert_replicas(self) -> Num:
+        """Copies of an expert's weight: edp = tp cp dp / (ep etp)."""
+        return self.tp * self.cp * self.dp / (self.ep * self.etp)
+
+    def _expert_group(self, axis: str) -> tuple[Num, ...]:
+        """etp, ep and edp, in this order, take the tp x cp x dp ranks from the nearest on.
+
+        Each takes min(what it still needs, room that is left) of a dimension; the last dimension takes the rest.
+        """
+        room = [t * c * d for t, c, d in zip(*(self.placement[a] for a in ("tp", "cp", "dp")), strict=True)]
+        shares: tuple[Num, ...] = ()
+        for name, degree in (("etp", self.etp), ("ep", self.ep), ("edp", self.expert_replicas)):
+            left, taken = degree, []
+            for size in room[:-1]:
+                here = minimum(left, maximum(size, 1))
+                taken.append(here)
+                left = left / here
+            shares = (*taken, left)
+            room = [maximum(size / here, 1) for size, here in zip(room, shares, strict=True)]
+            if name == axis:
+                break
+        return shares
+
+
+def _whole(name: str, value: object) -> object:
+    """The degree as it is kept: whole numbers as int, all others as they are."""
+    if type(value) is float and value.is_integer():
+        return int(value)
+    if isinstance(value, bool) or not (isinstance(value, (int, float)) or hasattr(value, "dtype")):
+        raise BadInput(f"layout.{name} must be a whole number, not {str(value)[:40]!r}")
+    return value

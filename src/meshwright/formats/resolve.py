@@ -1,0 +1,55 @@
+"""Models and clusters by what a user writes: a name of the catalogue, or a file.
+
+A `Job` takes such texts too once this module is loaded, which `meshwright.Job` sees to.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .. import catalog
+from ..describe.cluster import Cluster
+from ..describe.job import BY_NAME, Job
+from ..describe.model import Model
+from ..describe.network import Network
+from ..describe.read import read
+from .hf import load_hf
+from .machine import load_machine
+
+__all__ = ["Job", "cluster", "model"]
+
+
+def model(name: str, *, files: bool = True) -> Model:
+    """The model of that name or Hugging Face id, or of a config.json at that path (or in that directory).
+
+    files: may the name be a path; False where the name comes from untrusted input.  Raises BadInput.
+    """
+    path = name.endswith(".json") or "/" in name or "\\" in name or _is_directory(name)
+    if files and path and not catalog.has("models", name):
+        return load_hf(name)
+    return catalog.model(name)
+
+
+def cluster(text: str, network: str | Network | None = None, *, files: bool = True) -> Cluster:
+    """So many chips of the catalogue ("1024xh100-sxm"), or of a machine that `meshwright calibrate` wrote ("4x./machine.toml").
+
+    network: another network than the chip's own;  files: may a path be given (False for untrusted input).  Raises BadInput.
+    """
+    count, what = catalog.counted(text)
+    if not (files and what.endswith(".toml")):
+        return catalog.cluster(text, network)
+    machine = load_machine(what)
+    given = catalog.network(network) if isinstance(network, str) else network or machine.network
+    parts = {**vars(machine), "network": given, "chips": count, "name": text.strip()}
+    found: Cluster = read(Cluster, parts, f"cluster {text[:80]!r}")
+    return found
+
+
+def _is_directory(name: str) -> bool:
+    try:
+        return Path(name).is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+BY_NAME.update(model=model, cluster=cluster)

@@ -1,0 +1,43 @@
+"""Where the ranks of each axis lie in the network unless a layout says so: tp nearest, then cp, dp, pp, as launchers number ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..describe.frozen import FrozenDict
+from ..describe.layout import AXES, Layout
+from ..num import Num, product
+
+
+def placed(layout: Layout, sizes: tuple[int, ...]) -> Layout:
+    """The layout with its placement filled in: axes in order AXES take the fast dimensions first, as launchers number ranks.
+
+    layout: scalar degrees;  sizes: members of each network dimension (`Cluster.sizes`). A placement given stays as it is. Shares are whole where
+    that fits the last dimension; else ranks are numbered through, and the share of dp beyond a dimension is a fraction (97 ranks in nodes of 8: 12.125).
+    """
+    if layout.placement:
+        return layout
+    placement = _shares(layout, sizes, whole=True)
+    if product([shares[-1] for shares in placement.values()]) > sizes[-1]:
+        placement = _shares(layout, sizes, whole=False)
+    return replace(layout, placement=FrozenDict(placement))
+
+
+def _shares(layout: Layout, sizes: tuple[int, ...], whole: bool) -> dict[str, tuple[Num, ...]]:
+    """Shares of each axis in each dimension; whole: only those that divide the degree."""
+    left = [float(size) for size in sizes]
+    placement: dict[str, tuple[Num, ...]] = {}
+    for axis in AXES:
+        need, shares = float(getattr(layout, axis)), []
+        for i in range(len(sizes) - 1):
+            room = int(left[i])
+            take = (
+                next(d for d in range(int(min(room, need)), 0, -1) if need % d == 0)
+                if whole or axis != "dp"
+                else max(min(room, need), 1)
+            )
+            shares.append(int(take))
+            need /= take
+            left[i] = left[i] // take
+        placement[axis] = (*shares, int(need) if need == int(need) else need)
+    return placement

@@ -1,0 +1,230 @@
+"""What makes a layout legal. Each rule is a condition on numbers or arrays and the sentence for those who break it.
+
+The search counts how many layouts each rule rejects, `predict` and the command line print the sentence, the trainer refuses to start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..describe.job import Job
+from ..describe.layout import RECOMPUTE, SCHEMES, Layout
+from ..describe.model import Model
+from ..errors import BadInput
+from ..num import divisors
+from ..schedule import get as schedule_named
+from .stages import microbatches
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition a layout must meet."""
+
+    name: str
+    """Short, for counts of rejections."""
+    holds: Callable[[Job, Layout], Any]
+    """True (element by element) where the rule is kept."""
+    sentence: Callable[[Job, Layout], str]
+    """Field, reason and nearest valid values, for a scalar layout that breaks it."""
+
+
+def divides(a: Any, b: Any) -> Any:
+    """b is a multiple of a."""
+    return b % a == 0
+
+
+def sharded(scheme: str, sequence_parallel: bool) -> bool:
+    """tp cuts the tokens between its matrices (summa cuts their width instead)."""
+    return sequence_parallel and scheme != "summa"
+
+
+def may_be(n: int, limit: int = 4096) -> str:
+    """The divisors of n, as text."""
+    values = [d for d in divisors(n) if d <= limit]
+    return ", ".join(map(str, values[:16])) + (", ..." if len(values) > 16 else "")
+
+
+def _experts(job: Job) -> int:
+    return job.model.moe.experts if job.model.moe else 1
+
+
+def _expert_ffn(job: Job) -> int:
+    return job.model.moe.expert_ffn if job.model.moe else 1
+
+
+def _stages(l: Layout) -> str:
+    """What the layers are dealt to: chunks are the schedule's, which may always have two."""
+    chunks = schedule_named(l.schedule).chunks(l.interleave)
+    return f"pp {l.pp}" if chunks == 1 else f"pp {l.pp} x {chunks} chunks ({l.schedule})"
+
+
+POSITIVE = Rule(
+    "degrees are positive",
+    lambda j, l: (
+        (l.tp >= 1)
+        & (l.cp >= 1)
+        & (l.pp >= 1)
+        & (l.dp >= 1)
+        & (l.ep >= 1)
+        & (l.etp >= 1)
+        & (l.microbatch >= 1)
+        & (l.interleave >= 1)
+        & (l.panels >= 1)
+    ),
+    lambda j, l: "tp, cp, pp, dp, ep, etp, microbatch, interleave and panels must be at least 1",
+)
+CHIPS = Rule(
+    "chips",
+    lambda j, l: l.chips <= j.cluster.chips,
+    lambda j, l: (
+        f"tp {l.tp} x cp {l.cp} x pp {l.pp} x dp {l.dp} needs {l.chips} chips, but the cluster has {j.cluster.chips}"
+    ),
+)
+HEADS = Rule(
+    "heads over tp",
+    lambda j, l: divides(l.tp, j.model.heads),
+    lambda j, l: f"heads {j.model.heads} cannot be split {l.tp} ways: tp may be {may_be(j.model.heads)}",
+)
+KV_HEADS = Rule(
+    "kv heads over tp",
+    lambda j, l: divides(l.tp, j.model.K) | divides(j.model.K, l.tp),
+    lambda j, l: f"kv heads {j.model.K} and tp {l.tp}: one must be a multiple of the other",
+)
+FFN = Rule(
+    "feed-forward over tp",
+    lambda j, l: divides(l.tp, j.model.ffn),
+    lambda j, l: f"ffn {j.model.ffn} cannot be split {l.tp} ways: tp may be {may_be(j.model.ffn)}",
+)
+SEQUENCE = Rule(
+    "sequence over cp",
+    lambda j, l: (
+        divides(l.cp * (l.tp if sharded(l.scheme, l.sequence_parallel) else 1), j.T * l.microbatch) & (l.cp <= j.T)
+    ),
+    lambda j, l: (
+        f"a microbatch of {l.microbatch} x {j.T} tokens cannot be split over cp {l.cp}"
+        + (f" and tp {l.tp} (sequence_parallel)" if l.sequence_parallel else "")
+    ),
+)
+HIDDEN = Rule(
+    "hidden over the grid",
+    lambda j, l: divides(l.tp, j.model.hidden) & (divides(l.cp, j.model.hidden) if l.scheme == "summa" else True),
+    lambda j, l: (
+        f"hidden {j.model.hidden} cannot be split over tp {l.tp}" + (f" and cp {l.cp}" if l.scheme == "summa" else "")
+    ),
+)
+LAYERS = Rule(
+    "layers over pp",
+    lambda j, l: l.pp * schedule_named(l.schedule).chunks(l.interleave) <= j.model.layers,
+    lambda j, l: f"{j.model.layers} layers are too few for {_stages(l)}: a chunk needs a layer",
+)
+EVEN_LAYERS = Rule(
+    "even stages",
+    lambda j, l: divides(l.pp * schedule_named(l.schedule).chunks(l.interleave), j.model.layers),
+    lambda j, l: (
+        f"layers {j.model.layers} cannot be split evenly over {_stages(l)}: pp may be {may_be(j.model.layers)}"
+    ),
+)
+EXPERTS = Rule(
+    "experts over ep",
+    lambda j, l: divides(l.ep, _experts(j)),
+    lambda j, l: f"experts {_experts(j)} cannot be split {l.ep} ways: ep may be {may_be(_experts(j))}",
+)
+EXPERT_RANKS = Rule(
+    "expert ranks",
+    lambda j, l: divides(l.ep * l.etp, l.tp * l.cp * l.dp),
+    lambda j, l: f"ep {l.ep} x etp {l.etp} must divide tp x cp x dp = {l.tp * l.cp * l.dp}, whose ranks it borrows",
+)
+EXPERT_FFN = Rule(
+    "expert width over etp",
+    lambda j, l: divides(l.etp, _expert_ffn(j)),
+    lambda j, l: f"expert ffn {_expert_ffn(j)} cannot be split {l.etp} ways: etp may be {may_be(_expert_ffn(j))}",
+)
+EXPERT_SEQUENCE = Rule(
+    "experts need sequence parallelism",
+    lambda j, l: (l.tp == 1) | bool(l.sequence_parallel) | (not j.model.moe),
+    lambda j, l: "a mixture of experts with tp > 1 needs sequence_parallel, so that each rank routes its own tokens",
+)
+BATCH = Rule(
+    "batch over dp",
+    lambda j, l: l.dp * l.microbatch <= j.batch,
+    lambda j, l: f"batch of {j.batch} sequences is too small for dp {l.dp} x microbatch {l.microbatch}",
+)
+EVEN_BATCH = Rule(
+    "even batch",
+    lambda j, l: divides(l.dp * l.microbatch, j.batch),
+    lambda j, l: (
+        f"batch of {j.batch} sequences cannot be split over dp {l.dp} x microbatch {l.microbatch}: dp x microbatch may be {may_be(j.batch)}"
+    ),
+)
+SCHEDULE = Rule(
+    "schedule",
+    lambda j, l: schedule_named(l.schedule).legal(l.pp, microbatches(j, l), l.interleave),
+    lambda j, l: "; ".join(schedule_named(l.schedule).rules(int(l.pp), int(microbatches(j, l)), int(l.interleave))),
+)
+
+
+def plain(m: Model) -> bool:
+    """A dense model without what the SUMMA layer does not count."""
+    return m.moe is None and m.mla is None and m.norms_per_layer == 2 and not m.qk_norm and not m.attention_sinks
+
+
+SUMMA = Rule(
+    "summa models",
+    lambda j, l: l.scheme != "summa" or plain(j.model),
+    lambda j, l: "scheme summa is defined for dense models with plain attention: use scheme megatron",
+)
+
+ALWAYS = (
+    POSITIVE, CHIPS, HEADS, KV_HEADS, FFN, SEQUENCE, HIDDEN, LAYERS, EXPERTS, EXPERT_RANKS, EXPERT_FFN, EXPERT_SEQUENCE, BATCH, SCHEDULE, SUMMA,
+)  # fmt: skip
+STRICT = (EVEN_LAYERS, EVEN_BATCH)
+"""Also kept by layouts in which everything divides; without them the last stage and the last microbatch are partly idle."""
+
+
+def broken(job: Job, layout: Layout, rules: tuple[Rule, ...] = ALWAYS) -> list[str]:
+    """Why the (scalar) layout cannot run this job, a sentence each; empty if it can. Categorical fields are checked first."""
+    for field, value, known in (
+        ("scheme", layout.scheme, SCHEMES),
+        ("recompute", layout.recompute, RECOMPUTE),
+        ("zero", layout.zero, (0, 1, 2, 3)),
+    ):
+        if value not in known:
+            return [f"{field} {value!r} is not one of {', '.join(map(str, known))}"]
+    schedule_named(layout.schedule)
+    first = [POSITIVE.sentence(job, layout)] if not POSITIVE.holds(job, layout) else []
+    return first or [r.sentence(job, layout) for r in rules if not r.holds(job, layout)] or _placement(job, layout)
+
+
+def _placement(job: Job, layout: Layout) -> list[str]:
+    """A placement given by hand must multiply up to the degrees and fit the network's dimensions."""
+    sizes = job.cluster.sizes
+    for axis, shares in layout.placement.items():
+        if axis not in ("tp", "cp", "dp", "pp") or len(shares) != len(sizes):
+            return [
+                f"placement {axis!r} must be one of tp, cp, dp, pp with a number for each of the {len(sizes)} network dimensions"
+            ]
+        total: Any = 1
+        for share in shares:
+            total *= share
+        if any(s < 1 for s in shares) or total != getattr(layout, axis):
+            return [f"placement {axis} = {list(shares)} must multiply up to {axis} = {getattr(layout, axis)}"]
+    for i, size in enumerate(sizes):
+        here: Any = 1
+        for shares in layout.placement.values():
+            here *= shares[i]
+        if here > size:
+            return [
+                f"placement puts {here} ranks in network dimension {i + 1} ({job.cluster.network.dims[i].name}), which joins {size}"
+            ]
+    return []
+
+
+def demand(job: Job, layout: Layout) -> None:
+    """Raise BadInput with every sentence the layout deserves."""
+    if why := broken(job, layout):
+        raise BadInput("; ".join(why))
+
+
+__all__ = ["ALWAYS", "STRICT", "Rule", "broken", "demand"]

@@ -1,0 +1,84 @@
+"""What a prediction says beside its numbers: rates that nobody measured, choices of this model, corners where it is too fast."""
+
+from __future__ import annotations
+
+from ..count.model import groups
+from ..count.optimizer import orthogonal_flops
+from ..describe.assumptions import UNMEASURED as CHIP_SHARE
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..describe.network import UNMEASURED as LINK_SHARE
+from ..step.microbatch import clock
+from ..units import show
+
+WORST_CHIP = ", the lowest measured share of the catalogue (H100 PCIe; Erdil & Schneider-Joseph 2024, arXiv 2411.01137)"
+WORST_LINK = ", the lowest measured share of the catalogue (Perlmutter; Subramanian et al. 2024, arXiv 2410.00273)"
+FEW_TOKENS = 512
+"""Of a product on one device: with fewer, kernels reach less of the peak than the share that is assumed for all shapes."""
+MANY_CHUNKS = 8
+"""Of a device: with more, sends that the closed form hides lie on the critical path of the replay."""
+
+
+def unmeasured(job: Job) -> list[str]:
+    """A sentence for the chip, and one for the links, whose rates are assumed because no measurement is in their data."""
+    chip, how, network = job.cluster.chip, job.assumptions.chip, job.assumptions.network
+    found = []
+    if chip_unmeasured(job):
+        found.append(
+            f"chip {chip.name} is unmeasured: {how.sustained:g} of its peak is assumed"
+            f"{WORST_CHIP if how.sustained == CHIP_SHARE else ''}"
+        )
+    if network.efficiency is None and network.collective != "free":
+        dims = zip(job.cluster.network.dims, job.cluster.sizes, strict=True)
+        tables = network.collective == "measured"
+        if links := [
+            dim.name for dim, size in dims if size > 1 and dim.efficiency is None and not (tables and dim.collectives)
+        ]:
+            are = (
+                f"network dimension {links[0]} is" if len(links) == 1 else f"network dimensions {', '.join(links)} are"
+            )
+            found.append(f"{are} unmeasured: {LINK_SHARE:g} of the bandwidth is assumed{WORST_LINK}")
+    return found
+
+
+def choices(job: Job, layout: Layout) -> list[str]:
+    """A sentence for each choice of this model of a step that costs or saves something only here, and is not in its terms."""
+    found = []
+    if job.optimizer.iterations:
+        work = orthogonal_flops(job.model, job.optimizer.iterations)
+        seconds = work / clock(job).rates.matrix / layout.chips
+        found.append(
+            f"optimizer {job.optimizer.name} is timed without its {job.optimizer.iterations} Newton-Schulz iterations ({work:.3g} FLOPs a step, "
+            f"{show(float(seconds), 's')} if all chips share them evenly) and without gathering whole matrices; it keeps {job.state_bytes:g} B of "
+            "state for every parameter, where AdamW for embedding, head and norms would keep more"
+        )
+    windows = [kind.window for part in groups(job.model) for kind, _ in part if kind.window]
+    if windows and layout.cp > 1 and layout.scheme != "summa":
+        found.append(
+            f"cp {layout.cp:g} gathers the keys and values of all {job.T:,} tokens in layers with a window of {min(windows):,} too, as "
+            "Transformer Engine's all-gather does: a choice, not a need"
+        )
+    return found
+
+
+def corners(job: Job, layout: Layout) -> list[str]:
+    """A sentence for each corner of the space where what this model leaves out decides; a search finds them, people do not train there."""
+    found, tokens = [], layout.microbatch * job.T / layout.cp
+    if job.assumptions.chip.model == "roofline" and tokens < FEW_TOKENS:
+        found.append(
+            f"matrix products of {tokens:,.0f} tokens (microbatch x sequence / cp) are small: kernels reach less of the "
+            f"peak below about {FEW_TOKENS} tokens, so this is too fast"
+        )
+    if job.assumptions.overlap.pp == "interleaved" and layout.interleave > MANY_CHUNKS and layout.pp > 1:
+        found.append(
+            f"{layout.interleave:g} virtual stages per rank send {layout.interleave:g} times as often: the closed form hides "
+            "these sends, `meshwright timeline` replays them"
+        )
+    return found
+
+
+def chip_unmeasured(job: Job) -> bool:
+    """The share of the chip's peak is neither the set's nor measured, and its kernels were not measured either."""
+    chip, how = job.cluster.chip, job.assumptions.chip
+    measured_kernels = how.model == "calibrated" and chip.kernels
+    return how.matrix_efficiency is None and chip.sustained is None and not measured_kernels

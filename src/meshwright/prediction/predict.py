@@ -1,0 +1,249 @@
+"""A prediction: the time, memory and cost of a step as a tree of terms that adds up, each with its formula and source."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields, replace
+from functools import cache, cached_property
+from importlib import resources
+from typing import Any
+
+from ..cost.layer import Seconds
+from ..count.model import executed_flops, model_flops, parameters
+from ..describe.frozen import one_line
+from ..describe.job import Job, demand
+from ..describe.layout import Layout
+from ..layout import rules
+from ..layout.placement import placed
+from ..layout.stages import microbatches
+from ..program.coverage import beyond
+from ..program.cpu import busy, untold
+from ..schedule import get as schedule_named
+from ..schedule.types import Schedule
+from ..step import Body, Step, body, memory, step
+from ..units import show
+from .notes import chip_unmeasured, choices, corners, unmeasured
+from .terms import Term, memory_term, step_term
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a step of a job takes under a layout. Seconds and bytes are those of the slowest and of the fullest device."""
+
+    job: Job
+    layout: Layout
+    notes: tuple[str, ...] = ()
+
+    def __reduce__(self) -> Any:
+        """Pickled and copied without what was computed from the fields: it is computed again when asked for."""
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+
+    def __repr__(self) -> str:
+        use, cluster = self.memory_bytes, self.job.cluster
+        words = "fits" if self.fits else "does NOT fit"
+        return (
+            f"Prediction: {self.job.model.name} on {cluster.chips} x {cluster.chip.name}\n"
+            f"  {words}: {show(use['total'], 'GiB')} of {show(use['capacity'], 'GiB')}\n"
+            f"  step time {show(self.step_time_s, 's')}, MFU {self.mfu:.1%}\n"
+            f"  {one_line(self.layout)}"
+        )
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        return schedule_named(self.layout.schedule)
+
+    @cached_property
+    def _body(self) -> Body:
+        return body(self.job, self.layout, details=True)
+
+    @cached_property
+    def _step(self) -> Step:
+        return step(self.job, self.layout, self._body)
+
+    @cached_property
+    def time_s(self) -> dict[str, float]:
+        """Seconds by cause; they add up to the step time."""
+        pipe = self._step.pipeline
+        busy: Seconds = pipe.busy
+        return {
+            "compute": float(busy.compute), "memory": float(busy.memory), "tp_comm": float(busy.tp_comm), "cp_comm": float(busy.cp_comm),
+            "ep_comm": float(busy.ep_comm), "pp_comm": float(pipe.sends), "dp_comm": float(self._step.sync),
+            "bubble": float(pipe.bubble), "optimizer": float(self._step.update), "other": 0.0,
+        }  # fmt: skip
+
+    @cached_property
+    def step_time_s(self) -> float:
+        """Seconds of one optimizer step."""
+        return sum(self.time_s.values())
+
+    @cached_property
+    def cpu_time_s(self) -> dict[str, float] | None:
+        """CPU seconds by cause, summed over all ranks; None unless `meshwright calibrate` has measured all that the layout needs (`untold`)."""
+        if untold(self.job, self.layout):
+            return None
+        return {cause: float(value) for cause, value in busy(self.job, self.layout).items()}
+
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """Where eight of ten published runs lie around what this assumption set predicts for them; None without such evidence."""
+        found = evidence().get(self.job.assumptions.name)
+        return (self.step_time_s * found["low"], self.step_time_s * found["high"]) if found else None
+
+    @cached_property
+    def memory_use(self) -> memory.Use:
+        """Bytes by kind on the fullest device."""
+        return memory.use(self.job, self.layout, self._body, self._schedule)
+
+    @property
+    def memory_bytes(self) -> dict[str, float]:
+        """Bytes by kind on the fullest device, their total and what the chip can allocate."""
+        use = self.memory_use
+        return {
+            **{k: float(v) for k, v in use._asdict().items()},
+            "total": float(use.total),
+            "capacity": memory.capacity(self.job),
+        }
+
+    @property
+    def fits(self) -> bool:
+        """The fullest device has room."""
+        return bool(memory.fits(self.job, self.memory_use.total))
+
+    @property
+    def unmeasured(self) -> bool:
+        """No sustained rate of the chip was measured: one is assumed, and the notes say which."""
+        return chip_unmeasured(self.job)
+
+    @property
+    def idle(self) -> str:
+        """The sentence on chips that the layout leaves idle; empty if there are none."""
+        return _idle(self.job, self.layout)
+
+    @property
+    def microbatches(self) -> int:
+        """m, of one replica and step."""
+        return int(microbatches(self.job, self.layout))
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.job.batch_tokens / self.step_time_s
+
+    @property
+    def tokens_per_s_per_chip(self) -> float:
+        return self.tokens_per_s / self.job.cluster.chips
+
+    @property
+    def model_flops_per_s_per_chip(self) -> float:
+        """Model FLOP/s: the work of the model itself (attention uncut by the mask, nothing recomputed) over the step time."""
+        return model_flops(self.job.model, self.job.T) * self.tokens_per_s_per_chip
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOP/s over the chip's dense peak in the compute precision (Chowdhery et al. 2022)."""
+        return self.model_flops_per_s_per_chip / self.job.cluster.chip.peak(self.job.precision.compute)
+
+    @property
+    def hfu(self) -> float:
+        """FLOP/s that kernels execute over the same peak: the causal half, and what is computed again (Chowdhery et al. 2022)."""
+        chip, chips = self.job.cluster.chip, self.job.cluster.chips
+        return self.executed_flops / (self.step_time_s * chips * chip.peak(self.job.precision.compute))
+
+    @property
+    def executed_flops(self) -> float:
+        """FLOPs of the matrix products of a step, on all chips together."""
+        job = self.job
+        return job.batch * executed_flops(
+            job.model, job.T, job.assumptions.count, job.attention_kernel, self.layout.recompute
+        )
+
+    @property
+    def train_time_s(self) -> float | None:
+        """Seconds of the whole run, without failures; None if the job names no tokens."""
+        return self.job.tokens / self.tokens_per_s if self.job.tokens else None
+
+    @property
+    def chip_hours(self) -> float | None:
+        return None if self.train_time_s is None else self.train_time_s * self.job.cluster.chips / 3600
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Rent of the run; None if the price or the length is unknown."""
+        price = self.job.cluster.chip.usd_per_hour
+        return self.chip_hours * price if self.chip_hours is not None and price else None
+
+    @property
+    def energy_j(self) -> float | None:
+        """Energy of the run with every chip at its power limit; None if unknown."""
+        power = self.job.cluster.chip.power_w
+        return self.train_time_s * self.job.cluster.chips * power if self.train_time_s is not None and power else None
+
+    @cached_property
+    def term(self) -> Term:
+        """The step time as a tree: causes, then parts of the model, then operations."""
+        return step_term(self)
+
+    @cached_property
+    def memory_by_stage(self) -> dict[str, memory.Use]:
+        """Bytes by kind on the first, the second (as any in the middle) and the last device of the pipeline."""
+        return memory.of_devices(self.job, self.layout, self._body, self._schedule)
+
+    @cached_property
+    def memory_term(self) -> Term:
+        """The memory of the fullest device as a tree."""
+        return memory_term(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of `predict --json`: SI units, keys that end in their unit."""
+        l = self.layout
+        return {
+            "model": self.job.model.name, "cluster": self.job.cluster.name or f"{self.job.cluster.chips}x{self.job.cluster.chip.name}",
+            "chips": self.job.cluster.chips, "batch_sequences": self.job.batch, "seq_tokens": self.job.T, "batch_tokens": self.job.batch_tokens,
+            "parameters": parameters(self.job.model), "active_parameters": parameters(self.job.model, True),
+            "step_time_s": self.step_time_s, "cpu_time_s": self.cpu_time_s, "interval_s": self.interval_s, "tokens_per_s": self.tokens_per_s,
+            "tokens_per_s_per_chip": self.tokens_per_s_per_chip, "model_flops_per_s_per_chip": self.model_flops_per_s_per_chip,
+            "mfu": self.mfu, "hfu": self.hfu, "time_s": self.time_s, "memory_bytes": self.memory_bytes,
+            "memory_by_stage_bytes": {end: {k: float(v) for k, v in u._asdict().items()} for end, u in self.memory_by_stage.items()}, "fits": self.fits,
+            "microbatches": self.microbatches, "train_time_s": self.train_time_s, "chip_hours": self.chip_hours, "cost_usd": self.cost_usd,
+            "energy_j": self.energy_j, "precision": self.job.precision.compute,
+            "layout": {
+                "tp": l.tp, "cp": l.cp, "pp": l.pp, "dp": l.dp, "ep": l.ep, "etp": l.etp, "microbatch": l.microbatch, "interleave": l.interleave,
+                "schedule": l.schedule, "zero": l.zero, "recompute": l.recompute, "sequence_parallel": l.sequence_parallel, "scheme": l.scheme,
+                "panels": l.panels, "placement": {a: list(s) for a, s in l.placement.items()},
+            },
+            "assumptions": self.job.assumptions.name, "notes": list(self.notes),
+        }  # fmt: skip
+
+
+def predict(job: Job, layout: Layout | None = None) -> Prediction:
+    """Predict one step of the job under its layout (or the one given).
+
+    Raises BadInput with a sentence for each rule the layout breaks. A layout that does not fit in memory is predicted all the same: `fits` says so.
+    """
+    demand(job, layout)
+    layout = layout or job.layout
+    rules.demand(job, layout)
+    full = placed(layout, job.cluster.sizes)
+    notes = list(job.model.notes)
+    if idle := _idle(job, full):
+        notes.append(idle)
+    for rule in rules.STRICT:
+        if not rule.holds(job, full):
+            notes.append(rule.sentence(job, full))
+    notes += [*unmeasured(job), *memory.left_out(job), *choices(job, full), *corners(job, full), *beyond(job, full)]
+    prediction = Prediction(replace(job, layout=full), full, tuple(notes))
+    if not prediction.fits:
+        note = memory.too_big(job, prediction.memory_bytes["total"])
+        return replace(prediction, notes=(*prediction.notes, note))
+    return prediction
+
+
+def _idle(job: Job, layout: Layout) -> str:
+    idle = job.cluster.chips - layout.chips
+    return f"{int(idle)} of {job.cluster.chips} chips are idle" if idle else ""
+
+
+@cache
+def evidence() -> dict[str, dict[str, Any]]:
+    """assumption set -> how measured step times compare with its predictions (catalog/evidence.toml, written by `validate`)."""
+    text = (resources.files("meshwright.catalog") / "evidence.toml").read_text("utf-8")
+    return tomllib.loads(text)

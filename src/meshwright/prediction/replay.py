@@ -1,0 +1,148 @@
+"""The pipeline of a predicted step, replayed action by action: the exact counterpart of the closed form.
+
+The closed form (`step.ordered`) takes m times the slowest device, the sends it waits for, and the schedule's bubble.
+The replay gives every stage the seconds of the layers it really holds, orders the actions as the schedule does, and
+takes the longest path. Sends occupy neither device in it. Both take a step in a run of steps (`step_in_run_s`): where
+the assumption set has no barrier between them, what a second step adds to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..describe.frozen import shown
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..errors import BadInput
+from ..num import ceil_div
+from ..schedule import get as schedule_named
+from ..schedule.timeline import Passes, Timeline, step_in_run_s, timeline
+from ..step import Body, Share, barrier, body, hop, total
+from ..units import show
+from .predict import Prediction
+
+MOST_ACTIONS = 1_000_000
+"""Actions of a timeline: more take too long and too much memory to replay."""
+NEGLIGIBLE = 1e-9
+"""Of the makespan: rounding."""
+IN_THE_PIPELINE = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "bubble")
+"""Causes of time that the timeline covers."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The exact timeline of a prediction beside the closed form. Synchronisation and optimizer follow after both."""
+
+    prediction: Prediction
+    timeline: Timeline
+    stages: tuple[Passes, ...]
+    """Seconds of F, I and W of one microbatch, by stage."""
+    send_s: float
+    """One send between neighbouring stages."""
+    closed_s: float
+    """The closed form: microbatches, sends and bubble of the prediction."""
+    exact_s: float
+    """The longest path: of a step by itself or, where the next may begin rank by rank, what one more step takes."""
+
+    __repr__ = shown
+
+    @property
+    def difference(self) -> float:
+        """Closed form over exact timeline, minus 1."""
+        return self.closed_s / self.exact_s - 1
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the comparison leaves out, and where a step in a run takes less than one by itself."""
+        found = []
+        if self.exact_s < self.timeline.makespan_s * (1 - NEGLIGIBLE):
+            alone = show(self.timeline.makespan_s, "s")
+            found.append(f"ranks begin the next step as soon as they are done: a step by itself takes {alone}")
+        if self.prediction.job.assumptions.overlap.pp == "none" and self.prediction.time_s["pp_comm"]:
+            exposed = show(self.prediction.time_s["pp_comm"], "s")
+            found.append(
+                f"the closed form charges {exposed} of sends that the timeline hides behind compute where it can"
+            )
+        return tuple(found)
+
+    @property
+    def bubble_fraction(self) -> float:
+        """Idle share of all device time in a run of steps."""
+        return 1 - sum(self.timeline.busy_s) / (self.exact_s * len(self.timeline.order))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of `timeline --json`, without the actions."""
+        t = self.timeline
+        return {
+            "schedule": self.prediction.layout.schedule,
+            "ranks": len(t.order),
+            "microbatches": self.prediction.microbatches,
+            "stage_s": [{"forward_s": f, "input_gradient_s": i, "weight_gradient_s": w} for f, i, w in self.stages],
+            "send_s": self.send_s,
+            "exact_s": self.exact_s,
+            "closed_form_s": self.closed_s,
+            "difference": self.difference,
+            "makespan_s": t.makespan_s,
+            "bubble_fraction": self.bubble_fraction,
+            "busy_s": t.busy_s,
+            "idle_s": t.idle_s,
+            "in_flight_microbatches": t.in_flight,
+            "notes": [*self.notes, *self.prediction.notes],
+        }
+
+
+def replay(prediction: Prediction) -> Replay:
+    """The exact timeline of a prediction's pipeline.  Raises BadInput if it has more than MOST_ACTIONS actions."""
+    job, layout, m = prediction.job, prediction.layout, prediction.microbatches
+    schedule = schedule_named(layout.schedule)
+    p, v = int(layout.pp), int(layout.interleave)
+    actions = p * m * int(schedule.chunks(v)) * (3 if schedule.split_backward else 2)
+    if actions > MOST_ACTIONS:
+        raise BadInput(
+            f"the timeline has {actions:,} actions, more than {MOST_ACTIONS:,}: raise dp or microbatch, or lower pp"
+        )
+    parts = body(job, layout, details=True)
+    passes = stage_seconds(job, layout, parts)
+    send = float(hop(job, layout, parts))
+    order, place = schedule.order(p, m, v), schedule.placement(p, v)
+    one = timeline(order, place, passes, send)
+    closed = sum(prediction.time_s[cause] for cause in IN_THE_PIPELINE)
+    # with whole backward passes the rank that begins first ends last, and a second step adds the makespan
+    together = barrier(job) or not schedule.split_backward
+    exact = one.makespan_s if together else step_in_run_s(order, place, passes, send)
+    return Replay(prediction, one, passes, send, closed, exact)
+
+
+def stage_seconds(job: Job, layout: Layout, parts: Body) -> tuple[Passes, ...]:
+    """F, I and W of one microbatch through each stage; recomputation belongs to I."""
+    found = []
+    for share in stage_shares(job, layout):
+        forward = float(total(share.of(parts, lambda c: c.forward)))
+        back = float(total(share.back(parts, layout.recompute)))
+        weight = float(share.of(parts, lambda c: c.weight_pass))
+        found.append((forward, back - weight, weight))
+    return tuple(found)
+
+
+def stage_shares(job: Job, layout: Layout) -> tuple[Share, ...]:
+    """What each stage holds: the embedding is in the first, the head in the last; leading layers come first."""
+    count = int(layout.pp * schedule_named(layout.schedule).chunks(layout.interleave))
+    lead = job.model.moe.dense_layers if job.model.moe else 0
+    found, first = [], 0
+    for stage, layers in enumerate(stage_layers(job.model.layers, count)):
+        leading = min(max(lead - first, 0), layers)
+        ends = float(stage == 0), float(stage == count - 1)
+        found.append(Share(float(layers - leading), float(leading), *ends))
+        first += layers
+    return tuple(found)
+
+
+def stage_layers(layers: int, stages: int) -> Sequence[int]:
+    """Layers of each stage; where they do not divide, the last, the first, the last but one, ... hold one fewer."""
+    most = int(ceil_div(layers, stages))
+    held = [most] * stages
+    for k in range(most * stages - layers):
+        held[-1 - k // 2 if k % 2 == 0 else k // 2] -= 1
+    return held

@@ -1,0 +1,180 @@
+"""What a prediction explains: terms that add up, each with its formula, the numbers put in and the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..cost.chip import told as compute_told
+from ..cost.layer import Seconds, Timer
+from ..cost.network import told as comm_told
+from ..count import vocabulary
+from ..count.model import groups, layer, next_token
+from ..count.work import Op
+from ..describe.frozen import shown
+from ..step import barrier, clock, collectives, memory, pick, shares, slowest, total
+
+if TYPE_CHECKING:
+    from .predict import Prediction
+
+
+@dataclass(frozen=True)
+class Term:
+    """A named number that is the sum of its parts (if it has any)."""
+
+    name: str
+    value: float
+    unit: str
+    formula: str = ""
+    """How it was computed, with the numbers put in."""
+    source: str = ""
+    parts: tuple[Term, ...] = ()
+
+    __repr__ = shown
+
+    def find(self, path: str) -> Term | None:
+        """The term at a path such as "compute/ffn/up", below this one."""
+        for part in self.parts:
+            if path == part.name:
+                return part
+            if path.startswith(part.name + "/") and (found := part.find(path[len(part.name) + 1 :])):
+                return found
+        return None
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, Term]]:
+        """This term and all below it, with their depth."""
+        yield depth, self
+        for part in self.parts:
+            yield from part.walk(depth + 1)
+
+
+def step_term(p: Prediction) -> Term:
+    """The tree behind `Prediction.term`."""
+    job, layout, m = p.job, p.layout, p.microbatches
+    causes = _busy_terms(p)
+    at = clock(job)
+    r, hop = at.rates, job.assumptions.network.hop
+    arithmetic, traffic, chip = compute_told(job.assumptions.chip, r)
+    algorithm, network = comm_told(at.fabric)
+    how = {
+        "compute": (f"{arithmetic}, x {m} microbatches", chip),
+        "memory": (f"{traffic}, x {m} microbatches", chip),
+        "tp_comm": (f"collectives over tp = {layout.tp}, ranks per dimension {layout.group('tp')}: {algorithm}", network),
+        "cp_comm": (f"keys and values over cp = {layout.cp}, ranks per dimension {layout.group('cp')}: {algorithm}", network),
+        "ep_comm": (f"all-to-all over ep = {layout.ep}: {algorithm}", f"experts: Lepikhin et al. 2020; {network}"),
+        "pp_comm": (f"2 x {m} microbatches x hop of {float(p._body.message):.4g} B ({hop} of the links), as far as not hidden: {algorithm}", network),
+        "dp_comm": (f"{_dp_formula(p)}: {algorithm}", network),
+        "bubble": (f"{layout.schedule}: p = {layout.pp}, m = {m}, v = {p._schedule.chunks(layout.interleave)}{_in_a_run(p)}", p._schedule.source),
+        "optimizer": (f"{_updated(p):.5g} parameters: the slower of their arithmetic and {job.state_bytes:g} B of state read and written, at {r.memory:.4g} B/s", chip),
+        "other": ("what is not explained", ""),
+    }  # fmt: skip
+    parts = tuple(Term(name, value, "s", *how[name], parts=causes.get(name, ())) for name, value in p.time_s.items())
+    return Term("step_time", p.step_time_s, "s", "sum of its parts, on the device the pipeline waits for", parts=parts)
+
+
+def _in_a_run(p: Prediction) -> str:
+    """Whether the bubble is that of a step by itself, where it matters."""
+    if p._schedule.bubble_in_run is None:
+        return ""
+    return ", of a step by itself" if barrier(p.job) else ", in a run of steps that begin rank by rank"
+
+
+def _dp_formula(p: Prediction) -> str:
+    """The collectives of one layer and what they hide behind."""
+    layout, t = p.layout, p._body.typical
+    times = collectives(p.job, layout, p._body)
+    what = (
+        f"all-reduce {float(times.all_reduce):.3g} s"
+        if not layout.zero
+        else f"gather {float(times.gather):.3g} s, scatter {float(times.scatter):.3g} s"
+    )
+    hide = f"forward {float(total(t.forward)):.3g} s, backward {float(total(t.backward)):.3g} s"
+    ends = float(times.end_all_reduce) if not layout.zero else float(times.end_gather + times.end_scatter)
+    return f"ZeRO {layout.zero} over {layout.replicas} replicas: {what} a layer beside {hide} of the next one, behind {p.job.assumptions.overlap.dp}; ends of the model {ends:.3g} s"
+
+
+def _updated(p: Prediction) -> float:
+    """Parameters the busiest device updates."""
+    return float(p.memory_use.optimizer) / p.job.state_bytes
+
+
+def _busy_terms(p: Prediction) -> dict[str, tuple[Term, ...]]:
+    """Per cause, the operations of the slowest device with their seconds in a whole step."""
+    timer = Timer(clock(p.job), p.layout)
+    found: dict[str, list[Term]] = {}
+    for label, times, ops, again in _device(p):
+        for op in ops:
+            halves = [
+                ("forward", timer.half(op, op.forward), op.forward),
+                ("backward", timer.half(op, op.backward), op.backward),
+            ]
+            if again == "full" or (again == "selective" and op.selective):
+                halves.append(("recomputed", halves[0][1], op.forward))
+            for direction, seconds, work in halves:
+                for cause in Seconds.__slots__:
+                    value = float(getattr(seconds, cause)) * times * p.microbatches
+                    if value:
+                        note = f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs, {work.memory:.4g} B" if cause in ("compute", "memory") else ", ".join(
+                            f"{c.kind} of {float(c.bytes):.4g} B over {c.axis}" for c in work.comm)  # fmt: skip
+                        found.setdefault(cause, []).append(
+                            Term(
+                                f"{label}/{op.name} {direction}",
+                                value,
+                                "s",
+                                f"{note}; x {times:g} layers x {p.microbatches} microbatches",
+                            )
+                        )
+    return {cause: tuple(terms) for cause, terms in found.items()}
+
+
+def _device(p: Prediction) -> Iterator[tuple[str, float, list[Op], str]]:
+    """What the slowest device holds: (label, how often per microbatch, operations, recomputation)."""
+    job, layout = p.job, p.layout
+    by = shares(job, layout, p._schedule, layout.interleave)
+    seconds = {
+        k: total(share.of(p._body, lambda c: c.forward)) + total(share.back(p._body, layout.recompute))
+        for k, share in by.items()
+    }
+    names = {k: i for i, k in enumerate(by)}
+    share = by[list(names)[int(pick(slowest(layout, seconds), {k: float(i) for k, i in names.items()}))]]
+    lead, rest = groups(job.model)
+    for label, times, kinds in (("layers", share.typical, rest), ("leading layers", share.leading, lead)):
+        count = sum(n for _, n in kinds)
+        for kind, n in kinds:
+            if times:
+                yield label, float(times) * n / count, layer(job, layout, kind), layout.recompute
+    if share.embedding:
+        yield "embedding", 1.0, vocabulary.embedding(job, layout), "none"
+    if share.head:
+        yield "head", 1.0, vocabulary.head(job, layout), "none"
+        if extra := job.model.mtp_layers:
+            yield "multi-token prediction", float(extra), next_token(job, layout), "none"
+
+
+def memory_term(p: Prediction) -> Term:
+    """The memory of the fullest device as a tree."""
+    j, l, numbers, use = p.job, p.layout, p.job.precision, p.memory_use
+    device = max(p.memory_by_stage, key=lambda end: float(p.memory_by_stage[end].total))
+    flight = float(memory.in_flight(l.pp, p.microbatches, p._schedule, l.interleave, device))
+    heads, late = (float(n(l.pp, p.microbatches, l.interleave)) for n in (p._schedule.heads, p._schedule.heads_late))
+    of, each = (
+        memory.activations(j, l, p._body, l.recompute, shares(j, l, p._schedule, l.interleave), device),
+        f"on the {device} device",
+    )
+    formulas = {
+        "weights": f"{use.weights / numbers.weight_bytes:.5g} parameters {each} x {numbers.weight_bytes:g} B"
+        + (f" (cut over {l.replicas} replicas)" if l.zero == 3 else ""),
+        "gradients": f"{use.gradients / numbers.gradient_bytes:.5g} parameters x {numbers.gradient_bytes:g} B"
+        + (f" (cut over {l.replicas} replicas)" if l.zero >= 2 else ""),
+        "optimizer": f"{use.optimizer / j.state_bytes:.5g} parameters x {j.state_bytes:g} B"
+        + (f" (cut over {l.replicas} replicas)" if l.zero else ""),
+        "activations": f"{flight:g} microbatches in flight x {float(of.each):.5g} B of its layers"
+        + (f" + {heads:g} of the head x {float(of.head):.5g} B" if of.head else "")
+        + (f" + {late:g} that wait for its weights' gradient x {float(of.late):.5g} B" if of.head and late else "")
+        + f" + {float(of.once):.5g} B once",
+        "buffers": f"{j.assumptions.memory.framework_bytes:.3g} B of the framework + whole units in use (ZeRO {l.zero})",
+    }
+    source = "Rajbhandari et al. 2020 (ZeRO); Korthikanti et al. 2022 (activations)"
+    parts = tuple(Term(k, float(v), "B", formulas[k], source) for k, v in use._asdict().items())
+    return Term("memory", sum(part.value for part in parts), "B", f"sum of its parts, {each}", parts=parts)

@@ -1,0 +1,69 @@
+"""What a prediction takes from beyond what `calibrate` measured: features of the engine, sizes outside of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..cost import measured
+from ..count import vocabulary
+from ..count.model import groups, layer
+from ..count.work import Op
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..num import product
+from ..step.microbatch import clock
+from .cpu import features, untold
+
+MOST = 4
+"""Sentences; the rest is counted."""
+
+
+def beyond(job: Job, layout: Layout) -> list[str]:
+    """A sentence for each measured feature of the engine, kernel or collective that the layout (placed, numbers) uses outside of its range."""
+    found = list(dict.fromkeys([*engine(job, layout), *kernels(job, layout), *messages(job, layout)]))
+    more = [f"{len(found) - MOST} more kernels and collectives are outside their measured ranges"]
+    return found[:MOST] + (more if len(found) > MOST else [])
+
+
+def engine(job: Job, layout: Layout) -> Iterator[str]:
+    """Of the engine, where measurements are asked for."""
+    if not job.cluster.engine or job.assumptions.chip.model != "calibrated":
+        return
+    if why := untold(job, layout):
+        yield f"CPU seconds are not predicted: {why}"
+        return
+    for name, ranks in features(layout).items():
+        known = job.cluster.engine[name].ranks
+        if not known[0] <= ranks <= known[-1]:
+            measured_at = f"{known[0]:g} to {known[-1]:g}" if len(known) > 1 else f"{known[0]:g}"
+            yield f"engine {name} is used outside its measured range: ranks {ranks:g} (measured {measured_at})"
+
+
+def operations(job: Job, layout: Layout) -> list[Op]:
+    """Every pass of every kind of layer, of embedding and head."""
+    kinds = {kind for part in groups(job.model) for kind, _ in part}
+    ops = [op for kind in kinds for op in layer(job, layout, kind)]
+    return ops + vocabulary.embedding(job, layout) + vocabulary.head(job, layout)
+
+
+def kernels(job: Job, layout: Layout) -> Iterator[str]:
+    """Of the chip."""
+    tables = clock(job).rates.kernels
+    for op in operations(job, layout):
+        for work in (op.forward, op.backward):
+            table = tables.get(work.kernel)
+            if table and (phrase := measured.outside(table, [float(x) for x in work.sizes])):
+                yield f"{work.kernel} is used outside its measured range: {phrase}"
+
+
+def messages(job: Job, layout: Layout) -> Iterator[str]:
+    """Of the network."""
+    if job.assumptions.network.collective != "measured":
+        return
+    for op in operations(job, layout):
+        for message in (*op.forward.comm, *op.backward.comm):
+            group = layout.group(message.axis)
+            for g, dim in zip(group, job.cluster.network.dims, strict=True):
+                table, n = dim.collectives.get(message.kind), float(product(group))
+                if table and g == n > 1 and (phrase := measured.outside(table, (n, float(message.bytes)))):
+                    yield f"{message.kind} is used outside its measured range: {phrase}"

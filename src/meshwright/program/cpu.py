@@ -1,0 +1,157 @@
+"""CPU seconds of a step, summed over all ranks: what ranks that share a machine's cores spend, however they wait for one another.
+
+Waiting and bubbles cost nothing here, and nothing hides behind anything. Messages count what a rank spends on them ("all_gather/cpu" in
+`Dim.collectives`), and the engine what it was measured to cost beside its operations (`Cluster.engine`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..cost import measured
+from ..cost.network import Fabric
+from ..count import vocabulary
+from ..count.model import groups, layer
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..describe.network import Network
+from ..layout.stages import microbatches
+from ..num import Num, where
+from ..schedule import get as schedule_named
+from ..step.microbatch import Body, backward, body, clock
+from ..step.sync import tied
+
+CPU = "/cpu"
+
+
+def untold(job: Job, layout: Layout) -> str:
+    """Why CPU seconds cannot be predicted; "" if they can. An unmeasured part would count as nothing."""
+    if not job.cluster.engine:
+        return "the machine was not measured by meshwright calibrate"
+    if job.assumptions.chip.model != "calibrated" or job.assumptions.network.collective != "measured":
+        return f"assumptions {job.assumptions.name} take no measured kernels and collectives"
+    if job.model.moe:
+        return "experts were not measured"
+    missing = [name for name in features(layout) if name not in job.cluster.engine]
+    return f"the machine file has no engine {', '.join(map(repr, missing))}" if missing else ""
+
+
+def in_cpu_seconds(network: Network) -> Network:
+    """The network whose collectives cost the CPU seconds of a rank instead of time."""
+    dims = []
+    for dim in network.dims:
+        paid = {name.removesuffix(CPU): table for name, table in dim.collectives.items() if name.endswith(CPU)}
+        dims.append(replace(dim, collectives=paid))
+    return replace(network, dims=tuple(dims))
+
+
+def busy(job: Job, layout: Layout) -> dict[str, Num]:
+    """CPU seconds of one step by cause, summed over ranks. layout: placed (`layout.placed`)."""
+    job = replace(job, cluster=replace(job.cluster, network=in_cpu_seconds(job.cluster.network)))
+    parts = body(job, layout, details=True)
+    m, L, ranks = microbatches(job, layout), float(job.model.layers), layout.chips
+    group = ranks / layout.pp
+    p = parts.typical.forward + backward(parts.typical, layout.recompute)
+    whole: Any = p * L + sum_of_ends(parts)
+    schedule = schedule_named(layout.schedule)
+    stages = layout.pp * schedule.chunks(layout.interleave)
+    inside = float(schedule.folded)  # the last rank of a folded pipeline hands on to itself
+    fabric = clock(job).fabric
+    hop = 2 * (stages - 1.0 - inside) * send(fabric, parts.message)
+    shards = layout.replicas if layout.zero else 1.0
+    return {
+        "compute": group * m * (whole.compute + whole.memory),
+        "accumulate": group * (m - 1.0) * of_weights(job, layout, "accumulate", 1.0),
+        "tp_comm": group * m * whole.tp_comm,
+        "cp_comm": group * m * whole.cp_comm,
+        "pp_comm": group * m * hop,
+        "dp_comm": group * synchronised(job, layout, parts, L),
+        "optimizer": group * of_weights(job, layout, "optimizer", shards),
+        "engine": engine(job, layout),
+    }
+
+
+def sum_of_ends(parts: Body) -> Any:
+    """Forward and backward of embedding and head."""
+    return parts.embedding.forward + parts.embedding.backward + parts.head.forward + parts.head.backward
+
+
+def send(fabric: Fabric, V: Num) -> Num:
+    """CPU seconds of one message between stages, of sender and receiver together; at the nearest dimension's cost."""
+    table = fabric.dims[0].collectives.get("send")
+    return 2 * measured.seconds(table, (2.0, V)) if table else 0.0 * V
+
+
+def kernel(job: Job, name: str, size: Num) -> Num:
+    """Seconds of a measured kernel of one axis; 0 where it was not measured."""
+    table = clock(job).rates.kernels.get(name)
+    return measured.seconds(table, (size,)) if table else 0.0 * size
+
+
+def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
+    """Seconds of a kernel that goes over all weights of a chain of stages, tensor by tensor, each cut over `shards` ranks.
+
+    Small tensors stay in caches that one tensor of all weights would not fit in.
+    """
+    lead, rest = groups(job.model)
+    counted = [(float(n), op) for kind, n in (*lead, *rest) for op in layer(job, layout, kind)]
+    counted += [(1.0, op) for op in (*vocabulary.embedding(job, layout), *vocabulary.head(job, layout))]
+    total: Num = -kernel(job, name, tied(job, layout) / shards) if job.model.tied_embeddings else 0.0
+    for n, op in counted:
+        if not (isinstance(op.weights, float) and op.weights == 0.0):
+            tensors = op.forward.calls if op.kind == "matmul" else 1.0
+            total = total + n * tensors * kernel(job, name, op.weights / tensors / shards)
+    return total
+
+
+def synchronised(job: Job, layout: Layout, parts: Body, layers: Num) -> Num:
+    """CPU seconds of weight and gradient collectives, of one rank for each stage, with the copies in and out of flat buffers.
+
+    ZeRO 0 all-reduces once a step; 1 reduce-scatters and gathers once; 2 reduce-scatters after every microbatch; 3 also gathers for every pass.
+    With pp > 1 PyTorch's schedules reduce once a step. Units: each layer; embedding and head together, or apart on different stages.
+    """
+    m, p, group = microbatches(job, layout), job.precision, layout.group("replicas")
+    fabric, e, h = clock(job).fabric, parts.embedding.weights, parts.head.weights
+    alone = layout.pp == 1
+    units = (
+        (layers, parts.typical.weights),
+        (1.0, where(alone, e + h - tied(job, layout), e)),
+        (where(alone, 0.0, 1.0), h),
+    )
+
+    def each(kind: str, size: float, copies: float) -> Num:
+        return sum(
+            n * (fabric.time(kind, weights * size, group) + copies * kernel(job, "copy", weights))
+            for n, weights in units
+        )
+
+    if layout.zero == 0:
+        return where(layout.replicas > 1, each("all_reduce", p.gradient_bytes, 2.0), 0.0)
+    often = m if layout.zero >= 2 and layout.pp == 1 else 1.0
+    gather, scatter = each("all_gather", p.gather_bytes, 1.0), each("reduce_scatter", p.gradient_bytes, 1.0)
+    return where(layout.replicas > 1, gather * (2 * m if layout.zero == 3 else 1.0) + scatter * often, 0.0)
+
+
+def features(layout: Layout) -> dict[str, Num]:
+    """Feature of the engine that a layout uses -> ranks of its group."""
+    schedule = schedule_named(layout.schedule)
+    used: dict[str, tuple[Any, Num]] = {
+        "plain": (True, 1.0),
+        "tp": (layout.tp > 1, layout.tp),
+        "cp": (layout.cp > 1, layout.cp),
+        f"zero{layout.zero}": (layout.replicas > 1, layout.replicas),
+        schedule.name: (layout.pp > 1, layout.pp),
+        f"recompute {layout.recompute}": (layout.recompute != "none", 1.0),
+    }
+    return {name: ranks for name, (wanted, ranks) in used.items() if wanted}
+
+
+def engine(job: Job, layout: Layout) -> Num:
+    """CPU seconds of the engine itself, over all ranks: each feature at the layers and microbatches of a rank."""
+    m, L = microbatches(job, layout), job.model.layers / layout.pp
+    total: Num = 0.0
+    for name, ranks in features(layout).items():
+        if of := job.cluster.engine.get(name):
+            total = total + measured.overhead(of, ranks, L, m)
+    return total * layout.chips

@@ -1,0 +1,327 @@
+"""The peak memory of a rank of the trainer before it runs: a walk through its step, tensor by tensor as PyTorch's engine keeps them.
+
+What count says a layer saves is not all: every named term of `TERMS` is a buffer of the engine with its formula. The walk goes through the
+actions of the rank in the order of the schedule, backward passes operation by operation, and remembers the largest sum.
+Bytes of live tensors: what an allocator leaves between them, and what a kernel uses inside itself, is not in them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ..count import vocabulary
+from ..count.work import Op
+from ..describe.job import Job
+from ..layout.stages import microbatches
+from ..schedule.types import Action
+from ..step import boundary
+from .messages import (
+    FP32,
+    Shapes,
+    Stage,
+    again,
+    elements,
+    layer_ops,
+    layer_shapes,
+    order,
+    replicas,
+    root_shapes,
+    stages,
+)
+
+TERMS = {
+    "weights": "fp32, 4 bytes a parameter of this rank's shard",
+    "optimizer": "two moments, 8 bytes a parameter of the shard",
+    "gathered weights": "whole, in the precision of the products; zero 0-2: all of them, 3: the layer in use and the one that arrives",
+    "gradients": "fp32, 4 bytes a parameter: whole until they are reduced, then the shard",
+    "activations": "what autograd keeps, for each microbatch in flight",
+    "vocabulary gradient": "the embedding's gradient for all V rows on every tp rank: 4 (V - V/tp) D",
+    "receive buffers": "one for every microbatch and boundary, made before the first: 2 bytes x tokens x D",
+    "stage outputs": "kept from forward to backward of each microbatch: its hidden states, or the logits",
+    "loss": "fp32 log-probabilities from forward to backward, 4 bytes x tokens x V / tp",
+    "output gradients": "zero-bubble: gradients of every product's result, from the first half of the backward pass to the second",
+    "backward": "gradients of one layer's weights before they are added up, of the operation's inputs and results, and what is computed again",
+    "reduction": "the gradients of one layer, copied together in fp32 to be reduced",
+}
+"""Name of a term -> what it is."""
+
+
+@dataclass
+class Ledger:
+    """Bytes that live now, by term, and as they were at the peak."""
+
+    now: Counter[str] = field(default_factory=Counter)
+    peak: Counter[str] = field(default_factory=Counter)
+    total: float = 0.0
+    highest: float = 0.0
+
+    def add(self, term: str, size: float) -> None:
+        """These bytes live from now on (or, negative, no longer)."""
+        self.now[term] += size  # type: ignore[assignment]
+        self.total += size
+        if self.total > self.highest:
+            self.highest, self.peak = self.total, Counter(self.now)
+
+    def touch(self, term: str, size: float) -> None:
+        """These bytes live for a moment."""
+        self.add(term, size)
+        self.add(term, -size)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Parameters that FSDP gathers and reduces together, with the operations of one microbatch that use them."""
+
+    shapes: Shapes
+    ops: list[Op]
+    again: list[Op]
+    """What is computed again in the backward pass."""
+
+
+class Walk:
+    """One step of one rank."""
+
+    def __init__(self, job: Job, rank: int, shards: int) -> None:
+        """job: `expected.carried_out`."""
+        self.job, self.layout, self.ledger = job, job.layout, Ledger()
+        self.width, self.boundary = float(job.precision.activation_bytes), float(boundary(job, job.layout))
+        copies, self.shards = replicas(self.layout, shards)
+        self.mixed = mixed = job.precision.compute != "fp32"
+        """Gradients are made in 16 bits and become fp32 when all of a layer's are there; else they are added up as they are made."""
+        self.copied = mixed or copies * self.shards > 1
+        """FSDP is at work: the weights a product sees are other tensors than those the optimizer changes."""
+        self.input_is_saved = self.layout.recompute == "full" or job.model.norm != "rmsnorm" or not mixed
+        """The first thing a layer keeps is its input itself."""
+        self.stages = stages(job, rank)
+        self.m = int(microbatches(job, self.layout))
+        self.units = {s.number: self.units_of(s) for s in self.stages}
+        self.whole: set[tuple[int, int]] = set()
+        """(stage, unit) whose gradients are there, whole and in fp32."""
+        self.reduced: set[tuple[int, int]] = set()
+        """Those whose gradients are there as shards."""
+        self.there: dict[tuple[int, int], float] = {}
+        """Those whose weights are gathered, with their bytes."""
+        self.unadded: dict[tuple[int, int], float] = {}
+        self.reducing, self.closing = 0.0, False
+
+    def units_of(self, stage: Stage) -> list[Unit]:
+        """The layers of a stage, then what else it holds."""
+        layers = [
+            Unit(layer_shapes(self.job), ops, again(ops, self.layout.recompute)) for ops in layer_ops(self.job, stage)
+        ]
+        ends = [*(vocabulary.embedding(self.job, self.layout) if stage.first else []), *(vocabulary.head(self.job, self.layout) if stage.last else [])]  # fmt: skip
+        return [*layers, Unit(root_shapes(self.job, stage), ends, [])]
+
+    def run(self, actions: list[Action]) -> Ledger:
+        """The whole step."""
+        self.start()
+        for number, action in enumerate(actions):
+            stage = self.stages[action.chunk]
+            self.closing = self.layout.pp == 1 and number == len(actions) - 1
+            late = self.closing or (self.layout.pp == 1 and self.layout.zero >= 2)
+            if action.kind == "F":
+                self.forward(stage)
+            elif action.kind == "B" or (action.kind == "W" and stage.first):
+                self.backward(stage, late)
+            elif (
+                action.kind == "I" and not stage.first
+            ):  # the first stage has no gradient to hand on: all its work waits for W
+                self.input_backward(stage)
+            elif action.kind == "W":
+                self.weight_backward(stage)
+        for stage in self.stages if self.layout.pp > 1 else []:
+            for index, unit in enumerate(self.units[stage.number]):
+                self.add_up(stage, index, unit)
+                self.reduce(stage, index, unit)
+        return self.ledger
+
+    def start(self) -> None:
+        """What lives before the first microbatch."""
+        every = sum(elements(unit.shapes, self.shards) for units in self.units.values() for unit in units)
+        self.ledger.add("weights", FP32 * every / self.shards)
+        self.ledger.add("optimizer", 2 * FP32 * every / self.shards)
+        if self.layout.pp > 1:
+            ends = sum(2 - s.first - s.last for s in self.stages)
+            self.ledger.add("receive buffers", self.m * ends * self.boundary)
+        if self.layout.zero < 3:
+            self.gather([(s, i) for s in self.stages for i in range(len(self.units[s.number]))])
+
+    def gather(self, which: list[tuple[Stage, int]]) -> None:
+        """Whole weights of these units, in the precision of the products, if they are not there."""
+        for stage, index in which:
+            if self.copied and index >= 0 and (key := (stage.number, index)) not in self.there:
+                self.there[key] = self.width * elements(self.units[stage.number][index].shapes, self.shards)
+                self.ledger.add("gathered weights", self.there[key])
+
+    def release(self, which: list[tuple[Stage, int]]) -> None:
+        """They go again."""
+        for stage, index in which:
+            self.ledger.add("gathered weights", -self.there.pop((stage.number, index), 0.0))
+
+    def saved(self, unit: Unit) -> float:
+        """Bytes a unit keeps of one microbatch."""
+        if self.layout.recompute == "full" and unit.again:
+            return self.boundary
+        return sum(self.of_op(unit, op) for op in unit.ops)
+
+    def of_op(self, unit: Unit, op: Op) -> float:
+        """Bytes an operation keeps."""
+        return float(op.saved_again if self.layout.recompute == "selective" and op in unit.again else op.saved)
+
+    def kept(self, stage: Stage) -> dict[str, float]:
+        """What lives from the forward to the backward pass of one microbatch."""
+        units = self.units[stage.number]
+        loss = sum(float(op.saved) for op in units[-1].ops if op.name == "head/loss")
+        found = {"activations": sum(map(self.saved, units)) - loss, "loss": loss}
+        if self.layout.pp > 1:
+            found["stage outputs"] = loss / FP32 * self.width if stage.last else self.boundary
+            if not stage.first and self.input_is_saved:
+                found["activations"] -= self.boundary  # it lies in its receive buffer
+        return found
+
+    def forward(self, stage: Stage) -> None:
+        """One microbatch forward."""
+        units = self.units[stage.number]
+        if self.layout.zero == 3:  # the rest of the stage, the layer in use and the one that arrives
+            every = [(stage, i) for i in range(len(units))]
+            self.gather([every[-1], *every[:2]])
+            self.release(every)
+        for term, size in self.kept(stage).items():
+            self.ledger.add(term, size)
+
+    def backward(self, stage: Stage, late: bool) -> None:
+        """One microbatch backward. late: its gradients are reduced at once."""
+        kept, units = self.kept(stage), self.units[stage.number]
+        root = len(units) - 1
+        self.gather([(stage, root)])
+        self.loss_backward(kept["loss"])
+        self.ledger.add("loss", -kept.pop("loss"))
+        self.ledger.add("backward", made := self.as_made(elements(units[root].shapes) + self.foreign(units[root])))
+        for index in reversed(range(root)):
+            self.gather([(stage, index), (stage, index - 1)])
+            self.unit_backward(units[index])
+            self.finish(stage, index, late)
+        kept["activations"] -= sum(map(self.saved, units[:root]))
+        for term, size in kept.items():
+            self.ledger.add(term, -size)
+        self.ledger.add("backward", -made)
+        self.finish(stage, root, late)
+        self.ledger.add("reduction", -self.reducing)
+        self.reducing = 0.0
+
+    def loss_backward(self, loss: float) -> None:
+        """The gradient of fp32 logits passes through several tensors of their size."""
+        self.ledger.touch("backward", (3 if self.layout.tp > 1 else 2) * loss)
+
+    def foreign(self, unit: Unit) -> float:
+        """Rows of other tp ranks in the gradient of the embedding, in elements."""
+        rows = {name: shape for name, shape in unit.shapes.items() if name == "embedding.weight"}
+        return elements(rows) * (float(self.layout.tp) - 1)
+
+    def unit_backward(self, unit: Unit) -> None:
+        """The operations of a layer from the last to the first; then the gradients of its weights are made, but not yet added up."""
+        whole = self.layout.recompute == "full"
+        redone = {id(op): float(op.saved) for op in unit.again} if whole else {}
+        self.ledger.add("backward", sum(redone.values()))
+        made = 0.0
+        for op in reversed(unit.ops):
+            self.ledger.touch("backward", self.moving(op))
+            self.ledger.add("activations", 0.0 if whole else -self.of_op(unit, op))
+            self.ledger.add("backward", self.as_made(float(op.weights)) - redone.get(id(op), 0.0))
+            made += self.as_made(float(op.weights))
+        self.ledger.add("activations", -self.boundary if whole else 0.0)
+        self.ledger.add("backward", -made)
+
+    def as_made(self, weights: float) -> float:
+        """Bytes of gradients that wait to be added up."""
+        return self.width * weights if self.mixed else 0.0
+
+    def moving(self, op: Op) -> float:
+        """Bytes of the gradients of an operation's inputs and results, with that of the residual stream."""
+        if "norm" in op.name and self.job.model.norm == "rmsnorm":
+            return self.boundary + 2.5 * float(op.saved)  # five tensors in fp32
+        if op.kind == "matmul":
+            return self.boundary + self.width * sum(float((y.out + y.inner) * y.tokens) for y in op.forward.products)
+        pair = (
+            op.kind == "vector" and not self.job.model.gated
+        )  # one tensor in, one out; what is gated keeps three, and has three gradients
+        return self.boundary + (2 if pair else 1) * float(op.saved)
+
+    def results(self, unit: Unit) -> float:
+        """Bytes of the results of all operations with weights: of a norm with several operations, in fp32."""
+        of_norms = sum(
+            float(op.saved) / (2 if op.weights == self.job.model.hidden else 1) for op in unit.ops if "norm" in op.name
+        )
+        return of_norms + sum(
+            self.width * float(y.out * y.tokens) for op in unit.ops for y in op.forward.products if op.weights
+        )
+
+    def input_backward(self, stage: Stage) -> None:
+        """The first half of a zero-bubble backward pass: nothing is let go before the second, and every result's gradient stays for it."""
+        units, loss = self.units[stage.number], self.kept(stage)["loss"]
+        self.loss_backward(loss)
+        for index in reversed(range(len(units))):
+            self.ledger.touch("backward", max(map(self.moving, units[index].ops), default=0.0))
+            self.ledger.add("output gradients", self.results(units[index]))
+            self.add_up(stage, index, units[index])
+        self.ledger.add("loss", -loss)
+
+    def weight_backward(self, stage: Stage) -> None:
+        """The second half: gradients of the weights, which are added up in the first half of the next microbatch."""
+        for index, unit in enumerate(self.units[stage.number]):
+            self.unadded[stage.number, index] = size = self.width * elements(unit.shapes)
+            self.ledger.add("backward", size)
+        for term, size in self.kept(stage).items():
+            self.ledger.add(term, -size if term != "loss" else 0.0)
+        self.ledger.add("output gradients", -sum(map(self.results, self.units[stage.number])))
+
+    def add_up(self, stage: Stage, index: int, unit: Unit) -> None:
+        """Gradients that a second half left in the products' precision become fp32."""
+        if size := self.unadded.pop((stage.number, index), 0.0):
+            self.ledger.add("backward", -size)
+            self.accumulate(stage, index)
+
+    def accumulate(self, stage: Stage, index: int) -> None:
+        """Whole gradients of a unit in fp32: there from the first microbatch on."""
+        if (stage.number, index) not in self.whole:
+            self.whole.add((stage.number, index))
+            unit = self.units[stage.number][index]
+            self.ledger.add("gradients", FP32 * elements(unit.shapes))
+            self.ledger.add("vocabulary gradient", FP32 * self.foreign(unit))
+
+    def finish(self, stage: Stage, index: int, late: bool) -> None:
+        """The gradients of a unit's weights are made: add them up, or (late) reduce them."""
+        unit = self.units[stage.number][index]
+        if late and (stage.number, index) not in self.whole and self.copied:
+            self.ledger.touch("backward", self.width * elements(unit.shapes))
+        else:
+            self.accumulate(stage, index)
+        if late:
+            self.reduce(stage, index, unit)
+            if self.layout.zero == 3 or self.closing:
+                self.release([(stage, index)])
+
+    def reduce(self, stage: Stage, index: int, unit: Unit) -> None:
+        """Copy a unit's gradients together and reduce them; the copy stays until the next unit's."""
+        if not self.copied or not unit.shapes:
+            return
+        key, padded = (stage.number, index), FP32 * elements(unit.shapes, self.shards)
+        self.ledger.add("reduction", -self.reducing)
+        self.ledger.add("reduction", padded)
+        self.reducing = padded
+        if key in self.whole:
+            self.whole.discard(key)
+            self.ledger.add("gradients", -FP32 * elements(unit.shapes))
+            self.ledger.add("vocabulary gradient", -FP32 * self.foreign(unit))
+        if key not in self.reduced:
+            self.reduced.add(key)
+            self.ledger.add("gradients", padded / self.shards)
+
+
+def peak(job: Job, rank: int, shards: int = 0) -> Ledger:
+    """The ledger of one step of a rank of the pp axis. job: `expected.carried_out`."""
+    actions = order(job, rank)
+    if job.layout.pp == 1:  # between the first microbatch and the last, one is like another
+        actions = [*actions[:4], *actions[-2:]] if len(actions) > 6 else actions
+    return Walk(job, rank, shards).run(actions)

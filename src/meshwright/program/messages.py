@@ -1,0 +1,277 @@
+"""What a rank of the trainer will compute and send in one step, from `count`: matrix FLOPs, and every collective by kind, axis and bytes.
+
+The trainer's program differs from Megatron-LM's in named ways (`carried_out`); this is the plan as PyTorch carries it out, before it runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from ..count import vocabulary
+from ..count.blocks import NORM_PARAMETERS
+from ..count.model import kinds, layer
+from ..count.work import Message, Op
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..layout.stages import microbatches, stage_count, stage_layers, stage_numbers
+from ..schedule import get as schedule_named
+from ..schedule.types import Action
+from ..step import stage_message
+
+FP32 = 4
+Sent = Counter[tuple[str, str, int]]
+"""(kind, axis, bytes of the full vector) -> how often."""
+LAST = "down"
+"""Full recomputation stops before a layer's last product, whose result nobody needs."""
+
+
+def carried_out(job: Job) -> Job:
+    """The job with the choices of PyTorch's engine: gathered inputs, keys and values are kept, autograd keeps what each operation needs.
+
+    Each tp rank sends the activation between stages as it holds it. PyTorch's formulas for the FLOPs of attention know nothing of the causal mask.
+    """
+    how = replace(
+        job.assumptions.count, gathered_inputs="kept", gathered_keys="kept", backward_needs="autograd", causal="full",
+        dot_product="2k", vocabulary=True, stage_message="whole",
+    )  # fmt: skip
+    return replace(job, assumptions=replace(job.assumptions, count=how))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a rank."""
+
+    number: int
+    layers: range
+    first: bool
+    last: bool
+
+
+def stages(job: Job, rank: int) -> list[Stage]:
+    """What a rank of the pp axis holds, by chunk."""
+    count = stage_count(job.layout)
+    cut = stage_layers(job.model.layers, count)
+    return [Stage(n, cut[n], n == 0, n == count - 1) for n in stage_numbers(job.layout, rank)]
+
+
+Shapes = dict[str, tuple[int, ...]]
+"""Name of a parameter -> its shape on one tp rank, before sharding over the replicas."""
+
+
+def layer_shapes(job: Job) -> Shapes:
+    """Parameters of one layer: column-parallel matrices are cut by rows (outputs), row-parallel ones by columns."""
+    m, tp = job.model, int(job.layout.tp)
+    D, wide, narrow, F = m.hidden, m.heads * m.h // tp, m.K * m.h // tp, m.ffn // tp
+    matrices: Shapes = {
+        "attention.wq.weight": (wide, D),
+        "attention.wk.weight": (narrow, D),
+        "attention.wv.weight": (narrow, D),
+        "attention.wo.weight": (D, wide),
+        "ffn.up.weight": (F, D),
+        "ffn.down.weight": (D, F),
+    }
+    if m.gated:
+        matrices["ffn.gate.weight"] = (F, D)
+    vectors: Shapes = {}
+    for name, shape in matrices.items():
+        if m.qkv_bias if name.startswith(("attention.wq", "attention.wk", "attention.wv")) else m.bias:
+            vectors[name.replace("weight", "bias")] = shape[:1]
+    if m.qk_norm:
+        vectors["attention.q_norm.weight"] = vectors["attention.k_norm.weight"] = (m.h,)
+    return matrices | vectors | norm_shapes(job, "attention_norm") | norm_shapes(job, "ffn_norm")
+
+
+def norm_shapes(job: Job, name: str) -> Shapes:
+    """Scale, and shift, of a norm over the hidden state."""
+    return {f"{name}.{part}": (job.model.hidden,) for part in ("weight", "bias")[: NORM_PARAMETERS[job.model.norm]]}
+
+
+def root_shapes(job: Job, stage: Stage) -> Shapes:
+    """Parameters of a stage outside its layers: embedding, learned positions, last norm, head."""
+    m = job.model
+    found: Shapes = {}
+    rows = m.padded_vocab // int(job.layout.tp)
+    if stage.first:
+        found["embedding.weight"] = (rows, m.hidden)
+        if m.positions == "learned":
+            found["positions.weight"] = (m.seq, m.hidden)
+    if stage.last:
+        found.update(norm_shapes(job, "norm"))
+        if not (stage.first and m.tied_embeddings):
+            found["head.weight"] = (rows, m.hidden)
+    return found
+
+
+def units(job: Job, rank: int) -> list[Shapes]:
+    """The parameters of a rank in the groups that are synchronised together: each layer, and what else a stage holds."""
+    return [shapes for _, shapes in units_of_chunks(job, rank)]
+
+
+def units_of_chunks(job: Job, rank: int) -> list[tuple[int, Shapes]]:
+    """`units`, each with the chunk (the place of its stage among those of the rank)."""
+    one, found = layer_shapes(job), list[tuple[int, Shapes]]()
+    for chunk, stage in enumerate(stages(job, rank)):
+        found += [(chunk, one)] * len(stage.layers) + [(chunk, root_shapes(job, stage))]
+    return [(chunk, shapes) for chunk, shapes in found if shapes]
+
+
+def elements(shapes: Shapes, shards: int = 1) -> int:
+    """Parameters of a unit; each padded to a multiple of `shards` rows."""
+    return sum(-(-shape[0] // shards) * shards * prod(shape[1:]) for shape in shapes.values())
+
+
+def layer_ops(job: Job, stage: Stage) -> Iterator[list[Op]]:
+    """Operations of each layer of a stage for one microbatch."""
+    by_kind = {kind: layer(job, job.layout, kind) for kind in set(kinds(job.model))}
+    return (by_kind[kinds(job.model)[i]] for i in stage.layers)
+
+
+def again(ops: list[Op], recompute: str) -> list[Op]:
+    """What recomputation runs a second time in the backward pass of a layer."""
+    if recompute == "full":
+        return ops[: next(i for i, op in enumerate(ops) if op.name.endswith(f"/{LAST}"))]
+    return [op for op in ops if op.selective] if recompute == "selective" else []
+
+
+def passes(job: Job, stage: Stage) -> Iterator[tuple[float, tuple[Message, ...]]]:
+    """(FLOPs, messages) of every pass of one microbatch through a stage."""
+    ends = [*(vocabulary.embedding(job, job.layout) if stage.first else []), *(vocabulary.head(job, job.layout) if stage.last else [])]  # fmt: skip
+    for ops in (*layer_ops(job, stage), ends):
+        for op in ops:
+            yield float(op.forward.matrix), op.forward.comm
+            yield float(op.backward.matrix), op.backward.comm
+        if ops is not ends:
+            for op in again(ops, job.layout.recompute):
+                yield float(op.forward.matrix), op.forward.comm
+
+
+def flops(job: Job, rank: int) -> float:
+    """Matrix FLOPs of one step of a rank. job: `carried_out`."""
+    return float(microbatches(job, job.layout)) * sum(f for stage in stages(job, rank) for f, _ in passes(job, stage))
+
+
+def sent(job: Job, rank: int, shards: int = 0) -> Sent:
+    """Every collective of one step of a rank of the pp axis. job: `carried_out`. shards: as in the settings; 0 = all dp ranks."""
+    layout, found = job.layout, Sent()
+    m = int(microbatches(job, layout))
+    for stage in stages(job, rank):
+        for _, messages in passes(job, stage):
+            for message in messages:
+                if message.bytes and getattr(layout, message.axis) > 1:
+                    found[message.kind, message.axis, int(message.bytes)] += m
+    found += between_stages(job, rank, m) + of_norms(job, rank, m) + of_replicas(job, rank, m, shards)
+    if job.model.tied_embeddings and any(s.first != s.last for s in stages(job, rank)):
+        found += of_tied(job, rank, shards)
+    return found
+
+
+def between_stages(job: Job, rank: int, m: int) -> Sent:
+    """Sends: a microbatch's hidden states to the next stage, its gradient to the one before, where that is another rank."""
+    layout, mine = job.layout, stage_numbers(job.layout, rank)
+    count = stage_count(layout)
+    sends = sum((0 <= to < count) and to not in mine for n in mine for to in (n - 1, n + 1))
+    return Sent({("send", "pp", int(stage_message(job, layout))): m * sends} if sends else {})
+
+
+def of_norms(job: Job, rank: int, m: int) -> Sent:
+    """Gradients of norms and learned positions, made from sequence shards, are summed over tp: not in `count`.
+
+    In fp32 once a step, where gradients pile up before they are reduced; else as they are made, after each microbatch.
+    """
+    layout, found = job.layout, Sent()
+    if layout.tp == 1 or not layout.sequence_parallel:
+        return found
+    piled = layout.pp > 1 or (layout.zero < 2 and m > 1)
+    width = FP32 if piled else int(job.precision.activation_bytes)
+    for shapes in units(job, rank):
+        for name, shape in shapes.items():
+            whole = name.startswith("positions") or "norm" in name
+            if whole:
+                found["all_reduce", "tp", prod(shape) * width] += 1 if piled or layout.zero < 2 else m
+    return found
+
+
+def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
+    """Weights gathered and gradients reduced over the replicas (dp x cp), a collective a unit.
+
+    ZeRO 0: gradients all-reduced once. 1: weights gathered and gradients scattered once. 2: gradients scattered after every microbatch. 3: weights
+    gathered for every forward and backward pass too. Under a pipeline gradients always wait for the last microbatch.
+    """
+    layout, found = job.layout, Sent()
+    copies, inside = replicas(layout, shards)
+    axis = "replicas" if layout.dp > 1 else "cp"
+    scatters = m if layout.zero >= 2 and layout.pp == 1 else 1
+    again = gathered_again(order(job, rank)) if layout.pp > 1 else Counter({0: 2 * m})
+    for chunk, shapes in units_of_chunks(job, rank):
+        size, gathers = elements(shapes, inside), again[chunk] if layout.zero == 3 else 1
+        if layout.zero == 0:
+            found["all_reduce", axis, size * FP32] += int(inside * copies > 1)
+            continue
+        if inside > 1:
+            found["all_gather", axis, size * int(job.precision.gather_bytes)] += gathers
+            found["reduce_scatter", axis, size * FP32] += scatters
+        if copies > 1:
+            found["all_reduce", "copies", size * FP32 // inside] += scatters
+    return +found
+
+
+def order(job: Job, rank: int) -> list[Action]:
+    """What a rank of the pp axis does in a step, one after the other."""
+    layout, m = job.layout, int(microbatches(job, job.layout))
+    if layout.pp == 1:
+        return [Action(kind, 0, i) for i in range(m) for kind in "FB"]
+    return schedule_named(layout.schedule).order(int(layout.pp), m, int(layout.interleave))[rank]
+
+
+ACTIVE = 3
+"""Chunks that PyTorch's schedules keep gathered, or fetch ahead (schedules.py, _add_unshard_reshard, max_active_stages)."""
+
+
+def gathered_again(actions: list[Action]) -> Counter[int]:
+    """ZeRO-3 under a pipeline: how often the weights of each chunk are gathered.
+
+    They go after a forward pass and stay after a backward pass. Before each action PyTorch 2.13 fetches the next `ACTIVE` chunks that the
+    rank will work on, if they are not among the active ones, and lets go of active ones that are not among these.
+    """
+    found, active, there = Counter[int](), set[int](), set[int]()
+    for k, action in enumerate(actions):
+        coming = ahead(actions[k:])
+        there -= active - coming
+        fetched = (coming - active) | {action.chunk}
+        active = coming
+        found.update(fetched - there)
+        there |= fetched
+        if action.kind == "F":
+            there.discard(action.chunk)
+    return found
+
+
+def ahead(actions: list[Action]) -> set[int]:
+    """The first `ACTIVE` different chunks."""
+    found = set[int]()
+    for action in actions:
+        found.add(action.chunk)
+        if len(found) == ACTIVE:
+            break
+    return found
+
+
+def replicas(layout: Layout, shards: int) -> tuple[int, int]:
+    """(copies, ranks that share out one copy's state)."""
+    every, cp = int(layout.dp * layout.cp), int(layout.cp)
+    inside = 1 if layout.zero == 0 else shards * cp if shards else every
+    return every // inside, inside
+
+
+def of_tied(job: Job, rank: int, shards: int) -> Sent:
+    """The gradients of a matrix that is embedding on one rank and head on another are summed, by pairs of ranks."""
+    mine = stages(job, rank)
+    if any(s.first for s in mine) and any(s.last for s in mine):
+        return Sent()
+    rows = root_shapes(job, next(s for s in mine if s.first or s.last))
+    name = "embedding.weight" if "embedding.weight" in rows else "head.weight"
+    _, inside = replicas(job.layout, shards)
+    return Sent({("all_reduce", "pair", elements({name: rows[name]}, inside) // inside * FP32): 1})

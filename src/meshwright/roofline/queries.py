@@ -1,0 +1,260 @@
+"""Rooflines of a mesh: at which batch and split communication starts to bind, for any model on any cluster.
+
+    roofline(model("llama3-70b"), cluster("8960xtpu-v5p"), batch=4.19e6).print-able, .to_dict()
+
+For each scheme (DP, FSDP, TP, both, pipeline, pods, context, experts) compute and communication time of a layer, the
+smallest compute-bound batch, the best split in theory (X_opt) and on the real axes, under both editions of the
+scaling book: `sum`, collectives of different mesh axes one after the other, and `max`, beside each other (a lower
+bound).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ..count.model import parameters
+from ..describe.assumptions import BOOK_SUM, Assumptions
+from ..describe.cluster import Cluster
+from ..describe.frozen import shown
+from ..describe.job import PRECISIONS, Precision
+from ..describe.model import Model
+from ..describe.slices import Shape
+from ..errors import BadInput, unknown
+from . import schemes
+from . import thresholds as th
+from .memory import STATES, checkpoints, per_chip
+from .mesh import Mesh, bandwidth, everything, mesh
+from .splits import Split, best, largest_tensor, least_batch, splits
+from .times import POLICIES, Setting
+from .work import Layer, per_token
+
+SCHEMA = 1
+"""Version of `Roofline.to_dict`."""
+
+
+@dataclass(frozen=True)
+class Theory:
+    """The continuous optimum for M_X and M_Y axes of equal bandwidth: X and Y need not be whole."""
+
+    m_x: int
+    m_y: int
+    x: float
+    """X_opt, the same in both editions."""
+    y: float
+    ratio_sum: float
+    """T_math/T_comms there."""
+    ratio_max: float
+    tokens_per_chip_sum: float
+    """B/N from which it is compute-bound."""
+    tokens_per_chip_max: float
+    largest_tensor: float
+    """Largest compute-bound tensor-parallel degree, F M_Y/a."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The best split into whole axes and parts of axes, for one edition."""
+
+    edition: str
+    x: int
+    y: int
+    placement: str
+    compute_s: float
+    data_s: float
+    tensor_s: float
+    comm_s: float
+    ratio: float | None
+    """T_math/T_comms; None = nothing to communicate."""
+    least_batch_tokens: float | None
+    """Tokens of all pods from which this very split is compute-bound."""
+    compute_bound_from_tokens: float | None
+    """The same for the split that reaches it first ..."""
+    compute_bound_first: str
+    """... and where that one lies."""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What limits one layer of a model on a mesh."""
+
+    model: str
+    layer: str
+    chip: str
+    pods: int
+    shape: Shape
+    """Chips in each dimension of a pod."""
+    kinds: tuple[str, ...]
+    """ring, line or switch, for each dimension."""
+    batch_tokens: float
+    flops_per_s: float
+    per_token: Layer
+    intensity: tuple[float, ...]
+    """C/W of each dimension of a pod, and of the one that joins pods: FLOPs per byte."""
+    hbm_tokens: float
+    """Tokens on a chip below which reading the weights binds: C/W_hbm for bf16."""
+    data_tokens_per_shard: float
+    """B/X from which DP and FSDP over a whole pod are compute-bound."""
+    schemes: tuple[schemes.Scheme, ...]
+    theory: tuple[Theory, ...]
+    whole: tuple[Whole, ...]
+    largest_tensor: int
+    """Largest whole tensor-parallel degree whose collectives hide behind compute; 1 = none does."""
+    largest_tensor_placement: str
+    memory_bytes: float
+    """On one chip: 10 bytes a parameter and one checkpoint a layer, cut over all chips."""
+    memory_full_bytes: float
+    """The same with fp32 gradients and master weights: 18 bytes a parameter."""
+    capacity_bytes: float
+    notes: tuple[str, ...]
+
+    __repr__ = shown
+
+    @property
+    def chips(self) -> int:
+        n = self.pods
+        for side in self.shape:
+            n *= side
+        return n
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of `roofline --json`."""
+        data = {
+            k: getattr(self, k)
+            for k in self.__dataclass_fields__
+            if k not in ("schemes", "theory", "whole", "per_token")
+        }
+        return {
+            "schema": SCHEMA,
+            **{k: list(v) if isinstance(v, tuple) else v for k, v in data.items()},
+            "chips": self.chips,
+            "tokens_per_chip": self.batch_tokens / self.chips,
+            "flops_per_token": self.per_token.flops,
+            "weight_bytes": self.per_token.weight_bytes,
+            "effective_width": self.per_token.width,
+            "schemes": [s.to_dict() for s in self.schemes],
+            "theory": [asdict(t) for t in self.theory],
+            "whole": [asdict(w) for w in self.whole],
+        }
+
+
+def roofline(
+    model: Model, cluster: Cluster, batch: float, *, layer: str = "book", precision: str | Precision = "bf16-pure",
+    assumptions: Assumptions = BOOK_SUM, exact: bool = True, shape: Shape | None = None, seq: int = 0,
+    stages: int = 8, microbatches: int = 0, context: int = 0, experts: int = 0,
+) -> Roofline:  # fmt: skip
+    """Rooflines of one layer for a batch of so many tokens.
+
+    layer: book, mlp, projections or block (`roofline.work`);  precision: numbers, or a name of `describe.job.PRECISIONS`;
+    exact: the factor (n-1)/n of collectives, which the book leaves out;  shape: of a slice;  stages, microbatches (0 = 4
+    a stage), context, experts (0 = the nearest dimension): degrees of the rows of these names.
+
+    Raises BadInput, or NoLayout where no split cuts the feed-forward into whole shards.
+    """
+    if isinstance(precision, str) and precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
+    if not batch > 0:
+        raise BadInput(f"batch must be more than 0 tokens, not {batch:g}")
+    if min(stages, microbatches, context, experts) < 0:
+        raise BadInput("stages, microbatches, context and experts must not be negative")
+    numbers = PRECISIONS[precision] if isinstance(precision, str) else precision
+    how = replace(assumptions, network=replace(assumptions.network, ring_factor="exact" if exact else "one"))
+    setting, m = Setting(model, layer, numbers, how, seq), mesh(cluster, numbers.compute, how, shape)
+    one, chips = per_token(model, layer, numbers, how), m.chips * m.pods
+    found = list(splits(setting, m, batch / m.pods))
+    kept = float(checkpoints(model.layers, batch, model.hidden, size=numbers.activation_bytes))
+    memory = {habit: float(per_chip(parameters(model), kept, chips, m.chips, each)) for habit, each in STATES.items()}
+    links = (*m.dims, *([m.above] if m.above else []))
+    whole_pod = th.intensity(m.flops, bandwidth(everything(m)))
+    rows = tuple(
+        _rows(setting, m, batch, found, memory["book"], kept, stages, microbatches or 4 * stages, context, experts)
+    )
+    tensor = largest_tensor(found)
+    return Roofline(
+        model.name, layer, cluster.chip.name, m.pods, m.shape, tuple(d.kind for d in m.dims), batch, m.flops, one,
+        tuple(float(th.intensity(m.flops, d.reached(how.network.efficiency))) for d in links),
+        float(th.intensity(m.flops, m.hbm_bandwidth)), float(th.data_tokens(one, whole_pod)),
+        rows, tuple(_theory(one, m, batch)), tuple(_whole(found, e, m.pods) for e in POLICIES),
+        tensor.y if tensor else 1, tensor.text if tensor else "", memory["book"], memory["full"], m.hbm_bytes,
+        tuple(_notes(model, setting, m, batch, cluster)),
+    )  # fmt: skip
+
+
+def _rows(
+    setting: Setting, m: Mesh, batch: float, found: list[Split], memory: float, kept: float,
+    stages: int, microbatches: int, context: int, experts: int,
+) -> Iterator[schemes.Scheme]:  # fmt: skip
+    """The schemes that this model and mesh have."""
+    size = parameters(setting.model)
+    yield schemes.data_parallel(setting, m, batch, float(per_chip(size, kept, m.chips * m.pods, 1)))
+    yield schemes.sharded_data_parallel(setting, m, batch, memory)
+    yield schemes.tensor_parallel(setting, m, batch, memory)
+    for edition in POLICIES:
+        yield schemes.mixed(best(found, edition), edition, m.pods, memory)
+    if m.pods > 1:
+        yield schemes.across_pods(setting, m, batch, memory)
+    chips = m.chips * m.pods
+    if setting.model.layers >= stages > 1 and chips % stages == 0:
+        held = float(per_chip(size, kept, chips, chips))
+        yield schemes.pipeline(setting, m, batch, held, stages, microbatches)
+    near = m.shape[schemes.nearest(m)]
+    if context or near > 1:
+        yield schemes.context_parallel(setting, m, batch, memory, context or near)
+    if setting.model.moe:
+        yield schemes.expert_parallel(setting, m, batch, memory, experts or near)
+
+
+def _theory(one: Layer, m: Mesh, batch: float) -> Iterator[Theory]:
+    """X_opt for every way to give the axes of a torus away; on switched networks X spans all levels, Y the nearest."""
+    if m.chips == 1:
+        return
+    if m.torus:
+        long = [d for d in m.dims if (d.size or 1) > 1]
+        a = float(th.intensity(m.flops, _mean_rate(m)))
+        ways = [(n, len(long) - n, a / n, a / (len(long) - n)) for n in range(1, len(long))]
+    else:
+        near = float(th.intensity(m.flops, m.dims[0].reached(m.how.efficiency)))
+        ways = [(1, 1, float(th.intensity(m.flops, bandwidth(everything(m)))), near)]
+    for m_x, m_y, a_x, a_y in ways:
+        at = (one, batch / m.pods, m.chips, a_x, a_y)
+        x = float(th.best_split(*at))
+        added, larger = POLICIES.values()
+        yield Theory(
+            m_x, m_y, x, m.chips / x,
+            ratio_sum=float(th.best_ratio(*at, added)), ratio_max=float(th.best_ratio(*at, larger)),
+            tokens_per_chip_sum=float(th.mixed_tokens(one, a_x, a_y, added)),
+            tokens_per_chip_max=float(th.mixed_tokens(one, a_x, a_y, larger)),
+            largest_tensor=float(th.tensor_degree(one, a_y)),
+        )  # fmt: skip
+
+
+def _mean_rate(m: Mesh) -> float:
+    """Bytes per second of one axis, on average over the axes longer than 1."""
+    return float(bandwidth(everything(m), whole=True)) / sum((d.size or 1) > 1 for d in m.dims)
+
+
+def _whole(found: list[Split], edition: str, pods: int) -> Whole:
+    """The best split for the batch, and the split that is compute-bound first."""
+    s, first = best(found, edition), least_batch(found, edition)
+    own, t = s.threshold(edition), s.forward
+    ratio = float(t.ratio(edition))
+    return Whole(
+        edition, s.x, s.y, s.text, float(t.compute), float(t.data_s), float(t.tensor_s), float(t.comm(edition)),
+        ratio if ratio < float("inf") else None,
+        own and own * pods, first and first[1] * pods, first[0].text if first else "",
+    )  # fmt: skip
+
+
+def _notes(model: Model, setting: Setting, m: Mesh, batch: float, cluster: Cluster) -> Iterator[str]:
+    """What a reader should know about the model and this mesh."""
+    yield from model.notes
+    used = m.chips * m.pods
+    if used < cluster.chips:
+        yield f"{cluster.chips - used} of {cluster.chips} chips are idle: {m.pods} x {m.chips} are used"
+    lines = [f"{d.name}{d.size}" for d in m.dims if d.kind == "line" and (d.size or 1) > 1]
+    if lines:
+        yield f"axes without wraparound, at half the bandwidth: {' '.join(lines)}"
+    sequences = batch / (setting.seq or model.seq)
+    if sequences < used:
+        yield f"the batch has {sequences:.6g} sequences: more data-parallel chips than that need context parallelism"

@@ -1,0 +1,137 @@
+"""Whole-number splits of a mesh: how many chips of each network dimension work on data, how many on tensors.
+
+Every chip has work: X Y is all of the pod. Continuous optima (`roofline_thresholds`) do not know that axes have
+lengths, that a part of a ring is a line, or that two logical axes on one ring share its links; here all of that
+counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product as combinations
+
+from ..errors import NoLayout
+from ..num import divisors, product
+from .mesh import Mesh, Placed, place
+from .thresholds import crossing
+from .times import Setting, Times, backward, forward
+
+MOST_TOKENS = 1e12
+"""Batches beyond this are not looked at."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """X x Y chips placed on a mesh, for one batch."""
+
+    setting: Setting
+    mesh: Mesh
+    batch: float
+    """Tokens of this pod."""
+    tensor_share: tuple[int, ...]
+    """Tensor-parallel chips in each network dimension."""
+    tensor_inside: tuple[bool, ...]
+    """Where a dimension is shared: tensor-parallel chips are the neighbours."""
+
+    @property
+    def x(self) -> int:
+        """Data-parallel degree (FSDP)."""
+        return self.mesh.chips // self.y
+
+    @property
+    def y(self) -> int:
+        """Tensor-parallel degree."""
+        return int(product(self.tensor_share))
+
+    @cached_property
+    def data(self) -> Placed:
+        share = [n // y for n, y in zip(self.mesh.shape, self.tensor_share, strict=True)]
+        return place(self.mesh, share, [not inside for inside in self.tensor_inside])
+
+    @cached_property
+    def tensor(self) -> Placed:
+        return place(self.mesh, self.tensor_share, self.tensor_inside)
+
+    @cached_property
+    def forward(self) -> Times:
+        return forward(self.setting, self.mesh, self.batch, self.data, self.tensor)
+
+    @cached_property
+    def backward(self) -> Times:
+        return backward(self.setting, self.mesh, self.batch, self.data, self.tensor)
+
+    def threshold(self, edition: str) -> float | None:
+        """Tokens of the pod from which the forward pass is compute-bound; None if it never is."""
+
+        def gap(batch: float) -> float:
+            t = forward(self.setting, self.mesh, batch, self.data, self.tensor)
+            return float(t.compute - t.comm(edition))
+
+        return crossing(gap)
+
+    @property
+    def text(self) -> str:
+        """Where the groups lie: "X = x16 y16 z2 (every 8th), Y = z8"."""
+        data, tensor = [], []
+        for dim, y, inside in zip(self.mesh.dims, self.tensor_share, self.tensor_inside, strict=True):
+            x = (dim.size or 1) // y
+            spread = self.mesh.torus and x > 1 and y > 1
+            if x > 1:
+                data.append(f"{dim.name}{x}" + (f" (every {_nth(y)})" if spread and inside else ""))
+            if y > 1:
+                tensor.append(f"{dim.name}{y}" + (f" (every {_nth(x)})" if spread and not inside else ""))
+        return f"X = {' '.join(data) or '1'}, Y = {' '.join(tensor) or '1'}"
+
+
+def splits(setting: Setting, mesh: Mesh, batch: float) -> Iterator[Split]:
+    """Every split of the pod in which each tensor shard of the feed-forward (and of the heads, if attention counts)
+    is whole."""
+    width = setting.model.moe.expert_ffn if setting.model.moe else setting.model.ffn
+    heads = setting.model.heads if setting.layer in ("projections", "block") else 0
+    for share in combinations(*(divisors(n) for n in mesh.shape)):
+        y = int(product(share))
+        if width % y or heads % y:
+            continue
+        shared = [mesh.torus and 1 < y_i < n for y_i, n in zip(share, mesh.shape, strict=True)]
+        for inside in combinations(*((True, False) if both else (True,) for both in shared)):
+            yield Split(setting, mesh, batch, share, inside)
+
+
+def best(found: list[Split], edition: str) -> Split:
+    """The split with the shortest of max(T_math, T_comms); of equals the least communication, then the least tensor
+    parallelism."""
+    if not found:
+        raise NoLayout("no split of this mesh cuts the feed-forward into whole shards")
+    return min(found, key=lambda s: (max(s.forward.compute, s.forward.comm(edition)), s.forward.comm(edition), s.y))
+
+
+def least_batch(found: list[Split], edition: str) -> tuple[Split, float] | None:
+    """The split that is compute-bound from the smallest batch on, and that batch; None if none ever is."""
+    import numpy as np
+
+    grid = np.geomspace(1.0, MOST_TOKENS, 400)
+
+    def first(split: Split) -> int:
+        t = forward(split.setting, split.mesh, grid, split.data, split.tensor)
+        bound = np.broadcast_to(t.compute > t.comm(edition), grid.shape)
+        return int(np.argmax(bound)) if bound.any() else len(grid)
+
+    places = [first(s) for s in found]
+    if min(places) == len(grid):
+        return None
+    near = [(s.threshold(edition), s) for s, i in zip(found, places, strict=True) if i == min(places)]
+    batch, split = min(((b, s) for b, s in near if b is not None), key=lambda pair: (pair[0], pair[1].y))
+    return split, batch
+
+
+def largest_tensor(found: list[Split]) -> Split | None:
+    """The largest tensor-parallel degree whose own collectives stay below compute; None if even the smallest does
+    not."""
+    bound = [s for s in found if s.y > 1 and s.forward.tensor_s <= s.forward.compute]
+    return max(bound, key=lambda s: (s.y, -float(s.forward.tensor_s)), default=None)
+
+
+def _nth(n: int) -> str:
+    return f"{n}{'nd' if n == 2 else 'rd' if n == 3 else 'th'}"

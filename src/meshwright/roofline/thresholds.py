@@ -1,0 +1,84 @@
+"""Where communication starts to bind, in closed form.
+
+B tokens on N = X Y chips, X of them data parallel (DP, FSDP) and Y tensor parallel. A chip does C FLOP/s; its
+data-parallel collectives run at W M_X, its tensor-parallel ones at W M_Y bytes/s: a_x = C/(W M_X), a_y = C/(W M_Y).
+One layer, forward pass:
+
+    T_math = f B/(N C)     T_data = w/(Y W M_X)     T_tensor = a B/(X W M_Y)
+
+with f FLOPs and a bytes a token, w bytes of weights; F = f/a and d = w/f (`roofline_work.Layer`; d = 1 for the book's
+layer). policy: "none", mesh axes one after the other (the sum counts), or "full", beside each other (the larger
+counts). All functions take numbers or arrays. Source: How To Scale Your Model, parts 5 and 12; d and general F follow
+by the same algebra.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ..num import Num, maximum, sqrt, where
+from .work import Layer
+
+WORSE = {"none": 4.0, "full": 1.0}
+"""policy -> how many more tokens than if the larger counts: at the best split both times are equal, their sum is
+twice one, and tokens go with the square."""
+
+
+def intensity(flops_per_s: Num, bytes_per_s: Num) -> Num:
+    """FLOPs a chip does while one byte arrives: C/W."""
+    return flops_per_s / bytes_per_s
+
+
+def data_tokens(layer: Layer, a: Num) -> Num:
+    """Tokens each data-parallel shard (B/X) needs so that DP or FSDP is compute-bound: d a."""
+    return layer.density * a
+
+
+def tensor_degree(layer: Layer, a: Num, below: Num = 0.0) -> Num:
+    """Largest compute-bound tensor-parallel degree: Y < F/a; exactly, with the factor (Y - s)/Y of a group whose
+    slowest level joins units of s chips, Y < s + F/a."""
+    return below + layer.width / a
+
+
+def mixed_tokens(layer: Layer, a_x: Num, a_y: Num, policy: str) -> Num:
+    """Tokens a chip (B/N) needs at the best split: 4 d a_x a_y/F if times add up, a quarter of it if the larger
+    counts."""
+    return WORSE[policy] * layer.density * a_x * a_y / layer.width
+
+
+def best_split(layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num) -> Num:
+    """X that balances both collectives: sqrt(B N a_y/(d F a_x)); the same under both policies."""
+    return sqrt(batch * chips * a_y / (layer.density * layer.width * a_x))
+
+
+def best_ratio(layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num, policy: str) -> Num:
+    """T_math/T_comms at the best split: sqrt(B F/(d N a_x a_y)), half of it if times add up."""
+    return sqrt(batch / (chips * mixed_tokens(layer, a_x, a_y, policy)))
+
+
+def compute_bound_splits(layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num, policy: str) -> tuple[Num, Num]:
+    """(least, most) X that is compute-bound; least > most where none is.
+
+    Added up: d a_x X/B + a_y N/(F X) < 1, between the roots of a quadratic; the larger: N a_y/F < X < B/(d a_x).
+    """
+    most, least = batch / data_tokens(layer, a_x), chips / tensor_degree(layer, a_y)
+    if policy == "full":
+        return least, most
+    room = 1 - 4 * least / most
+    root = where(room < 0, -1.0, sqrt(maximum(room, 0.0)))
+    return most * (1 - root) / 2, most * (1 + root) / 2
+
+
+def crossing(gap: Callable[[float], float], low: float = 1.0, high: float = 1e13) -> float | None:
+    """Where a gap that grows with its argument turns positive, by bisection; None if it never does before `high`."""
+    if gap(high) <= 0:
+        return None
+    if gap(low) > 0:
+        return low
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if gap(middle) > 0 else (middle, high)
+    return high

@@ -1,0 +1,84 @@
+"""A wrong field is told when a description is made, in one sentence; names stand for what they name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshwright import BadInput, Job, Layout, assumptions, cluster, model, plan, predict
+from meshwright.describe.job import OPTIMIZERS, PRECISIONS
+
+GOOD: dict[str, Any] = {"model": model("llama3-8b"), "cluster": cluster("64xh100-sxm"), "batch": 512}
+
+
+def test_names_stand_for_what_they_name() -> None:
+    named = Job("llama3-8b", "64xh100-sxm", 512, precision="fp8", optimizer="sgd", assumptions="lbl-2024", seq="8k", tokens="1T")  # type: ignore[arg-type]  # fmt: skip
+    assert named == Job(
+        **GOOD, precision=PRECISIONS["fp8"], optimizer=OPTIMIZERS["sgd"], assumptions=assumptions("lbl-2024"), seq=8192, tokens=1e12
+    )  # fmt: skip
+
+
+def test_whole_numbers_are_kept_as_such() -> None:
+    layout = Layout(tp=8.0, dp=np.float64(4))
+    assert layout == Layout(tp=8, dp=4) and type(layout.tp) is int
+    assert type(Job(**{**GOOD, "batch": np.int64(512)}).batch) is int
+    column = np.array([1.0, 2.0, 0.5])
+    assert Layout(tp=column).tp is column, "columns of a table of layouts pass as they are"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"model": "llama3-7b"}, "did you mean llama3"),
+        ({"model": 70}, "job.model must be a Model or the name of one, not '70'"),
+        ({"cluster": 512}, "job.cluster must be a Cluster"),
+        ({"cluster": "h100"}, "such as '1024xh100-sxm'"),
+        ({"batch": "4Mi"}, r"job.batch must be a whole number of sequences \(tokens / seq\), not '4Mi'"),
+        ({"batch": 0}, "job.batch must be at least 1, not 0"),
+        ({"batch": 1.5}, "job.batch must be a whole number"),
+        ({"batch": None}, "job.batch must be a whole number"),
+        ({"batch": [8]}, "job.batch must be a whole number"),
+        ({"layout": 8}, "job.layout must be a Layout"),
+        ({"seq": -1}, "job.seq must be at least 0, not -1"),
+        ({"seq": "long"}, "job.seq 'long' has no number"),
+        ({"precision": "bf17"}, "precision 'bf17' is not known; did you mean bf16"),
+        ({"optimizer": "adamz"}, "did you mean adam"),
+        ({"assumptions": "papers"}, "assumption set 'papers' is not known"),
+    ],
+)  # fmt: skip
+def test_a_wrong_job_is_told_at_once(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        Job(**{**GOOD, **changes})
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"tp": 0}, "layout.tp must be at least 1, not 0"),
+        ({"pp": -2}, "layout.pp must be at least 1, not -2"),
+        ({"dp": -2.5}, "layout.dp must be at least 1, not -2.5"),
+        ({"ep": "eight"}, "layout.ep must be a whole number, not 'eight'"),
+        ({"cp": None}, "layout.cp must be a whole number"),
+        ({"tp": [1, 2]}, "layout.tp must be a whole number"),
+        ({"microbatch": True}, "layout.microbatch must be a whole number"),
+        ({"zero": 4}, "layout.zero must be one of 0, 1, 2, 3, not '4'"),
+        ({"recompute": "some"}, "recompute .some. is not known; did you mean none"),
+        ({"scheme": "3d"}, "scheme .3d. is not known; known: context, megatron"),
+    ],
+)
+def test_a_wrong_layout_is_told_at_once(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        Layout(**fields)
+
+
+def test_verbs_say_what_they_need() -> None:
+    for verb in (predict, plan):
+        with pytest.raises(BadInput, match="a Job is needed.*not 'llama3-70b'"):
+            verb("llama3-70b")  # type: ignore[operator]
+    with pytest.raises(BadInput, match="a Layout is needed.*not '3'"):
+        predict(Job(**GOOD), 3)  # type: ignore[arg-type]
+    for degree in (2.5, np.ones(3)):
+        with pytest.raises(BadInput, match="layout.dp must be a whole number"):
+            predict(Job(**GOOD), Layout(dp=degree))

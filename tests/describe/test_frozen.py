@@ -1,0 +1,111 @@
+"""Descriptions and results are values: they survive pickle, copies and asdict, hash where they compare, and print in a few lines."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import pickle
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshwright import Job, Layout, Space, catalog, chip, cluster, model, network, plan, predict, roofline
+from meshwright.describe.assumptions import SETS
+from meshwright.describe.frozen import COLUMNS, LINES, FrozenDict
+from meshwright.prediction.replay import replay
+from meshwright.sweep import sweep
+
+JOB = Job(model("mixtral-8x7b"), cluster("16xh100-sxm"), batch=32, layout=Layout(tp=2, pp=2, dp=4, ep=4, zero=1))
+PREDICTION = predict(JOB)
+PLAN = plan(JOB, Space(schedules=("1f1b",)), top=3, pareto=False)
+THINGS: dict[str, Any] = {
+    "Job": JOB, "Layout": PREDICTION.layout, "Prediction": PREDICTION, "Plan": PLAN, "Chip": chip("h100-sxm"),
+    "Network": network("superpod-h100"), "Model": model("deepseek-v3"), "Cluster": cluster("512xtpu-v5p"),
+    "Assumptions": SETS["realistic"], "Sweep": sweep(JOB, "batch", ["32seq", "64seq"], fixed=True),
+    "Replay": replay(PREDICTION), "Term": PREDICTION.term, "Roofline": roofline(model("llama3-8b"), cluster("512xtpu-v5p"), 4e6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("copied", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy, copy.copy], ids=["pickle", "deepcopy", "copy"])  # fmt: skip
+@pytest.mark.parametrize("name", THINGS)
+def test_copies_are_equal(name: str, copied: Callable[[Any], Any]) -> None:
+    thing = THINGS[name]
+    again = copied(thing)
+    assert again == thing and type(again) is type(thing)
+    if hasattr(thing, "to_dict"):
+        assert again.to_dict() == thing.to_dict(), "and say the same"
+
+
+def test_what_was_computed_is_not_pickled() -> None:
+    """A prediction that was read through is as small as a new one."""
+    new = pickle.dumps(predict(JOB))
+    assert PREDICTION.term and PREDICTION.to_dict() and len(pickle.dumps(PREDICTION)) == len(new)
+
+
+@pytest.mark.parametrize("name", THINGS)
+def test_asdict_gives_plain_tables(name: str) -> None:
+    table = dataclasses.asdict(THINGS[name])
+    assert isinstance(table, dict) and not any(dataclasses.is_dataclass(value) for value in walk(table))
+    if name == "Job":
+        assert table["cluster"]["chip"]["matrix_flops"]["bf16"] == JOB.cluster.chip.peak("bf16")
+        assert json.loads(json.dumps(table["layout"]))["tp"] == 2
+
+
+def walk(value: Any) -> list[Any]:
+    """The value and everything in it."""
+    inside = (
+        list(value.values()) if isinstance(value, dict) else list(value) if isinstance(value, (list, tuple)) else []
+    )
+    return [value, *(deeper for each in inside for deeper in walk(each))]
+
+
+@pytest.mark.parametrize("name", ["Job", "Layout", "Prediction", "Chip", "Network", "Model", "Cluster", "Assumptions"])
+def test_equal_things_hash_alike(name: str) -> None:
+    thing = THINGS[name]
+    assert hash(thing) == hash(copy.deepcopy(thing)) and len({thing, copy.deepcopy(thing)}) == 1
+
+
+def test_every_catalogue_entry_hashes_and_pickles() -> None:
+    for kind, find in (("chips", chip), ("networks", network), ("models", model)):
+        for name in catalog.names(kind):
+            thing = find(name)
+            assert pickle.loads(pickle.dumps(thing)) == thing and isinstance(hash(thing), int)
+
+
+def test_predictions_can_be_cached() -> None:
+    cached = lru_cache(predict)
+    assert cached(JOB) is cached(copy.deepcopy(JOB)) and cached.cache_info().hits == 1
+
+
+def test_a_table_of_a_user_is_frozen() -> None:
+    mine = dataclasses.replace(JOB.cluster.chip, matrix_flops={"bf16": 1e15})
+    assert isinstance(hash(mine), int)
+    with pytest.raises(TypeError, match="dataclasses.replace"):
+        mine.matrix_flops["bf16"] = 2e15  # type: ignore[index]
+
+
+@pytest.mark.parametrize("change", [lambda d: d.update(b=1), lambda d: d.pop("a"), lambda d: d.clear(), lambda d: d.setdefault("b", 1), lambda d: d.__delitem__("a"), lambda d: d.__ior__({"b": 1}), lambda d: d.popitem()])  # fmt: skip
+def test_a_frozen_dict_stays_as_it_is(change: Callable[[Any], Any]) -> None:
+    table = FrozenDict(a=1)
+    with pytest.raises(TypeError):
+        change(table)
+    assert table == {"a": 1} and hash(table) == hash(FrozenDict({"a": 1}))
+
+
+@pytest.mark.parametrize("name", THINGS)
+def test_at_most_five_short_lines(name: str) -> None:
+    for text in (repr(THINGS[name]), str(THINGS[name])):
+        lines = text.splitlines()
+        assert name in lines[0] and len(lines) <= LINES and max(map(len, lines)) <= COLUMNS + 4
+
+
+def test_what_is_printed_says_what_matters() -> None:
+    assert repr(Layout(tp=8, dp=2, zero=1)) == "Layout(tp=8, dp=2, zero=1)", "no defaults"
+    assert repr(JOB).startswith("Job(model='mixtral-8x7b', cluster='16xh100-sxm', batch=32, layout=Layout(tp=2, pp=2,")
+    assert f"MFU {PREDICTION.mfu:.1%}" in repr(PREDICTION) and "does NOT fit" in repr(PREDICTION)
+    assert f"{PLAN.searched:,} layouts" in repr(PLAN) and repr(PLAN.best).splitlines()[0] in repr(PLAN)
+    assert repr(Layout(tp=np.ones(1000))) == "Layout(tp=<1000 values>)", "a column of a table of layouts"

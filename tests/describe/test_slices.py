@@ -1,0 +1,55 @@
+"""Shapes of slices and their wraparound, against the rules of part 2 of the scaling book."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright import BadInput
+from meshwright.catalog import network
+from meshwright.describe.slices import closed, shape_for, sliced
+
+V5P, V5E = network("book-tpu-v5p"), network("book-tpu-v5e")
+
+
+@pytest.mark.parametrize(
+    ("net", "shape", "wraps"),
+    [
+        (V5P, (4, 4, 4), (True,) * 3),
+        (V5P, (4, 4, 8), (True,) * 3),
+        (V5P, (16, 20, 28), (True,) * 3),
+        (V5P, (2, 2, 4), (False,) * 3),  # not made of whole cubes
+        (V5P, (4, 4, 6), (False,) * 3),
+        (V5E, (16, 16), (True, True)),
+        (V5E, (8, 16), (False, True)),
+        (V5E, (4, 4), (False, False)),
+    ],
+)
+def test_an_axis_wraps_only_in_the_right_slices(net, shape, wraps):
+    assert closed(net, shape) == wraps
+    dims = sliced(net, shape).dims
+    for dim, whole, wrap in zip(dims, net.dims, wraps, strict=False):
+        if wrap is not None and dim.name != "dcn":
+            assert dim.kind == ("ring" if wrap else "line")
+            assert dim.bandwidth == whole.bandwidth / (1 if wrap else 2)
+    assert dims[-1] == net.dims[-1]
+
+
+@pytest.mark.parametrize(
+    ("net", "chips", "shape", "pods"),
+    [(V5P, 64, (4, 4, 4), 1), (V5P, 192, (4, 4, 12), 1), (V5P, 4096, (16, 16, 16), 1), (V5P, 8960, (16, 20, 28), 1),
+     (V5P, 8192, (16, 16, 32), 1), (V5P, 89600, (16, 20, 28), 10), (V5P, 16, (2, 2, 4), 1), (V5E, 256, (16, 16), 1),
+     (V5E, 64, (8, 8), 1), (V5E, 128, (8, 16), 1), (V5E, 1024, (16, 16), 4), (V5P, 1, (1, 1, 1), 1)],
+)  # fmt: skip
+def test_shapes_for_numbers_of_chips(net, chips, shape, pods):
+    assert shape_for(net, chips) == (shape, pods)
+
+
+def test_what_does_not_fit_is_said():
+    with pytest.raises(BadInput, match="does not fit"):
+        sliced(V5E, (32, 8))
+    with pytest.raises(BadInput, match="2 sides"):
+        sliced(V5E, (4, 4, 4))
+    with pytest.raises(BadInput, match="at least 1"):
+        sliced(V5E, (0, 4))
+    with pytest.raises(BadInput, match="make no box"):
+        shape_for(V5E, 257)
