@@ -23,7 +23,7 @@ from meshwright.schedule import SCHEDULES
 from meshwright.train import settings
 
 ROOMS = [
-    importlib.import_module(f"meshwright.describe.{m.name}") for m in pkgutil.iter_modules(meshwright.spec.__path__)
+    importlib.import_module(f"meshwright.describe.{m.name}") for m in pkgutil.iter_modules(meshwright.describe.__path__)
 ]
 DESCRIPTIONS = {
     thing.__name__: thing

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright import Job, Layout, Space, catalog, chip, cluster, model, network, plan, predict, roofline
+from meshwright import Job, Layout, Space, catalog, chip, cluster, model, network, plan, predict
 from meshwright.describe.assumptions import SETS
 from meshwright.describe.frozen import COLUMNS, LINES, FrozenDict
 from meshwright.prediction.replay import replay
+from meshwright.roofline import roofline
 from meshwright.sweep import sweep
 
 JOB = Job(model("mixtral-8x7b"), cluster("16xh100-sxm"), batch=32, layout=Layout(tp=2, pp=2, dp=4, ep=4, zero=1))

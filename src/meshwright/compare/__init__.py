@@ -12,8 +12,8 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from ..describe.records import Run
 from ..errors import BadInput
+from ..formats.records import Run
 from ..prediction.predict import Prediction, predict
 from ..prediction.replay import Replay, replay
 from ..schedule.timeline import Timeline

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from ..describe.records import Part, RankRecord, Run, StepRecord
+from ..formats.records import Part, RankRecord, Run, StepRecord
 from ..prediction.predict import Prediction
 from .virtual import pipelines
 

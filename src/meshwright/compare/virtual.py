@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from ..describe.layout import Layout
-from ..describe.records import Part, RankRecord, Run
 from ..errors import BadInput
+from ..formats.records import Part, RankRecord, Run
 from ..schedule import get as schedule_named
 from ..schedule.timeline import Timeline, timeline
 from ..schedule.types import Action, Order

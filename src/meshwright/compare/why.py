@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..describe.records import like_the_newest
+from ..formats.records import like_the_newest
 from ..units import show
 from .terms import COMM, Step
 

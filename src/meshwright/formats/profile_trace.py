@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..describe.records import Profile
 from ..errors import BadInput
 from . import read_text
+from .records import Profile
 
 LARGEST_TRACE = 256 * 2**20
 """Bytes of one trace."""

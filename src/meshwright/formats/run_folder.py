@@ -18,9 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ..describe.records import Part, RankRecord, Run, StepRecord
 from ..errors import BadInput
 from . import profile_trace, read_text
+from .records import Part, RankRecord, Run, StepRecord
 from .toml import load_job
 
 ATTEMPTS = "attempts.jsonl"

@@ -22,8 +22,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..describe.job import Job
-from ..describe.records import alike
 from ..errors import BadInput, MeshwrightError
+from ..formats.records import alike
 from ..formats.run_folder import attempts
 from ..formats.run_folder import metrics as metrics
 from ..prediction.predict import Prediction, predict

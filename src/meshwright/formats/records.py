@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from .job import Job
+from ..describe.job import Job
 
 ACTIONS = ("F", "B", "I", "W")
 """Kinds of parts that are actions of the pipeline; the words of `schedule.types.Action`."""
