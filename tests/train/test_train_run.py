@@ -301,7 +301,7 @@ def test_settings_are_checked() -> None:
         ({"stepz": 1}, "stepz"),
         ({"lr": -1}, "train.lr"),
         ({"beta2": 2.0}, "less than 1"),
-        ({"device": "tpu"}, "cpu or cuda"),
+        ({"device": "tpu"}, "train.device .tpu. is not known; did you mean cpu"),
     ):
         with pytest.raises(BadInput, match=says):
             settings(table)
