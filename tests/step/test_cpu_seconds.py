@@ -12,6 +12,7 @@ from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.measured import Overhead, Table
+from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
 
 GATHER, SCATTER, REDUCE, ACCUMULATE, STEP = 1.0, 10.0, 100.0, 0.5, 0.25
@@ -28,7 +29,7 @@ def always(seconds: float, *axes: str) -> Table:
     return Table(axes, points, (seconds,) * 2 ** len(axes))
 
 
-def cpu_seconds(layout: Layout, microbatches: int) -> dict[str, float]:
+def cpu_seconds(layout: Layout, microbatches: int, model: Model = NORMED) -> dict[str, float]:
     """Of one step on the measured machine."""
     messages = {"all_gather": GATHER, "reduce_scatter": SCATTER, "all_reduce": REDUCE}
     tables = {f"{kind}/cpu": always(cost, "ranks", "bytes") for kind, cost in messages.items()}
@@ -41,7 +42,7 @@ def cpu_seconds(layout: Layout, microbatches: int) -> dict[str, float]:
         int(layout.chips),
         engine=dict.fromkeys(features, nothing),
     )
-    job = Job(NORMED, cluster, microbatches * int(layout.dp), layout, assumptions=assumptions("pytorch"))
+    job = Job(model, cluster, microbatches * int(layout.dp), layout, assumptions=assumptions("pytorch"))
     found = predict(job).cpu_time_s
     assert found is not None
     return found
@@ -76,3 +77,9 @@ def test_gradients_are_added_up_from_the_second_microbatch_on(microbatches: int)
 def test_every_rank_updates_every_tensor_or_its_part(zero: int) -> None:
     found = cpu_seconds(Layout(dp=REPLICAS, zero=zero), 2)
     assert found["optimizer"] == pytest.approx(REPLICAS * LAYERS * TENSORS * STEP)
+
+
+def test_a_norm_without_parameters_is_no_tensor() -> None:
+    """Two of the eight tensors of a layer are gone; nothing is updated for them."""
+    found = cpu_seconds(Layout(dp=REPLICAS), 1, MODEL)
+    assert found["optimizer"] == pytest.approx(REPLICAS * LAYERS * (TENSORS - 2) * STEP)

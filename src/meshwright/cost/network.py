@@ -51,6 +51,8 @@ class Fabric:
             self.how.collective in ("book", "measured") or self.on_torus
         ):  # two axes of a torus carry twice as much as one
             return False
+        if self.how.slow_hops == "free":  # a farther pipeline is the faster one
+            return False
         if any(far and not near for near, far in zip(self.reduces, self.reduces[1:], strict=False)):
             return False
         if any(d.kind == "mesh" for d in self.dims[1:]):  # fewer ranks there reach less of it

@@ -99,7 +99,7 @@ def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
     counted += [(1.0, op) for op in (*vocabulary.embedding(job, layout), *vocabulary.head(job, layout))]
     total: Num = -kernel(job, name, tied(job, layout) / shards) if job.model.tied_embeddings else 0.0
     for n, op in counted:
-        if not (isinstance(op.weights, float) and op.weights == 0.0):
+        if not (isinstance(op.weights, (int, float)) and op.weights == 0):
             tensors = op.forward.calls if op.kind == "matmul" else 1.0
             total = total + n * tensors * kernel(job, name, op.weights / tensors / shards)
     return total
