@@ -43,7 +43,7 @@ from torch.distributed.tensor.parallel import (
 
 from meshwright.describe.layout import Layout
 from meshwright.formats.toml import load_job
-from meshwright.prediction.predict import predict
+from meshwright.prediction.prediction import predict
 from meshwright.train import run
 from meshwright.train.initial import initialise
 from meshwright.train.launch import fork_ranks

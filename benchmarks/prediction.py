@@ -28,7 +28,7 @@ from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.formats.machine import load_machine
-from meshwright.prediction.predict import predict
+from meshwright.prediction.prediction import predict
 from meshwright.program.cpu import busy
 from meshwright.train.measure.clock import low
 from meshwright.train.run import metrics, train

@@ -442,7 +442,7 @@ def test_every_field_has_help() -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    code = "import sys; from meshwright.cli import main; main(['plan', '--help']); print(*sys.modules)"
+    code = "import sys; from meshwright.cli.main import main; main(['plan', '--help']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
     assert not loaded & {"numpy", "matplotlib", "torch", "starlette", "meshwright.search"}

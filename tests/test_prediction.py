@@ -9,7 +9,7 @@ import pytest
 from by_hand import by_hand
 from meshwright import assumptions
 from meshwright.describe.layout import Layout
-from meshwright.prediction import predict as prediction
+from meshwright.prediction import prediction
 from meshwright.validate import Checked, Validation, evidence
 
 

@@ -15,7 +15,7 @@ from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput
 from meshwright.layout.placement import placed
 from meshwright.prediction import replay as module
-from meshwright.prediction.predict import predict
+from meshwright.prediction.prediction import predict
 from meshwright.prediction.replay import replay, stage_layers, stage_seconds, stage_shares
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named

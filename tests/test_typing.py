@@ -16,11 +16,11 @@ ROOT = Path(meshwright.__file__).parents[2]
 RIGHT = """\
 from meshwright import Job, Layout, chip, cluster, model, plan, predict
 job = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=512, layout=Layout(dp=64, zero=3))
-reveal_type(predict)  # def (job: meshwright.describe.job.Job, layout: meshwright.describe.layout.Layout | None =) -> meshwright.prediction.predict.Prediction
+reveal_type(predict)  # def (job: meshwright.describe.job.Job, layout: meshwright.describe.layout.Layout | None =) -> meshwright.prediction.prediction.Prediction
 reveal_type(Layout(tp=8))  # meshwright.describe.layout.Layout
 reveal_type(chip("h100-sxm").hbm_bytes)  # float
 reveal_type(predict(job).step_time_s)  # float
-reveal_type(plan(job).best)  # meshwright.prediction.predict.Prediction | None
+reveal_type(plan(job).best)  # meshwright.prediction.prediction.Prediction | None
 """
 WRONG = """\
 import meshwright

@@ -60,8 +60,8 @@ if TYPE_CHECKING:  # the same names once more, with their types
     from .formats.resolve import model as model
     from .formats.toml import dump_job as dump_job
     from .formats.toml import load_job as load_job
-    from .prediction.predict import Prediction as Prediction
-    from .prediction.predict import predict as predict
+    from .prediction.prediction import Prediction as Prediction
+    from .prediction.prediction import predict as predict
     from .prediction.terms import Term as Term
     from .search.plan import Plan as Plan
     from .search.plan import plan as plan

@@ -22,7 +22,7 @@ from .describe.read import brief, read
 from .errors import BadInput, MeshwrightError, unknown
 from .formats import resolve
 from .formats.toml import known, parse_batch
-from .prediction.predict import Prediction, predict
+from .prediction.prediction import Prediction, predict
 
 if TYPE_CHECKING:
     from .search import Space

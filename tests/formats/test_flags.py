@@ -24,7 +24,7 @@ from meshwright.formats.flags import (
     write_flags,
 )
 from meshwright.layout.placement import placed
-from meshwright.prediction.predict import Prediction
+from meshwright.prediction.prediction import Prediction
 
 BASE = {"on": "64xh100-sxm", "batch": "128seq"}
 JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128)

@@ -13,6 +13,7 @@ from meshwright.cli.main import main
 from meshwright.count.model import parameters
 from meshwright.describe.model import Model
 from meshwright.errors import BadInput
+from meshwright.formats import resolve
 from meshwright.formats.hf import FAMILIES, load_hf, read_hf
 from meshwright.formats.hf_keys import classes
 
@@ -385,7 +386,7 @@ def test_files(tmp_path):
     file = folder / "config.json"
     file.write_text(json.dumps(SHORT))
     assert load_hf(folder).name == load_hf(str(file)).name == "My-Llama"
-    assert catalog.model(str(folder)) == load_hf(file)
+    assert resolve.model(str(folder)) == load_hf(file)
     for text, reason in (
         ("[1]", "one JSON object"), ("{", "not valid JSON"), ("[" * 100_000, "nested too deeply"), ("9" * 5000,
         "not valid JSON"),

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from meshwright import catalog
 from meshwright.cli.main import main
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.chip import Chip
@@ -18,10 +17,11 @@ from meshwright.describe.measured import Overhead, Table
 from meshwright.describe.model import MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.errors import BadInput
+from meshwright.formats import resolve
 from meshwright.formats.machine import dump_machine, load_machine
 from meshwright.formats.toml import dump_job, load_job
 from meshwright.layout.placement import placed
-from meshwright.prediction.predict import predict
+from meshwright.prediction.prediction import predict
 from meshwright.program.cpu import busy
 
 ORIGIN = {"*": {"source": "a test", "date": "2026-11-21"}}
@@ -61,9 +61,9 @@ def test_it_is_read_as_it_was_written(file: Path) -> None:
 
 
 def test_it_stands_where_a_catalogue_name_stands(file: Path) -> None:
-    cluster = catalog.cluster(f"4x{file}")
+    cluster = resolve.cluster(f"4x{file}")
     assert (cluster.chips, cluster.chip, cluster.engine) == (4, MACHINE.chip, MACHINE.engine)
-    assert catalog.cluster(f"8x{file}", "dgx-a100").network.name == "dgx-a100"
+    assert resolve.cluster(f"8x{file}", "dgx-a100").network.name == "dgx-a100"
     job = load_job({**TINY, "cluster": {"on": f"4x{file}"}, "layout": {"dp": 4}})
     assert job.cluster.engine == MACHINE.engine
     import tomllib
@@ -149,4 +149,4 @@ def test_groups_beyond_the_measured_ones_are_noted(file: Path) -> None:
 def test_mistakes_are_sentences(tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "bad.toml").write_text(text)
     with pytest.raises(BadInput, match=sentence):
-        catalog.cluster(f"4x{tmp_path}/bad.toml")
+        resolve.cluster(f"4x{tmp_path}/bad.toml")

@@ -14,7 +14,7 @@ from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.ranges import CHOICES
 from meshwright.errors import BadInput
-from meshwright.prediction.predict import Prediction, predict
+from meshwright.prediction.prediction import Prediction, predict
 from meshwright.report.explain import find, rates, to_dict
 
 P = predict(Job(model("mixtral-8x7b"), cluster("64xh100-sxm"), 128, Layout(tp=2, pp=2, dp=16, zero=1)))

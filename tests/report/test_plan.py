@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from meshwright.catalog import cluster, model
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
-from meshwright.prediction.predict import predict
+from meshwright.prediction.prediction import predict
 from meshwright.report.plan import comparison, ranking, report, why
 from meshwright.report.text import seconds
 

@@ -15,7 +15,7 @@ from meshwright.catalog import cluster, model
 from meshwright.cli import main as cli
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
-from meshwright.prediction.predict import predict
+from meshwright.prediction.prediction import predict
 from meshwright.prediction.replay import replay
 from meshwright.report import plots
 from meshwright.sweep import Point, Sweep, sweep

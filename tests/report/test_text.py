@@ -14,7 +14,7 @@ from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import MEGATRON
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
-from meshwright.prediction.predict import predict
+from meshwright.prediction.prediction import predict
 from meshwright.prediction.terms import Term
 from meshwright.report.compare import signed
 from meshwright.report.explain import value

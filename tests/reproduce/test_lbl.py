@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from meshwright.describe.assumptions import LBL, LBL_CODE
 from meshwright.errors import BadInput
-from meshwright.prediction.predict import Prediction
+from meshwright.prediction.prediction import Prediction
 from meshwright.reproduce import Report, reproduce
 from meshwright.reproduce.lbl import defects, figures, nccl, optima, saved, saved_checks, spots, statements
 

@@ -33,7 +33,7 @@ print([len(found) > 3 for found in (epoch(), lbl(()), megatron(), book())])
 
 def test_the_verb_works_and_a_picture_is_refused_in_a_sentence(tmp_path: object) -> None:
     done = run(f"""
-from meshwright import cli
+from meshwright.cli import main as cli
 print(cli.run(["reproduce", "scaling-book", "--json"]), cli.run(["reproduce", "scaling-book", "-o", {str(tmp_path)!r}]))
 """)
     assert done.stdout.endswith("0 2\n"), done.stderr

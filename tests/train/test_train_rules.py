@@ -21,7 +21,7 @@ from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.layout.placement import placed  # noqa: E402
 from meshwright.layout.stages import stage_layers  # noqa: E402
-from meshwright.prediction.predict import predict  # noqa: E402
+from meshwright.prediction.prediction import predict  # noqa: E402
 from meshwright.train import rules  # noqa: E402
 from meshwright.train.grid import EXPERTS, grid
 

@@ -109,7 +109,7 @@ def described(path: str, per_node: int | None, restarts: int | None, device: str
     """How the job in a file is started; BadInput for what `train` would refuse, and for what cannot be started so."""
     from ..formats import parse_toml, read_text, torchrun
     from ..formats.toml import load_job
-    from ..prediction.predict import predict
+    from ..prediction.prediction import predict
     from ..train import rules
     from ..train.settings import load
 

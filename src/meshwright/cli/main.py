@@ -318,7 +318,7 @@ def set_names(assumptions: Sequence[str]) -> list[str]:
 
 def predicted(model: str, given: Mapping[str, str]) -> Any:
     """The prediction of the arguments, with what was rounded or filled in among its notes."""
-    from ..prediction.predict import predict as compute
+    from ..prediction.prediction import predict as compute
 
     notes: list[str] = []
     p = compute(read_job(model, given, notes))

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import BadInput
 from ..formats.records import Run
-from ..prediction.predict import Prediction, predict
+from ..prediction.prediction import Prediction, predict
 from ..prediction.replay import Replay, replay
 from ..schedule.timeline import Timeline
 from .terms import Step, step

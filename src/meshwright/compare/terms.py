@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ..formats.records import Part, RankRecord, Run, StepRecord
-from ..prediction.predict import Prediction
+from ..prediction.prediction import Prediction
 from .virtual import pipelines
 
 COMM = ("tp_comm", "cp_comm", "ep_comm", "dp_comm")

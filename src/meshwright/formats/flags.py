@@ -31,7 +31,7 @@ from . import LARGEST, parse_toml, read_text
 from .toml import load_job
 
 if TYPE_CHECKING:
-    from ..prediction.predict import Prediction
+    from ..prediction.prediction import Prediction
     from ..search import Space
 
 WORDS = ("schedule", "recompute", "sequence_parallel", "scheme", "placement")

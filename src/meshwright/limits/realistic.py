@@ -18,7 +18,7 @@ from ..describe.assumptions import REALISTIC, Assumptions
 from ..describe.cluster import Cluster
 from ..describe.job import PRECISIONS, Job, Precision
 from ..describe.model import Model, MoE
-from ..prediction.predict import Prediction, predict
+from ..prediction.prediction import Prediction, predict
 from ..search import Space, search
 from .crossing import Crossing, crossing
 from .curve import DOUBLINGS, LEAST_UTILISATION

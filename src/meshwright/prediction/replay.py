@@ -21,7 +21,7 @@ from ..schedule import get as schedule_named
 from ..schedule.timeline import Passes, Timeline, step_in_run_s, timeline
 from ..step import Body, Share, barrier, body, hop, total
 from ..units import show
-from .predict import Prediction
+from .prediction import Prediction
 
 MOST_ACTIONS = 1_000_000
 """Actions of a timeline: more take too long and too much memory to replay."""

@@ -16,7 +16,7 @@ from ..describe.frozen import shown
 from ..step import barrier, clock, collectives, memory, pick, shares, slowest, total
 
 if TYPE_CHECKING:
-    from .predict import Prediction
+    from .prediction import Prediction
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..count.model import model_flops
 from ..errors import BadInput
-from ..prediction.predict import Prediction
+from ..prediction.prediction import Prediction
 from ..prediction.terms import Term
 from ..units import show
 from .predict import plain

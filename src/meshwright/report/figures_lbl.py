@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from ..prediction.predict import Prediction
+from ..prediction.prediction import Prediction
 from .plots import LABELS, STYLE, configuration, layouts, memory_bars
 from .text import CAUSES
 

@@ -16,7 +16,7 @@ from ..errors import BadInput
 from ..formats import perfetto, schedule_csv, torchrun
 from ..formats.toml import dump_job
 from ..formats.toml_writer import dumps_toml
-from ..prediction.predict import Prediction
+from ..prediction.prediction import Prediction
 from ..prediction.replay import Replay
 from ..schedule import get as schedule_named
 from ..sweep import Sweep

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..prediction.predict import Prediction
+from ..prediction.prediction import Prediction
 from ..units import show
 from .predict import answer, memory_table, notes, plain, time_table
 from .text import CAUSES, layout_words, near, percent, seconds

@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from ..describe.job import Job
-from ..prediction.predict import Prediction
+from ..prediction.prediction import Prediction
 from ..prediction.replay import Replay
 from ..schedule.timeline import Timeline
 from ..sweep import Sweep

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..prediction.predict import Prediction
+from ..prediction.prediction import Prediction
 from ..units import show
 from .text import CAUSES, KINDS, MFU, bar, headline, layout_words, percent, placement_words, seconds
 

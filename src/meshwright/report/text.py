@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..describe.layout import Layout
-from ..prediction.predict import Prediction
+from ..prediction.prediction import Prediction
 from ..step.memory import Use
 from ..units import show
 

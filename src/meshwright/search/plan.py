@@ -14,7 +14,7 @@ from ..describe.layout import RECOMPUTE, Layout
 from ..describe.slices import axes
 from ..layout import rules
 from ..num import divisors
-from ..prediction.predict import Prediction, predict
+from ..prediction.prediction import Prediction, predict
 from ..step import memory
 from ..units import show
 from .cascade import search

@@ -14,7 +14,7 @@ from ..layout import rules
 from ..layout.placement import placed
 from ..layout.rules import may_be
 from ..layout.stages import microbatches
-from ..prediction.predict import Prediction
+from ..prediction.prediction import Prediction
 from ..program.memory import peak
 from ..program.messages import carried_out
 from ..schedule import SCHEDULES

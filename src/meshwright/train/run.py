@@ -26,7 +26,7 @@ from ..errors import BadInput, MeshwrightError
 from ..formats.records import alike
 from ..formats.run_folder import attempts
 from ..formats.run_folder import metrics as metrics
-from ..prediction.predict import Prediction, predict
+from ..prediction.prediction import Prediction, predict
 from . import attempt, checkpoint, corpus, heartbeat, replicas, rules, weights
 from .data import File, Source, Synthetic
 from .launch import RankFailed, fork_ranks, run_rank, under_launcher

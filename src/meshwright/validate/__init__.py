@@ -19,7 +19,7 @@ from ..describe.job import Job
 from ..errors import BadInput
 from ..layout import rules
 from ..layout.placement import placed
-from ..prediction.predict import Prediction
+from ..prediction.prediction import Prediction
 from . import collectives, rows
 from .jobs import described
 from .measured import Pair, pairs, workload

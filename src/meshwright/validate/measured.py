@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..count.model import model_flops
 from ..describe.job import Job
-from ..prediction.predict import Prediction
+from ..prediction.prediction import Prediction
 from ..step import backward
 from .rows import Row, number, part, text
 from .words import is_jax

@@ -13,7 +13,7 @@ from ... import catalog
 from ...describe.assumptions import LBL, Assumptions
 from ...describe.cluster import Cluster
 from ...describe.job import Job
-from ...prediction.predict import Prediction
+from ...prediction.prediction import Prediction
 from ...units import DAY_S, GB
 from ..report import Table
 from .optima import optimum

@@ -9,7 +9,7 @@ from ...describe.assumptions import LBL_CODE
 from ...describe.job import Job
 from ...describe.layout import Layout
 from ...num import divisors
-from ...prediction.predict import Prediction
+from ...prediction.prediction import Prediction
 from ...search import Space, search
 from ...step import step_time
 from ...step.memory import capacity

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache, partial
 
 from ...describe.assumptions import LBL, Assumptions
-from ...prediction.predict import Prediction
+from ...prediction.prediction import Prediction
 from ...units import DAY_S, GB
 from ..report import Check
 from .defects import compare

@@ -17,7 +17,7 @@ from ...describe.assumptions import LBL, Assumptions
 from ...describe.cluster import Cluster
 from ...describe.job import Job
 from ...describe.layout import AXES, Layout
-from ...prediction.predict import Prediction
+from ...prediction.prediction import Prediction
 from ...step import clock
 from ..report import Check
 from .defects import compare

@@ -11,7 +11,7 @@ from ... import catalog
 from ...describe.assumptions import LBL, LBL_CODE, Assumptions
 from ...describe.cluster import Cluster
 from ...describe.job import Job
-from ...prediction.predict import Prediction
+from ...prediction.prediction import Prediction
 from ...search import search
 from ...units import GB
 from ..report import Check, relative

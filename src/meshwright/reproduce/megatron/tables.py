@@ -14,7 +14,7 @@ from ...count import model as counted
 from ...describe.cluster import Cluster
 from ...describe.job import PRECISIONS, Job
 from ...describe.model import Model
-from ...prediction.predict import Prediction
+from ...prediction.prediction import Prediction
 from ...search import Space, search
 from ..report import Check, Table, check, relative
 from . import formulas as f

@@ -12,7 +12,7 @@ from functools import cache
 from ...describe.layout import Layout
 from ...describe.model import Model
 from ...errors import BadInput
-from ...prediction.predict import Prediction, predict
+from ...prediction.prediction import Prediction, predict
 from ...step import total
 from ..report import Check, Table, relative
 from . import formulas as f
