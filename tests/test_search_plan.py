@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from math import gcd
+from pathlib import Path
 
 import pytest
 
@@ -205,3 +207,23 @@ def test_links_of_a_mesh_count_in_the_step() -> None:
     times = [predict(replace(job, cluster=replace(job.cluster, network=n)), layout).time_s["tp_comm"] for n in (job.cluster.network, switch)]  # fmt: skip
     assert 6.5 < times[0] / times[1] < 7
     assert memory.capacity(job) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "on", "runs"),
+    [
+        ("llama3-8b", "64xh100-sxm", True),  # sharded, one stage
+        ("llama3-70b", "512xh100-sxm", False),  # PyTorch's pipeline needs buffers that the prediction leaves out
+    ],
+)
+def test_plan_says_where_export_refuses_its_answer(
+    name: str, on: str, runs: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A best layout without a note starts; one that the trainer's own memory refuses has its sentence in a note."""
+    file = str(tmp_path / "plan.toml")
+    assert cli.main(["plan", name, "--on", on, "--batch", f"{on.split('x')[0]}seq", "-o", file, "--json"]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert cli.main(["export", file, "--to", "torchrun"]) == (0 if runs else 2)
+    refused = capsys.readouterr().err.removeprefix("meshwright: ").strip()
+    said = [note for note in notes if "export of this project refuse" in note]
+    assert said == [] if runs else refused and any(refused in note for note in said)

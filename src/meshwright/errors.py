@@ -32,7 +32,7 @@ def unknown(what: str, name: object, known: Iterable[str]) -> BadInput:
 
     what: the field, as the user knows it;  name: what was given;  known: the valid values.
     """
-    known = sorted(known)
+    known = sorted({*known})
     text = str(name)[:80]
     near = difflib.get_close_matches(text.lower(), known, n=3, cutoff=0.5)
     hint = (

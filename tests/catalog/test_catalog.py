@@ -239,3 +239,11 @@ def test_strangers_cannot_name_files(tmp_path):
         resolve.model(str(tmp_path), files=False)
     with pytest.raises(BadInput, match="cannot be read"):
         resolve.model(str(tmp_path / "config.json"))
+
+
+def test_unknown_names_are_answered_with_each_known_one_once():
+    """A chip may lend its name to its network."""
+    with pytest.raises(BadInput) as caught:
+        catalog.cluster("8xl40s")
+    known = str(caught.value).split("known: ")[1].removesuffix(", ...").split(", ")
+    assert len(known) == len(set(known)) > 5

@@ -300,15 +300,24 @@ def plans(model: str, described: Mapping[str, str], space: Any, assumptions: Seq
 def runs_on(plan: Any) -> list[str]:
     """Whether the trainer of this project, and so `export`, runs the best layout of a model that it trains; if not, why."""
     from ..train import rules
+    from ..train.settings import Settings
 
-    def refused(p: Any) -> list[str]:
-        return rules.of_layout(p.job, p.layout) + rules.expert_ranks(p.job, p.layout)
+    def refused(p: Any) -> str:
+        for why in rules.of_layout(p.job, p.layout) + rules.expert_ranks(p.job, p.layout):
+            return why
+        try:
+            rules.demand_chip(p, Settings(device="cuda"))
+        except BadInput as error:
+            return str(error)
+        return ""
 
-    if not plan.best or rules.model(plan.best.job.model) or not (why := refused(plan.best)):
+    if not plan.best or rules.model(plan.best.job.model) or rules.of_job(plan.best.job):
         return []
-    others = [rank for rank, p in enumerate(plan.alternatives, 2) if not refused(p)]
-    instead = f"; number {others[0]} below is the fastest of these that they run" if others else ""
-    return [f"train and export of this project refuse the best layout: {why[0]}{instead}"]
+    if not (why := refused(plan.best)):
+        return []
+    rank = next((rank for rank, p in enumerate(plan.alternatives, 2) if not refused(p)), None)
+    instead = f"; number {rank} below is the fastest of these that they run" if rank else ""
+    return [f"train and export of this project refuse the best layout: {why}{instead}"]
 
 
 def set_names(assumptions: Sequence[str]) -> list[str]:
