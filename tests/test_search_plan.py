@@ -227,3 +227,10 @@ def test_plan_says_where_export_refuses_its_answer(
     refused = capsys.readouterr().err.removeprefix("meshwright: ").strip()
     said = [note for note in notes if "export of this project refuse" in note]
     assert said == [] if runs else refused and any(refused in note for note in said)
+
+
+def test_idle_chips_are_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first line of an answer on fewer chips says so: no second line repeats it."""
+    assert cli.main(["plan", "llama3-8b", "--on", "100xh100-sxm", "--batch", "128seq"]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert "of 100 chips: " in first and not [line for line in rest if "idle" in line and "not tried" not in line]

@@ -225,7 +225,7 @@ def split(given: Mapping[str, str], relaxed: bool | None = None) -> tuple[dict[s
             allowed[name] = whole_numbers(name, rest.pop(name))
     for name, field in CHOICES.items():
         if name in rest:
-            texts = [text.strip() for text in rest.pop(name).split(",")]
+            texts = [text for part in rest.pop(name).split(",") for text in each(name, part.strip())]
             allowed[field] = tuple(dict.fromkeys(getattr(read(Layout, {name: text}), name) for text in texts))
     if "scheme" in rest:
         allowed["scheme"] = read(Layout, {"scheme": rest.pop("scheme")}).scheme
@@ -241,16 +241,35 @@ def whole_numbers(name: str, text: str) -> tuple[int, ...]:
     """The numbers of "8", "1,2,4" or "1..16", ascending."""
     found: set[int] = set()
     for part in text.split(","):
-        if match := RANGE.fullmatch(part.strip()):
-            low, high = int(match[1]), int(match[2])
-            if not 0 < high - low + 1 <= LONGEST_RANGE:
-                raise BadInput(f"--{name} {part.strip()} must rise, by at most {LONGEST_RANGE:,} values")
-            found.update(range(max(low, 1), high + 1))
-        elif not any(c.isdigit() for c in part):
-            raise BadInput(f"--{name} takes whole numbers: one, a list 1,2,4 or a range 1..16, not {text[:40]!r}")
-        else:
-            found.add(getattr(read(Layout, {name: part.strip()}, "layout"), name))
+        values = span(name, part.strip())
+        if not values and not any(c.isdigit() for c in part):
+            raise no_numbers(name, text)
+        least = str(values[0]) if values else part.strip()
+        found.update(values or (), {getattr(read(Layout, {name: least}, "layout"), name)})
     return tuple(sorted(found))
+
+
+def each(name: str, part: str) -> list[str]:
+    """The values of one part of a list: a range of ZeRO stages has several, the other choices are words."""
+    return [str(n) for n in (name == "zero" and span(name, part)) or ()] or [part]
+
+
+def span(name: str, part: str) -> range | None:
+    """The whole numbers of "1..16"; None of what is no range."""
+    if ".." not in part:
+        return None
+    match = RANGE.fullmatch(part)
+    if not match:
+        raise no_numbers(name, part)
+    low, high = int(match[1]), int(match[2])
+    if not 0 < high - low + 1 <= LONGEST_RANGE:
+        raise BadInput(f"--{name} {part} must rise, by at most {LONGEST_RANGE:,} values")
+    return range(low, high + 1)
+
+
+def no_numbers(name: str, text: str) -> BadInput:
+    """The sentence for what is neither a number nor a list nor a range."""
+    return BadInput(f"--{name} takes whole numbers: one, a list 1,2,4 or a range 1..16, not {text[:40]!r}")
 
 
 def write_flags(layout: Layout, job: Job, everything: bool = False) -> list[str]:

@@ -21,8 +21,8 @@ def report(p: Prediction, ascii_only: bool = False) -> RenderableType:
     return Group(*answer(p), Text(), time_table(p, ascii_only), Text(), memory_table(p, ascii_only), *notes(p))
 
 
-def answer(p: Prediction) -> Iterator[Text]:
-    """Title, headline and layout."""
+def answer(p: Prediction, idle: bool = True) -> Iterator[Text]:
+    """Title, headline and layout; idle: say which chips do nothing, where nobody has."""
     first, *rest = headline(p)
     cluster = p.job.cluster
     chip = cluster.chip.name + (" (unmeasured)" if p.unmeasured else "")
@@ -31,7 +31,7 @@ def answer(p: Prediction) -> Iterator[Text]:
     yield Text("  " + layout_words(p.layout, p.microbatches))
     if where := placement_words(p):
         yield Text("  " + where, "dim")
-    if p.idle:
+    if idle and p.idle:
         yield Text(f"  note: {p.idle}", "yellow")
     yield Text("  " + first, "bold green" if p.fits else "bold red")
     for line in rest:
