@@ -123,7 +123,8 @@ def test_docs_are_read_from_the_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "spread", "listed"), [("zero", "0..2", "0,1,2"), ("tp", "1..4,8", "1,2,3,4,8"), ("pp", "1,2..4", "1,2,3,4")]
+    ("name", "spread", "listed"),
+    [("zero", "0..2", "0,1,2"), ("tp", "1..4,8", "1,2,3,4,8"), ("pp", "1,2..4", "1,2,3,4")],
 )
 def test_a_range_is_the_list_of_its_numbers(name, spread, listed):
     assert split({name: spread}) == split({name: listed})

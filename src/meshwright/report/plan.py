@@ -38,7 +38,14 @@ def report(plan: Plan, command: str, ascii_only: bool = False) -> RenderableType
         parts.append(Text(plan.idle, "yellow"))
     if plan.best:
         best = plan.best
-        parts += [*answer(best, not plan.idle), Text(), time_table(best, ascii_only), Text(), memory_table(best, ascii_only), Text()]
+        parts += [
+            *answer(best, not plan.idle),
+            Text(),
+            time_table(best, ascii_only),
+            Text(),
+            memory_table(best, ascii_only),
+            Text(),
+        ]
         parts += [*why(plan), Text(), ranking("layouts, fastest first", (best, *plan.alternatives))]
         if len(plan.pareto) > 1:
             parts += [Text(), ranking("time against memory", plan.pareto)]
