@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from meshwright import cli
 from meshwright.catalog import cluster, model
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
@@ -107,3 +108,22 @@ def test_the_search_finds_a_layout_for_every_point() -> None:
     assert [p.prediction is not None and p.prediction.fits for p in found.points] == [True, True]
     held = sweep(JOB, "tp", [4]).points[0].prediction
     assert held and held.layout.tp == 4, "a degree that is varied binds the search"
+
+
+def test_a_table_says_what_does_not_fit_and_what_nobody_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """8 H100 hold no replica of 8B without sharding, 8 MI300X do, and their rates are assumed."""
+    words = [
+        "sweep",
+        "llama3-8b",
+        "--on",
+        "8xh100-sxm",
+        "--batch",
+        "64seq",
+        "--over",
+        "on=8xh100-sxm,8xmi300x",
+        "--fixed",
+    ]
+    assert cli.main(words) == 0
+    h100, mi300x, note, *_ = capsys.readouterr().out.splitlines()[1:]
+    assert "does NOT fit in 76.5 GiB" in h100 and "NOT fit" not in mi300x
+    assert note.startswith("note: unmeasured") and note.endswith(": mi300x")

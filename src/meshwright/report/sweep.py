@@ -27,7 +27,8 @@ def report(sweep: Sweep) -> RenderableType:
         faster = f"{p.tokens_per_s / first.tokens_per_s:.2f}"
         each = percent(p.tokens_per_s_per_chip / first.tokens_per_s_per_chip, 0)
         cells += [seconds(p.step_time_s), count(p.tokens_per_s), faster, each, percent(p.mfu)]
-        table.add_row(str(point.value), *cells, show(p.memory_bytes["total"], "GiB"), layout_words(p.layout))
+        short = "" if p.fits else f"does NOT fit in {show(p.memory_bytes['capacity'], 'GiB')}: "
+        table.add_row(str(point.value), *cells, show(p.memory_bytes["total"], "GiB"), short + layout_words(p.layout))
     return Group(table, *_notes(sweep))
 
 
@@ -35,5 +36,8 @@ def _notes(sweep: Sweep) -> Iterator[Text]:
     if sweep.interrupted:
         yield Text()
         yield Text("note: interrupted; these points are complete, the others are missing", "yellow")
+    chips = dict.fromkeys(p.job.cluster.chip.name for _, p in sweep.found if p.unmeasured)
+    if chips:
+        yield Text(f"note: unmeasured, so a share of the peak is assumed: {', '.join(chips)}", "yellow")
     if sum(1 for _ in sweep.found) > 1:
         yield Text("speed-up and per chip: against the first value", "dim")
