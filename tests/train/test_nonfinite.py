@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -116,6 +117,25 @@ def test_a_run_that_diverges_ends_and_keeps_what_is_finite(
     index = checkpoint.read_index(newest)
     for name, entry in index["tensors"].items():
         assert torch.isfinite(whole(Reader(newest, index), name, entry["shape"])).all(), name
+
+
+def test_the_last_sound_checkpoint_is_finished_before_the_run_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is written in the background, on a disk so slow that the steps that end the run are faster."""
+    monkeypatch.chdir(tmp_path)
+    publish = checkpoint.publish
+
+    def slowly(*args: Any, **kwargs: Any) -> None:
+        time.sleep(4)
+        publish(*args, **kwargs)
+
+    monkeypatch.setattr(checkpoint, "publish", slowly)
+    assert cli.run(["train", diverging(save_every=8)]) == 3
+    last = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[-1])["step"]
+    newest = f"step-{(last - 1) // 8 * 8:08d}"
+    assert last > 8 and [path.name for path in checkpoint.complete(Path("run"))][-1:] == [newest]
+    assert f"the newest complete one is {newest}" in capfd.readouterr().err
 
 
 def poisoned(trainer: Trainer, value: float) -> None:

@@ -205,7 +205,7 @@ def work(plan: Plan, device: torch.device) -> None:
         if s.check_every and done % s.check_every == 0:
             replicas.check(trainer.stages, step)
         log.write(done, vars(result), time.perf_counter() - began, spent)
-        demand_numbers(trainer, plan, done)
+        demand_numbers(trainer, plan, saver, done)
         stopping = spent["stop"] > 0
         if stopping or done == s.steps or due(done, s.save_every) or due(done, s.keep_every):
             heartbeat.beat(f"checkpoint after step {done}")
@@ -224,10 +224,14 @@ def due(done: int, every: int | None) -> bool:
     return bool(every) and done % (every or 1) == 0
 
 
-def demand_numbers(trainer: Trainer, plan: Plan, done: int) -> None:
-    """Raise NotFinite, on all ranks, when so many updates in a row were skipped that the run is beyond help."""
+def demand_numbers(trainer: Trainer, plan: Plan, saver: checkpoint.Saver, done: int) -> None:
+    """Raise NotFinite, on all ranks, when so many updates in a row were skipped that the run is beyond help.
+
+    A checkpoint that is still being written is finished first: it is the last sound one.
+    """
     most, skipped = plan.settings.max_skipped, trainer.scaler.in_a_row
     if most is not None and skipped >= most:
+        saver.wait()
         raise checkpoint.NotFinite(
             f"the gradients or the loss were not finite in {skipped} steps one after the other, up to step {done}: "
             f"the run ends (train.max_skipped); {checkpoint.newest(plan.folder)}; a smaller train.lr, or train.clip, may help"
