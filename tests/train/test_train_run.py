@@ -262,7 +262,9 @@ def test_zero_where_it_is_a_number() -> None:
         ({"beta1": 1}, "train.beta1 must be less than 1"),
         ({"max_skipped": 0}, "train.max_skipped must be between 1"),
         ({"warmup": -1}, "train.warmup must be between 0"),
-        ({"final_lr": 1.5}, "train.final_lr must be at most 1"),
+        ({"final_lr": 1.5}, "train.final_lr must be between 0 and 1, not 1.5"),
+        ({"final_lr": -0.5}, "train.final_lr must be between 0 and 1, not -0.5"),
+        ({"timeout": 1e30}, "train.timeout must be between 0.001 and 1e"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(table: dict[str, Any], says: str) -> None:

@@ -68,7 +68,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "Overlap.ep": ANY_SHARE,
     "MemoryCount.framework_bytes": NONE_OR_MORE,
     "MemoryCount.capacity_share": SHARE,
-    "Settings.final_lr": NONE_OR_MORE,
+    "Settings.final_lr": ANY_SHARE,
     "Settings.warmup": (0, 1e9),
     "Settings.beta1": NONE_OR_MORE,
     "Settings.beta2": NONE_OR_MORE,
@@ -84,6 +84,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "Settings.profile": (0, 1e9),
     "Settings.shards": (0, 1e9),
     "Settings.threads": (1, 1024),
+    "Settings.timeout": (1e-3, 1e6),  # twice that, in ms, is a C int of gloo
 }
 
 CHOICES: dict[str, tuple[str, ...]] = {

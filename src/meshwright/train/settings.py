@@ -99,8 +99,6 @@ def load(path: str) -> Settings:
 def settings(data: object) -> Settings:
     """The settings in a table; BadInput if one is unknown or impossible."""
     found: Any = read(Settings, data, "train")
-    if found.final_lr > 1:
-        raise BadInput(f"train.final_lr must be at most 1, not {found.final_lr:g}")
     for name in ("beta1", "beta2"):
         if getattr(found, name) >= 1:
             raise BadInput(f"train.{name} must be less than 1, not {getattr(found, name):g}")
