@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,3 +143,15 @@ def test_under_a_launcher_the_first_rank_has_the_folder(tmp_path: Path) -> None:
     assert all(f"run is trained in by process {pid} on" in told for _, told in found)
     assert [code for code, _ in start()] == [0, 0]
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_full_disk_is_a_sentence_and_locks_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(BadInput, match="cannot be written: No space left on device"), Lock(tmp_path):
+            pass
+    with Lock(tmp_path):
+        assert (tmp_path / "run.lock").read_text()

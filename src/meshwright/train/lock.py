@@ -41,14 +41,20 @@ class Lock:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-            why = getattr(error, "strerror", None) or error
-            raise BadInput(f"train.output {str(self.path.parent)[:200]!r} cannot be written: {why}") from None
+            raise self.unwritable(error) from None
         try:
             self.take()
-        except BaseException:
+        except BaseException as error:
             os.close(self.file)
+            if isinstance(error, OSError):  # a full disk
+                raise self.unwritable(error) from None
             raise
         return self
+
+    def unwritable(self, error: Exception) -> BadInput:
+        """The sentence for a folder that nothing can be written to."""
+        why = getattr(error, "strerror", None) or error
+        return BadInput(f"train.output {str(self.path.parent)[:200]!r} cannot be written: {why}")
 
     def __exit__(
         self,
