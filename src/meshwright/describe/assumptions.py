@@ -5,10 +5,10 @@ A set is data: it names options, and the code at each joint looks at the option,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated
 
-from ..errors import unknown
+from ..errors import BadInput, unknown
 from .fields import Checked, Unit
 from .frozen import shown
 
@@ -241,6 +241,11 @@ PYTORCH = Assumptions(
     overlap=Overlap(dp="none", pp="none"),
 )
 
+JOINTS = ("count", "chip", "network", "overlap", "memory")
+"""Fields of a set that hold its options."""
+NAMED = 4
+"""Ignored options that a sentence names."""
+
 SETS = {s.name: s for s in (REALISTIC, PYTORCH, LBL, LBL_CODE, MEGATRON, EPOCH, BOOK_SUM, BOOK_MAX)}
 
 
@@ -249,3 +254,23 @@ def assumptions(name: str) -> Assumptions:
     if name not in SETS:
         raise unknown("assumption set", name, SETS)
     return SETS[name]
+
+
+def demand_read(how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: str) -> None:
+    """Raise BadInput if a set chooses something else than `of` where a verb does not look.
+
+    read: the fields it reads ("overlap.dp"), or all of a joint ("chip").  verb: its name, for the sentence.
+    """
+    ignored = [
+        f"{joint}.{option.name}"
+        for joint in JOINTS
+        for option in fields(getattr(of, joint))
+        if getattr(getattr(how, joint), option.name) != getattr(getattr(of, joint), option.name)
+        and not {joint, f"{joint}.{option.name}"} & {*read}
+    ]
+    if ignored:
+        more = f" and {len(ignored) - NAMED} more" if len(ignored) > NAMED else ""
+        raise BadInput(
+            f"assumptions {how.name}: {verb} would ignore its {', '.join(ignored[:NAMED])}{more}; "
+            f"it reads {', '.join(read)}, and takes the rest from {of.name}"
+        )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 from .. import catalog
-from ..describe.assumptions import EPOCH, Assumptions
+from ..describe.assumptions import EPOCH, Assumptions, demand_read
 from ..describe.chip import Chip
 from ..describe.fields import Checked, Unit
 from ..describe.job import PRECISIONS, Precision
@@ -22,6 +22,10 @@ MONTH_S = YEAR_S / 12
 SCHEDULES = ("1f1b", "zb-h2")
 LOW_LATENCY_S = 0.45e-6
 """Launch of a kernel in the paper's low-latency scenarios, a tenth of today's."""
+
+
+READ = ("chip", "network.efficiency", "overlap.dp", "memory.capacity_share", "memory.framework_bytes")
+"""What the simulation reads of a set of assumptions; the rest of it is Epoch's."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Scenario(Checked):
         """Chip and network as the simulation sees them; raises BadInput if data are missing."""
         if not self.schedules:
             raise BadInput(f"scenario {self.name}: schedules must be some of {', '.join(SCHEDULES)}")
+        demand_read(self.assumptions, EPOCH, READ, "limits")
         return machine(self.chip, self.network, self.assumptions, self.precision)
 
     @property

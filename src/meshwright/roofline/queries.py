@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..count.model import parameters
-from ..describe.assumptions import BOOK_SUM, Assumptions
+from ..describe.assumptions import BOOK_SUM, Assumptions, demand_read
 from ..describe.cluster import Cluster
 from ..describe.frozen import shown
 from ..describe.job import PRECISIONS, Precision
@@ -32,6 +32,15 @@ from .work import Layer, per_token
 
 SCHEMA = 1
 """Version of `Roofline.to_dict`."""
+READ = (
+    "count",
+    "chip.matrix_efficiency",
+    "chip.sustained",
+    "network.efficiency",
+    "network.ring_factor",
+    "overlap.axes",
+)
+"""What a roofline reads of a set of assumptions (the factor of rings as `exact`, and both policies of axes side by side)."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +167,7 @@ def roofline(
         raise BadInput(f"batch must be more than 0 tokens, not {batch:g}")
     if min(stages, microbatches, context, experts) < 0:
         raise BadInput("stages, microbatches, context and experts must not be negative")
+    demand_read(assumptions, BOOK_SUM, READ, "roofline")
     numbers = PRECISIONS[precision] if isinstance(precision, str) else precision
     how = replace(assumptions, network=replace(assumptions.network, ring_factor="exact" if exact else "one"))
     setting, m = Setting(model, layer, numbers, how, seq), mesh(cluster, numbers.compute, how, shape)
