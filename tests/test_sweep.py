@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright import cli
 from meshwright.catalog import cluster, model
+from meshwright.cli import main as cli
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput

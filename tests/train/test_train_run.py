@@ -284,7 +284,7 @@ def test_metrics_that_cannot_be_written_are_named(capsys: pytest.CaptureFixture[
     """Rank 0 may write no more to a file than a few rows; checkpoints stay as they were."""
     small(steps=60, save_every=2, keep=1)
     code = (
-        "import resource, signal, sys; from meshwright import cli\n"
+        "import resource, signal, sys; from meshwright.cli import main as cli\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))\n"
         "sys.exit(cli.run(['train', 'job.toml']))"
     )
