@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from by_hand import by_hand
+from meshwright import assumptions
 from meshwright.count import blocks, vocabulary
+from meshwright.count.model import kinds, layer, next_token
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.layout.placement import placed
@@ -43,3 +45,22 @@ def test_the_loss_goes_over_its_scores_more_than_once() -> None:
     scores = 128 * 1000 * 4.0
     assert 2 * scores <= loss.forward.memory <= 4 * scores
     assert loss.backward.memory == pytest.approx(2 * scores)
+
+
+def test_a_look_up_reads_rows_and_writes_activations() -> None:
+    """Rows in weight bytes; the result is written and read once more for its sum over tp. Backward alike."""
+    job = by_hand(Layout(), model=Model("m", 1, 64, 4, 256, 1000, 128)).job
+    job = replace(job, assumptions=assumptions("realistic"))
+    op = vocabulary.embedding(job, placed(Layout(), (1,)))[0]
+    numbers = 128 * 64
+    assert op.forward.memory == op.backward.memory == numbers * (2 * 2 + 2)
+
+
+def test_multi_token_prediction_shares_the_head() -> None:
+    """A block holds a layer, two norms and the joining matrix of 2 D x D; its logits are those of the model's head."""
+    model = Model("m", 2, 64, 4, 256, 1000, 128, mtp_layers=1)
+    job = replace(by_hand(Layout(), model=model).job, assumptions=assumptions("realistic"))
+    layout = placed(Layout(), (1,))
+    own = sum(op.weights for op in next_token(job, layout))
+    one = sum(op.weights for op in layer(job, layout, kinds(model)[0]))
+    assert own == one + 2 * 64 * 64 + 3 * 64, "three norms: hidden state, token and the head's own"

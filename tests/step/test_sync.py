@@ -13,6 +13,7 @@ import pytest
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
 from meshwright.describe.assumptions import Overlap
 from meshwright.describe.layout import Layout
+from meshwright.step import Collectives, synchronise
 
 RATE = 73728.0
 HIDDEN = replace(SET.overlap, dp="first and last microbatch")
@@ -90,3 +91,19 @@ def test_the_ends_of_the_model_are_reduced_once(pp: int, tied: bool, parameters:
         by_hand(Layout(dp=2, pp=pp), 1, RATE, m).time_s["dp_comm"] for m in (model, replace(MODEL, vocab=0))
     )
     assert with_ends - without == pytest.approx(2 * (1 / 2) * 4 * parameters / RATE)
+
+
+@pytest.mark.parametrize(
+    ("zero", "seconds"),
+    [
+        (1, 3 + 10),  # gathered and scattered once a step
+        (2, 3 + 3 * 10 - 2 * 2),  # scattered thrice; twice behind the 2 s backward of a layer
+        # gathered for each of six passes: once waited for, twice behind a forward of 1 s, thrice behind a backward
+        (3, 3 + 2 * (3 - 1) + 3 * (3 - 2) + 10 + 2 * (10 - 2)),
+    ],
+)
+def test_embedding_and_head_outlast_the_layer_beside_them(zero: int, seconds: float) -> None:
+    """They gather in 3 s and scatter in 10 s, the layers in no time; three microbatches, two layers."""
+    p = by_hand(Layout(dp=4, zero=zero), 3, overlap=HIDDEN)
+    times = Collectives(0.0, 0.0, 0.0, end_all_reduce=0.0, end_gather=3.0, end_scatter=10.0)
+    assert synchronise(p.job, p.layout, p._body, times, "none", zero, 2.0) == pytest.approx(seconds)
