@@ -51,7 +51,7 @@ HOMES = {
     "cli.main": ("main",),
     "cli": ("main",),
     "formats.flags": ("read_flags",),
-    "step": ("body", "hop"),
+    "step": ("body", "clock", "hop"),
     "search.evaluate": ("lower",),
     "search.best": ("Best",),
     "search.space": ("Options", "Space"),
@@ -116,7 +116,11 @@ def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
     roomy = replace(job.assumptions.memory, capacity_share=1e9)  # a bound of seconds alone: everything fits
     easy = replace(job, assumptions=replace(job.assumptions, memory=roomy))
     bound, _ = inside("lower")(easy, space, inside("Best")(10, options), row, row)
-    hop = inside("hop")(job, placed, inside("body")(job, placed))
+    body = inside("body")(job, placed)
+    try:
+        hop = inside("hop")(placed, body, inside("clock")(job)).seconds
+    except TypeError:  # before 2026-11-22 it built the network itself
+        hop = inside("hop")(job, placed, body)
     return {"hop_s": float(hop), "bound_s": float(bound[0])}
 
 

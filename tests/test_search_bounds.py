@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshwright import assumptions, catalog, predict
-from meshwright.cost.network import Fabric
+from meshwright import predict
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import OPTIMIZERS, Job
@@ -83,11 +82,3 @@ def test_an_interval_of_replicas_in_a_mesh_is_bounded_by_its_fastest() -> None:
     pinned = Space(**one, dp=(4, 7))
     assert search(job, pinned, 2, True).rows == brute(job, pinned, 2, True).rows
     assert search(job, space, 3, True).rows == brute(job, space, 3, True).rows
-
-
-def test_free_far_hops_are_no_bound() -> None:
-    """The defect of LBL's code makes a pipeline that is farther away the faster one: bounds would lose it."""
-    near = assumptions("lbl-2024-code")
-    fabric = Fabric.of(catalog.network("dgx-h100"), near.network)
-    assert not fabric.nearer_is_faster
-    assert Fabric.of(catalog.network("dgx-h100"), assumptions("lbl-2024").network).nearer_is_faster

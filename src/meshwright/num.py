@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -52,6 +52,14 @@ def maximum(a: Num, b: Num) -> Num:
     import numpy as np
 
     return np.maximum(a, b)
+
+
+def largest(values: Iterable[Num]) -> Num:
+    """The largest of several numbers that are not negative; 0 if there are none."""
+    found: Num = 0.0
+    for value in values:
+        found = maximum(found, value)
+    return found
 
 
 def minimum(a: Num, b: Num) -> Num:

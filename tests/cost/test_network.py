@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright import assumptions, network
-from meshwright.cost.network import COLLECTIVES, Fabric, pipeline_hop, point_to_point, tree_all_reduce
+from meshwright.cost.hop import point_to_point
+from meshwright.cost.load import KINDS as COLLECTIVES
+from meshwright.cost.network import Fabric
+from meshwright.cost.tree import all_reduce as tree_all_reduce
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.network import Dim, Network
 
@@ -60,13 +63,11 @@ def test_pipeline_hop(near: int, stages: int) -> None:
     fast, far = NEAR + V / FAST, FAR + V / SLOW
     links = max(stages - 1, 1)
     assert LBL.how.hop == "mean"
-    assert pipeline_hop(LBL, V, group) == pytest.approx(
-        ((links - slow) * fast + slow * far if stages > 1 else 0) / links
-    )
+    assert LBL.hop(V, group).seconds == pytest.approx(((links - slow) * fast + slow * far if stages > 1 else 0) / links)
     code = 0.0 if stages == 1 else far if near == 1 else (links - slow) * fast / links
-    assert pipeline_hop(CODE, V, group) == pytest.approx(code)
+    assert CODE.hop(V, group).seconds == pytest.approx(code)
     worst = Fabric.of(network("lbl-b200-nvs64"), replace(LBL.how, hop="slowest"))
-    assert pipeline_hop(worst, V, group) == pytest.approx(0 if stages == 1 else far if slow else fast)
+    assert worst.hop(V, group).seconds == pytest.approx(0 if stages == 1 else far if slow else fast)
 
 
 def test_point_to_point() -> None:
@@ -132,8 +133,8 @@ def test_arrays_are_scalars(rates, waits, how, kind, rows) -> None:
     V, groups = np.array([v for v, _ in rows]), tuple(np.array([g[i] for _, g in rows], dtype=float) for i in range(3))
     one_by_one = [net.time(kind, v, g) for v, g in rows]
     assert np.array_equal(net.time(kind, V, groups), one_by_one)
-    hops = [pipeline_hop(net, v, g) for v, g in rows]
-    assert np.array_equal(pipeline_hop(net, V, groups), hops)
+    hops = [net.hop(v, g).seconds for v, g in rows]
+    assert np.array_equal(net.hop(V, groups).seconds, hops)
     assert all(t >= 0 for t in one_by_one) and all(
         (t > 0) == (prod(g) > 1) for t, (_, g) in zip(hops, rows, strict=True)
     )
@@ -210,7 +211,7 @@ def test_broadcast_and_tree_in_a_mesh(g: int) -> None:
     """The whole vector over the g - 1 links of a rank; twice for a tree."""
     once = 64e6 / ((g - 1) * LINK)
     assert of_dims(MESH).time("broadcast", 64e6, (g,)) == pytest.approx(once, rel=1e-12)
-    assert tree_all_reduce(of_dims(MESH), 64e6, (g,)) == pytest.approx(2 * once, rel=1e-12)
+    assert tree_all_reduce(of_dims(MESH), 64e6, (g,)).seconds == pytest.approx(2 * once, rel=1e-12)
 
 
 def test_a_message_in_a_mesh_takes_one_link() -> None:
@@ -218,7 +219,7 @@ def test_a_message_in_a_mesh_takes_one_link() -> None:
     net = of_dims(MESH, BEYOND_THE_MESH)
     assert point_to_point(net, 64e6, 0) == pytest.approx(1e-3, rel=1e-12)
     for stages in (2, 4, 8):
-        assert pipeline_hop(net, 64e6, (stages, 1)) == pytest.approx(1e-3, rel=1e-12)
+        assert net.hop(64e6, (stages, 1)).seconds == pytest.approx(1e-3, rel=1e-12)
     assert point_to_point(net, 64e6, 1) == pytest.approx(64e6 / 50e9, rel=1e-12)
 
 

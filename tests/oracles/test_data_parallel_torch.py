@@ -38,7 +38,7 @@ def predicted(job: Job, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
     monkeypatch.setattr(Fabric, "time", lambda self, k, V, group: V if k == kind else 0.0 * V)
     parts = ours.body(job, job.layout)
     by = ours.shares(job, job.layout, get("1f1b"), 1)
-    times = ours.collectives(job, job.layout, parts)
+    times = ours.collectives(job, job.layout, parts, ours.clock(job))
     return float(ours.synchronise(job, job.layout, parts, times, "none", job.layout.zero, by["middle"].typical))
 
 

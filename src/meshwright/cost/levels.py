@@ -2,7 +2,7 @@
 
 A reduce-scatter first sums inside every unit of the nearest level, then between units of the next, on what is left of
 the vector; an all-gather goes the other way. Levels work side by side (the slowest one sets the bandwidth time) and
-wait for each other once (their latencies add up). Letters as in `network`: g_i ranks of a group in dimension i, S_i =
+wait for each other once (their latencies add up). Letters as in `links`: g_i ranks of a group in dimension i, S_i =
 g_0 ... g_{i-1}. Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.2 and appendix.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ..num import Num, maximum, product, where
-
-if TYPE_CHECKING:
-    from .network import Fabric, Group
+from .links import Group, Links
+from .load import Busy, Load
+from .ring import Ring
 
 
 class Rated(Protocol):
@@ -46,7 +46,7 @@ def slowest(*traffic: Sequence[Num]) -> Num:
     return worst
 
 
-def waits(fabric: Fabric, group: Group) -> Num:
+def waits(fabric: Links, group: Group) -> Num:
     """Latency of one phase: one hop in each dimension the group spans."""
     total: Num = 0.0
     for g, latency in zip(group, fabric.latencies, strict=True):
@@ -54,9 +54,13 @@ def waits(fabric: Fabric, group: Group) -> Num:
     return total
 
 
-def one_phase(fabric: Fabric, V: Num, group: Group) -> Num:
-    """A reduce-scatter or all-gather by itself."""
-    return where(V > 0, slowest(phase(fabric, V, group)) + waits(fabric, group), 0.0)
+class Levels(Ring):
+    """Reduce-scatter, all-gather and all-reduce level by level; the rest as a ring."""
+
+    def gather(self, net: Links, V: Num, group: Group) -> Load:
+        """One phase: the busiest level, and one hop in each."""
+        busy, hops = phase(net, V, group), where(V > 0, waits(net, group), 0.0)
+        return Load(where(V > 0, slowest(busy) + hops, 0.0), hops, Busy(busy))
 
 
 def neighbour(group: Group, chunks: Num, steps: Num) -> tuple[Num, ...]:
@@ -109,13 +113,13 @@ def farther(a: Sequence[Num], b: Sequence[Num]) -> tuple[Num, ...]:
     return tuple(shares)
 
 
-def mean_message(fabric: Fabric, V: Num, shares: Sequence[Num]) -> Num:
+def mean_message(fabric: Links, V: Num, shares: Sequence[Num]) -> Num:
     """Bandwidth seconds of a message of V bytes, on average over `shares` of staying here and of crossing each
     dimension."""
     pair = (2.0,) * len(fabric.rates)
     return sum(share * V / rate for share, rate in zip(shares[1:], fabric.reach(pair), strict=True))
 
 
-def mean_latency(fabric: Fabric, shares: Sequence[Num]) -> Num:
+def mean_latency(fabric: Links, shares: Sequence[Num]) -> Num:
     """Latency of a message, on average over the same shares."""
     return sum(share * latency for share, latency in zip(shares[1:], fabric.latencies, strict=True))

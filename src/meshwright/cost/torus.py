@@ -17,16 +17,14 @@ of the links.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..describe.network import Dim
-from ..num import Num, ceil, floor, maximum, product, where
+from ..num import Num, ceil, floor, largest, maximum, product, where
 from . import levels
-
-if TYPE_CHECKING:
-    from .network import Fabric, Group
-
-TORUS = ("ring", "line")
+from .links import TORUS, Group, Links
+from .load import Busy, Load
+from .ring import Ring
 
 
 class Part(NamedTuple):
@@ -120,19 +118,24 @@ def carried(part: Part) -> Num:
     return floor(part.n * part.n / 4) / part.n if part.row else (part.n - 1) / part.n
 
 
-def all_to_all(S: Num, span: Span) -> Num:
-    """Every rank sends S/n of its S bytes to each other one: the busiest axis of the busiest level, or the hops.
+def exchanged(S: Num, span: Span) -> list[Num]:
+    """Seconds each part is busy when every rank sends S/n of its S bytes to each other one.
 
     A share of S_{i+1}/n stays below level i + 1 and is spread evenly over the members of level i.
     """
     sizes = members(span)
     n = product(sizes)
     inside: Num = 1.0
-    worst: Num = 0.0
+    busy: list[Num] = []
     for level, size in zip(span, sizes, strict=True):
         inside = inside * size
-        for part in level:
-            worst = maximum(worst, S * inside / n * carried(part) / part.rate)
+        busy += [S * inside / n * carried(part) / part.rate for part in level]
+    return busy
+
+
+def all_to_all(S: Num, span: Span) -> Num:
+    """The busiest axis of the busiest level, or the hops."""
+    worst = largest(exchanged(S, span))
     return where(S > 0, maximum(worst, latency(span)), 0.0)
 
 
@@ -141,24 +144,34 @@ def send(V: Num, parts: Sequence[Part], hops: Num = 1.0) -> Num:
     return where(V > 0, maximum(V / sum(p.rate for p in parts), parts[0].latency * hops), 0.0)
 
 
-def span(fabric: Fabric, group: Group) -> Span:
+def span(net: Links, group: Group) -> Span:
     """The group on a network: neighbouring axes of a torus make one level, every other dimension its own."""
     found: list[list[Part]] = []
     before = ""
-    for dim, n in zip(fabric.dims, group, strict=True):
+    for dim, n in zip(net.dims, group, strict=True):
         if dim.kind in TORUS and before in TORUS:
-            found[-1].append(axis(dim, n, efficiency=fabric.how.efficiency))
+            found[-1].append(axis(dim, n, efficiency=net.how.efficiency))
         else:
-            found.append([axis(dim, n, efficiency=fabric.how.efficiency)])
+            found.append([axis(dim, n, efficiency=net.how.efficiency)])
         before = dim.kind
     return tuple(map(tuple, found))
 
 
-def time(fabric: Fabric, kind: str, V: Num, group: Group) -> Num:
-    """Seconds of one collective; the group fills each axis from its beginning, so a part of a ring is a line."""
-    where_to, whole = span(fabric, group), fabric.how.ring_factor == "one"
-    if kind == "all_to_all":
-        return all_to_all(V, where_to)
-    if kind == "all_reduce":
-        return all_reduce(V, where_to, whole)
-    return gather(V, where_to, whole)
+class Torus(Ring):
+    """Every collective on the axes of a torus; the group fills each axis from its beginning, so a part of a ring is a
+    line."""
+
+    def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
+        """The cost of one collective over V bytes."""
+        where_to, whole = span(net, group), net.how.ring_factor == "one"
+        hops = where(V > 0, latency(where_to), 0.0)
+        if kind == "all_to_all":
+            return Load(all_to_all(V, where_to), hops, Busy(exchanged(V, where_to)))
+        times = 2 if kind == "all_reduce" else 1
+        seconds = (all_reduce if kind == "all_reduce" else gather)(V, where_to, whole)
+        each = zip(where_to, loads(V, where_to, whole), strict=True)
+        busy = [where(part.n > 1, times * busy, 0.0) for level, busy in each for part in level]
+        return Load(seconds, times * hops, Busy(busy))
+
+    nearest_is_best = False
+    """Two axes of a torus carry twice as much as one."""

@@ -94,8 +94,6 @@ class NetworkTime(Checked):
     """With `book`: n ranks move (n-1)/n of the vector ("exact"), or all of it ("one", the book's shorthand for large n)."""
     all_reduce_factor: str = "always"
     """An all-reduce moves twice the bytes "always", or only "across domains" (a defect of the LBL code)."""
-    tree_chains: bool = True
-    """Trees chain the ranks of the nearest dimension; without that latency a nearer group is never slower (for the bounds of the search)."""
     hop: str = "slowest"
     """A pipeline hop costs the "slowest" link between stages or the "mean" over the links."""
     slow_hops: str = "charged"

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from ..cost import levels
 from ..cost.chip import Rates, pass_time, rates
-from ..cost.network import Fabric, Group
+from ..cost.links import Group
+from ..cost.network import Fabric
 from ..count.mlp2d import block
 from ..count.work import Op
 from ..describe.assumptions import Assumptions

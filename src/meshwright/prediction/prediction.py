@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from importlib import resources
 from typing import Any
 
-from ..cost.layer import Seconds
+from ..cost.layer import Clock, Seconds
 from ..count.model import executed_flops, model_flops, parameters
 from ..describe.frozen import one_line
 from ..describe.job import Job, demand
@@ -20,7 +20,7 @@ from ..program.coverage import beyond
 from ..program.cpu import busy, untold
 from ..schedule import get as schedule_named
 from ..schedule.types import Schedule
-from ..step import Body, Step, body, memory, step
+from ..step import Body, Step, body, clock, memory, step
 from ..units import show
 from .notes import chip_unmeasured, choices, corners, unmeasured
 from .terms import Term, memory_term, step_term
@@ -53,12 +53,16 @@ class Prediction:
         return schedule_named(self.layout.schedule)
 
     @cached_property
+    def _clock(self) -> Clock:
+        return clock(self.job)
+
+    @cached_property
     def _body(self) -> Body:
-        return body(self.job, self.layout, details=True)
+        return body(self.job, self.layout, self._clock, details=True)
 
     @cached_property
     def _step(self) -> Step:
-        return step(self.job, self.layout, self._body)
+        return step(self.job, self.layout, self._body, self._clock)
 
     @cached_property
     def time_s(self) -> dict[str, float]:

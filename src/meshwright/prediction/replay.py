@@ -19,7 +19,7 @@ from ..errors import BadInput
 from ..num import ceil_div
 from ..schedule import get as schedule_named
 from ..schedule.timeline import Passes, Timeline, step_in_run_s, timeline
-from ..step import Body, Share, barrier, body, hop, total
+from ..step import Body, Share, barrier, body, clock, hop, total
 from ..units import show
 from .prediction import Prediction
 
@@ -103,9 +103,10 @@ def replay(prediction: Prediction) -> Replay:
         raise BadInput(
             f"the timeline has {actions:,} actions, more than {MOST_ACTIONS:,}: raise dp or microbatch, or lower pp"
         )
-    parts = body(job, layout, details=True)
+    at = clock(job)
+    parts = body(job, layout, at, details=True)
     passes = stage_seconds(job, layout, parts)
-    send = float(hop(job, layout, parts))
+    send = float(hop(layout, parts, at).seconds)
     order, place = schedule.order(p, m, v), schedule.placement(p, v)
     one = timeline(order, place, passes, send)
     closed = sum(prediction.time_s[cause] for cause in IN_THE_PIPELINE)

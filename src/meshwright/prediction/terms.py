@@ -13,7 +13,7 @@ from ..count import vocabulary
 from ..count.model import groups, layer, next_token
 from ..count.work import Op
 from ..describe.frozen import shown
-from ..step import barrier, clock, collectives, memory, pick, shares, slowest, total
+from ..step import barrier, collectives, memory, pick, shares, slowest, total
 
 if TYPE_CHECKING:
     from .prediction import Prediction
@@ -53,7 +53,7 @@ def step_term(p: Prediction) -> Term:
     """The tree behind `Prediction.term`."""
     job, layout, m = p.job, p.layout, p.microbatches
     causes = _busy_terms(p)
-    at = clock(job)
+    at = p._clock
     r, hop = at.rates, job.assumptions.network.hop
     arithmetic, traffic, chip = compute_told(job.assumptions.chip, r)
     algorithm, network = comm_told(at.fabric)
@@ -83,7 +83,7 @@ def _in_a_run(p: Prediction) -> str:
 def _dp_formula(p: Prediction) -> str:
     """The collectives of one layer and what they hide behind."""
     layout, t = p.layout, p._body.typical
-    times = collectives(p.job, layout, p._body)
+    times = collectives(p.job, layout, p._body, p._clock)
     what = (
         f"all-reduce {float(times.all_reduce):.3g} s"
         if not layout.zero
@@ -101,7 +101,7 @@ def _updated(p: Prediction) -> float:
 
 def _busy_terms(p: Prediction) -> dict[str, tuple[Term, ...]]:
     """Per cause, the operations of the slowest device with their seconds in a whole step."""
-    timer = Timer(clock(p.job), p.layout)
+    timer = Timer(p._clock, p.layout)
     found: dict[str, list[Term]] = {}
     for label, times, ops, again in _device(p):
         for op in ops:

@@ -49,7 +49,8 @@ def in_cpu_seconds(network: Network) -> Network:
 def busy(job: Job, layout: Layout) -> dict[str, Num]:
     """CPU seconds of one step by cause, summed over ranks. layout: placed (`layout.placed`)."""
     job = replace(job, cluster=replace(job.cluster, network=in_cpu_seconds(job.cluster.network)))
-    parts = body(job, layout, details=True)
+    at = clock(job)
+    parts = body(job, layout, at, details=True)
     m, L, ranks = microbatches(job, layout), float(job.model.layers), layout.chips
     group = ranks / layout.pp
     p = parts.typical.forward + backward(parts.typical, layout.recompute)
@@ -57,7 +58,7 @@ def busy(job: Job, layout: Layout) -> dict[str, Num]:
     schedule = schedule_named(layout.schedule)
     stages = layout.pp * schedule.chunks(layout.interleave)
     inside = float(schedule.folded)  # the last rank of a folded pipeline hands on to itself
-    fabric = clock(job).fabric
+    fabric = at.fabric
     hop = 2 * (stages - 1.0 - inside) * send(fabric, parts.message)
     shards = layout.replicas if layout.zero else 1.0
     return {

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..cost import torus
 from ..cost.chip import rates
+from ..cost.links import TORUS
 from ..cost.torus import Part, Span
 from ..count.work import Message
 from ..describe.assumptions import Assumptions, NetworkTime
@@ -54,7 +55,7 @@ class Mesh:
 
     @property
     def torus(self) -> bool:
-        return self.dims[0].kind in torus.TORUS
+        return self.dims[0].kind in TORUS
 
     @property
     def whole(self) -> bool:
@@ -100,7 +101,7 @@ def place(mesh: Mesh, share: Sequence[int], inner: Sequence[bool]) -> Placed:
     """A group with share[i] chips of dimension i, neighbours where inner[i], else as far apart as they can be."""
     parts = []
     for i, (dim, n) in enumerate(zip(mesh.dims, share, strict=True)):
-        stride = 1 if inner[i] or dim.kind not in torus.TORUS else (dim.size or n) // n
+        stride = 1 if inner[i] or dim.kind not in TORUS else (dim.size or n) // n
         parts.append((i, stride, torus.axis(dim, n, stride, mesh.how.efficiency)))
     if not mesh.torus:
         return Placed(tuple((p,) for _, _, p in parts), tuple((i,) for i, _, _ in parts))

@@ -1,9 +1,8 @@
 """The k fastest layouts of a space, exactly, without evaluating all of them.
 
 Partly decided layouts are expanded best bound first, and dropped when they are slower than the k-th best layout found so far or cannot fit.
-Bounds are the step formulas themselves with optimistic arguments (every group nearest, each term at its best option), so they hold whatever the
-formulas say, on every network where a nearer group is never slower, or that can be taken for a faster one where that is so
-(`evaluate.optimist`: meshes). Ranking is by (seconds, bytes, degrees, options, placement), as in brute force.
+Bounds are the step formulas themselves with optimistic arguments (collectives at their `floor`, each term at its best option), so they hold
+whatever the formulas say, on every network. Ranking is by (seconds, bytes, degrees, options, placement), as in brute force.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 
 from ..describe.job import Job
 from .best import Best
-from .evaluate import Progress, best_first, evaluate, everything, lower, provable
+from .evaluate import Progress, best_first, evaluate, lower
 from .grid import legal_options
 from .placement import count
 from .relaxed import covered, relaxed_rounds
@@ -24,11 +23,7 @@ from .space import Space, Table, cross, fill, length, options, pipelines, shards
 def search(
     job: Job, space: Space, k: int = 10, relaxed: bool = False, progress: Progress | None = None, within: float = np.inf
 ) -> Best:
-    """The k best layouts of the space (that take at most `within` seconds), exactly, without evaluating all of them.
-
-    On networks where a nearer group may be slower (tori, measured times, dimensions faster than one before them) no row
-    can be bounded before it is placed: all are placed, and only what is exact by then leaves any out.
-    """
+    """The k best layouts of the space (that take at most `within` seconds), exactly, without evaluating all of them."""
     best = Best(k, options(job, space), within)
     for table in _rounds(job, space, best, relaxed, progress):
         evaluate(job, space, best, table, relaxed)
@@ -43,13 +38,10 @@ def _rounds(job: Job, space: Space, best: Best, relaxed: bool, progress: Progres
         return
     if relaxed:
         best.searched = covered(job, table, degrees) * best.choice.count
-        yield from relaxed_rounds(job, space, best, table, progress) if provable(job) else everything(job, space, True)
+        yield from relaxed_rounds(job, space, best, table, progress)
         return
     table = fill(job, cross(table, pp=degrees), space)
     best.searched = int(
         (legal_options(job, table, best.choice, space.scheme) * (count(job, table) if space.placements else 1.0)).sum()
     )
-    if provable(job):
-        yield from best_first(best, table, lower(job, space, best, table, table)[0], progress)
-    else:
-        yield table
+    yield from best_first(best, table, lower(job, space, best, table, table)[0], progress)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..cost.network import Fabric
+from ..cost.layer import Clock
 from ..describe.job import Job
-from ..step import memory
+from ..step import clock, memory
 from .best import Best
 from .grid import pieces
 from .nearest import pick
@@ -93,7 +92,7 @@ def evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, co
 def _on_grid(job: Job, space: Space, best: Best, table: Table, shares: Shares, count: bool) -> None:
     """Evaluate a block of placed rows under all options that may stay within the limit."""
     capacity = memory.capacity(job)
-    p = pieces(job, table, table, shares, best.choice, space.scheme, np.inf if count else best.limit)
+    p = pieces(job, clock(job), table, table, shares, best.choice, space.scheme, np.inf if count else best.limit)
     if not count:
         p = p.rows(np.flatnonzero(bound(p, capacity).seconds <= best.limit))
     table, shares = pick(table, p.left), pick(shares, p.left)
@@ -107,25 +106,10 @@ def _on_grid(job: Job, space: Space, best: Best, table: Table, shares: Shares, c
             best.add(seconds, use, part, pick(table, at), pick(shares, at))
 
 
-def optimist(job: Job, interval: bool = False) -> Job:
-    """The job on a network, never slower than its own, where a nearer group is never slower (if there is one: `provable`).
-
-    interval: nor is a smaller group. More ranks of a mesh reach more of its links, so there a mesh counts as a switch,
-    which gives every group all of them; and so it does where a part of a mesh may be slower than what lies beyond it.
-    """
-    how = replace(job.assumptions.network, tree_chains=False)
-    job = replace(job, assumptions=replace(job.assumptions, network=how))
-    network = job.cluster.network
-    if not interval and Fabric.of(network, how).nearer_is_faster:
-        return job
-    dims = tuple(replace(d, kind="switch") if d.kind == "mesh" else d for d in network.dims)
-    return replace(job, cluster=replace(job.cluster, network=replace(network, dims=dims)))
-
-
-def provable(job: Job) -> bool:
-    """Bounds with every group nearest hold on the job's network."""
-    easy = optimist(job)
-    return Fabric.of(easy.cluster.network, easy.assumptions.network).nearer_is_faster
+def bound_clock(job: Job) -> Clock:
+    """The job's clock for layouts whose groups are not placed yet, or are at least so large: never slower than any."""
+    at = clock(job)
+    return at._replace(fabric=at.fabric.bound)
 
 
 def lower(
@@ -136,16 +120,16 @@ def lower(
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are bound by the one, sharding by the other.
     """
     capacity, found = memory.capacity(job), np.full(length(near), np.inf)
-    job = optimist(job, interval=far is not near and bool((near["dp"] < far["dp"]).any()))
-    choice = choice or best.choice
+    at, choice = bound_clock(job), choice or best.choice
     used = [np.zeros(n, dtype=bool) for n in choice.all.shape]
     for start in range(0, length(near), BLOCK):
-        at = np.arange(start, min(start + BLOCK, length(near)))
-        a = take(near, at)
-        p = pieces(job, a, a if far is near else take(far, at), None, choice, space.scheme, best.limit)
-        b = bound(p, capacity)
-        found[start + p.left] = b.seconds
-        for axis, mine, marks in zip(used, p.choice.numbers, b.used(min(best.limit, LARGEST)), strict=True):
+        rows = np.arange(start, min(start + BLOCK, length(near)))
+        a = take(near, rows)
+        b = a if far is near else take(far, rows)
+        p = pieces(job, at, a, b, None, choice, space.scheme, best.limit)
+        least = bound(p, capacity)
+        found[start + p.left] = least.seconds
+        for axis, mine, marks in zip(used, p.choice.numbers, least.used(min(best.limit, LARGEST)), strict=True):
             axis[np.array(mine, dtype=np.intp)] |= marks
     return found, choice.all.part(used)
 
@@ -180,7 +164,7 @@ def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
         rows, shares = placements(job, rows, False, relaxed)
         if not length(rows):  # chips that do not fill the network's dimensions
             continue
-        p = pieces(job, rows, rows, shares, best.choice, space.scheme)
+        p = pieces(job, clock(job), rows, rows, shares, best.choice, space.scheme)
         seconds, use = exact(p, np.inf)
         best.add(np.where(np.isfinite(seconds), use[..., p.of], np.inf), use, p, rows, shares)
     return best

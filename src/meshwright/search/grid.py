@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import step
+from ..cost.layer import Clock
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches
@@ -115,18 +116,25 @@ def runs(job: Job, choice: Options, p: Column, m: Column) -> list[Mask]:
 
 
 def pieces(
-    job: Job, table: Table, far: Table, shares: Shares | None, choice: Options, scheme: str, limit: float = np.inf
+    job: Job,
+    at: Clock,
+    table: Table,
+    far: Table,
+    shares: Shares | None,
+    choice: Options,
+    scheme: str,
+    limit: float = np.inf,
 ) -> Pieces:
     """The terms of the rows and options whose pipeline alone stays within the limit.
 
-    table: rows, whose dp counts in time;  far: the same rows with the dp that counts in sharding;
+    at: the job's clock, or that of a bound;  table: rows, whose dp counts in time;  far: the same rows with the dp that counts in sharding;
     shares: their placements, or None for every group nearest.
     """
-    blocks = _blocks(job, table, far, shares, choice, scheme)
+    blocks = _blocks(job, at, table, far, shares, choice, scheme)
     index, pipe = np.arange(len(table["tp"])), np.full((*choice.shape[:3], 1, len(table["tp"])), np.inf)
     can_run = runs(job, choice, table["pp"], blocks[0].m)
     for block, seconds in zip(blocks, pipe, strict=True):
-        _pipelines(job, block, choice, can_run, limit, seconds)
+        _pipelines(job, at, block, choice, can_run, limit, seconds)
     if limit < np.inf:
         within = pipe <= limit
         sp, rec, sched = (np.asarray(within.any(axis=o)) for o in ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4)))
@@ -142,16 +150,18 @@ def pieces(
         parts, holders = unplaced.parts, [holders_of(job, unplaced.near, fold) for fold in folds]
         owned = [[step.held(job, unplaced.near, parts, by, end) for end in p.ends] for by in holders]
         _memory(p, i, job, unplaced, parts, holders, owned)
-        _after(p, i, job, block, unplaced, owned, pick(holders[0]["middle"].typical, p.of))
+        _after(p, i, job, at, block, unplaced, owned, pick(holders[0]["middle"].typical, p.of))
     return p
 
 
-def _blocks(job: Job, table: Table, far: Table, shares: Shares | None, choice: Options, scheme: str) -> list[Block]:
+def _blocks(
+    job: Job, at: Clock, table: Table, far: Table, shares: Shares | None, choice: Options, scheme: str
+) -> list[Block]:
     """The table under each setting of sequence parallelism."""
     sizes, ways = job.cluster.sizes, choice.sequence_parallel
     near = [layouts(table, shares, sizes, scheme, sp) for sp in ways]
     wide = near if far is table else [layouts(far, shares, sizes, scheme, sp) for sp in ways]
-    costs, which = bodies(job, near)
+    costs, which = bodies(job, near, at)
     m = np.asarray(microbatches(job, near[0]))
     fine = [_shards(job, table, sp, choice, scheme) for sp in ways]
     return [Block(n, w, c, which, m, f) for n, w, c, f in zip(near, wide, costs, fine, strict=True)]
@@ -188,7 +198,9 @@ def fullest(job: Job, pp: Column) -> Column:
     return np.where(pp == 1, float(job.model.layers - lead), ceil_div(job.model.layers, pp))
 
 
-def _pipelines(job: Job, block: Block, choice: Options, can_run: list[Mask], limit: float, seconds: Grid) -> None:
+def _pipelines(
+    job: Job, clock: Clock, block: Block, choice: Options, can_run: list[Mask], limit: float, seconds: Grid
+) -> None:
     """Seconds of the pipeline, (recompute, schedule, 1, row), of rows that may stay within the limit; can_run: as `runs` has it."""
     every, t, layers = kinds(choice), block.costs.typical, block.m * fullest(job, np.asarray(block.near.pp))
     for r, recompute in enumerate(choice.recompute):
@@ -198,7 +210,7 @@ def _pipelines(job: Job, block: Block, choice: Options, can_run: list[Mask], lim
             continue
         some = block.rows(rows)
         near, m, parts = some.near, some.m, some.parts
-        send = step.hop(job, near, parts)
+        send = step.hop(near, parts, clock).seconds
         for fold in sorted({kind.schedule.folded for kind in every}):
             s = step.stages(near, parts, recompute, holders_of(job, near, fold))
             short = m * (s.forward + s.backward) <= limit
@@ -234,14 +246,21 @@ def _memory(
 
 
 def _after(
-    p: Pieces, i: int, job: Job, block: Block, unplaced: Block, owned: list[list[step.Held]], layers: Column
+    p: Pieces,
+    i: int,
+    job: Job,
+    at: Clock,
+    block: Block,
+    unplaced: Block,
+    owned: list[list[step.Held]],
+    layers: Column,
 ) -> None:
     """Seconds after the pipeline: synchronisation of so many layers on the fullest device, and the optimizer."""
     near, parts, choice = block.near, block.parts, p.choice
-    times, first = step.collectives(job, near, parts), choice.all.zero[0]
+    times, first = step.collectives(job, near, parts, at), choice.all.zero[0]
     for z, zero in enumerate(choice.zero):
         means = (near.replicas > 1) | (zero == first)  # with one replica all stages are the same: only the first counts
-        updates = [pick(step.update(job, unplaced.far, devices, zero), p.of) for devices in owned]
+        updates = [pick(step.update(job, unplaced.far, devices, zero, at), p.of) for devices in owned]
         for r, recompute in enumerate(choice.recompute):
             sync = step.synchronise(job, near, parts, times, recompute, zero, layers)
             for f, seconds in enumerate(updates):

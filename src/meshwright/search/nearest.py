@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import step
+from ..cost.layer import Clock
 from ..count.linear import accumulates
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -63,13 +64,13 @@ def layouts(table: Table, shares: Shares | None, sizes: tuple[int, ...], scheme:
     return Layout(**degrees, scheme=scheme, sequence_parallel=sp, placement=shares)
 
 
-def bodies(job: Job, ways: Sequence[Layout]) -> tuple[list[step.Body], NDArray[np.intp]]:
+def bodies(job: Job, ways: Sequence[Layout], at: Clock) -> tuple[list[step.Body], NDArray[np.intp]]:
     """Layer costs of the distinct rows of each layout, and which of them every row has. ways: the same table, sequence parallel or not."""
     groups = [ways[0].group(a) for a in (("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp"))]
     several = np.asarray(accumulates(job, ways[0]), dtype=np.float64)
     columns = [ways[0].microbatch, ways[0].panels, several, *(share for group in groups for share in group)]
     index, number = distinct(columns)
-    return [step.body(job, pick(layout, index)) for layout in ways], number
+    return [step.body(job, pick(layout, index), at) for layout in ways], number
 
 
 def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -101,7 +102,7 @@ def pick(of: Any, index: Any) -> Any:
         return of[index]
     if isinstance(of, tuple):
         values = tuple(pick(x, index) for x in of)
-        return type(of)(*values) if hasattr(of, "_fields") else values
+        return type(of)(*values) if hasattr(of, "_fields") else type(of)(values)
     if isinstance(of, dict):
         return {k: pick(x, index) for k, x in of.items()}
     if isinstance(of, Layout):

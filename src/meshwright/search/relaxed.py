@@ -18,7 +18,7 @@ from ..num import ceil_div
 from ..schedule import get as schedule_named
 from ..step import Body, Stages, barrier, memory, stages
 from .best import Best
-from .evaluate import BLOCK, LARGEST, Progress, best_first, dp_step, largest_dp, lower, optimist, valid
+from .evaluate import BLOCK, LARGEST, Progress, best_first, bound_clock, dp_step, largest_dp, lower, valid
 from .grid import Kind, fullest, holders_of, kinds, pieces
 from .nearest import bodies, layouts, pick
 from .pieces import bound
@@ -57,19 +57,18 @@ def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column)
 
     Nearest groups, nothing recomputed, no memory limit.
     """
-    easy, every, found = optimist(job), kinds(best.choice), []
+    at, every, found = bound_clock(job), kinds(best.choice), []
     folds = sorted({kind.schedule.folded for kind in every})
     for start in range(0, length(table), CROSSED):
         part = take(table, np.arange(start, min(start + CROSSED, length(table))))
         alone = _alone(job, part, space)
-        costs, which = bodies(
-            easy, [layouts(alone, None, job.cluster.sizes, space.scheme, sp) for sp in best.choice.sequence_parallel]
-        )
+        ways = [layouts(alone, None, job.cluster.sizes, space.scheme, sp) for sp in best.choice.sequence_parallel]
+        costs, which = bodies(job, ways, at)
         costs = [pick(c, which) for c in costs]
         rows, here, fewest = _worth_it(job, space, best, part, degrees, costs)
         pipes = Layout(pp=here["pp"])
         staged = [
-            (fold, stages(pipes, pick(c, rows), "none", holders_of(easy, pipes, fold))) for c in costs for fold in folds
+            (fold, stages(pipes, pick(c, rows), "none", holders_of(job, pipes, fold))) for c in costs for fold in folds
         ]
         each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
         bubbles = _least_bubbles(job, every, here["pp"], staged)
@@ -136,24 +135,22 @@ def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
     for start in range(0, len(alive), BLOCK):
         part = take(partly.table, np.arange(start, min(start + BLOCK, len(alive))))
         for some in (part, part | {"dp": dp_step(part)}):
-            p = pieces(job, some, some, None, best.choice, space.scheme)
+            p = pieces(job, bound_clock(job), some, some, None, best.choice, space.scheme)
             alive[start : start + BLOCK] |= bound(p, capacity).bytes <= capacity
     return Partly(keep(partly.table, alive), partly.each[alive], keep(partly.bubbles, alive))
 
 
 def _whole_model(job: Job, space: Space, best: Best, table: Table) -> Column:
     """Bound of one microbatch through the whole model on one device of each shard, in seconds."""
-    easy, found = optimist(job), np.full(length(table), np.inf)
-    whole = holders_of(easy, Layout(), False)["whole"]
+    at, found = bound_clock(job), np.full(length(table), np.inf)
+    whole = holders_of(job, Layout(), False)["whole"]
     for start in range(0, length(table), BLOCK):
-        at = slice(start, start + BLOCK)
-        part = {k: c[at] for k, c in table.items()}
-        part = _alone(job, part, space)
-        costs, which = bodies(
-            easy, [layouts(part, None, job.cluster.sizes, space.scheme, sp) for sp in best.choice.sequence_parallel]
-        )
+        rows = slice(start, start + BLOCK)
+        part = _alone(job, {k: c[rows] for k, c in table.items()}, space)
+        ways = [layouts(part, None, job.cluster.sizes, space.scheme, sp) for sp in best.choice.sequence_parallel]
+        costs, which = bodies(job, ways, at)
         for cost in costs:
-            found[at] = np.minimum(found[at], whole.of(cost, lambda c: c.forward + c.backward)[which])
+            found[rows] = np.minimum(found[rows], whole.of(cost, lambda c: c.forward + c.backward)[which])
     return found
 
 

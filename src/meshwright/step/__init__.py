@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..cost.layer import Clock
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches
@@ -31,22 +32,23 @@ class Step(NamedTuple):
         return self.pipeline.total + (self.sync + self.update)
 
 
-def step(job: Job, layout: Layout, parts: Body) -> Step:
+def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step:
     """One step of the job; the layout's numbers may be arrays (categorical fields may not)."""
-    schedule, v = schedule_named(layout.schedule), layout.interleave
+    at, schedule, v = at or clock(job), schedule_named(layout.schedule), layout.interleave
     by = shares(job, layout, schedule, v)
     sync = synchronise(
-        job, layout, parts, collectives(job, layout, parts), layout.recompute, layout.zero, by["middle"].typical
+        job, layout, parts, collectives(job, layout, parts, at), layout.recompute, layout.zero, by["middle"].typical
     )
     ends = [held(job, layout, parts, by, end) for end in ENDS]
-    s, send = stages(layout, parts, layout.recompute, by), hop(job, layout, parts)
+    s, send = stages(layout, parts, layout.recompute, by), hop(layout, parts, at).seconds
     pipe = ordered(job, layout.pp, microbatches(job, layout), s, send, schedule, v)
-    return Step(pipe, sync, update(job, layout, ends, layout.zero))
+    return Step(pipe, sync, update(job, layout, ends, layout.zero, at))
 
 
 def step_time(job: Job, layout: Layout) -> Num:
     """Seconds of one step."""
-    return step(job, layout, body(job, layout)).total
+    at = clock(job)
+    return step(job, layout, body(job, layout, at), at).total
 
 
 __all__ = [

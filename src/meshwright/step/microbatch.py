@@ -43,9 +43,12 @@ def total(time: Time) -> Num:
     return time.total if isinstance(time, Seconds) else time
 
 
-def body(job: Job, layout: Layout, details: bool = False) -> Body:
-    """Costs of the parts of the model. details: keep seconds by cause, else only totals (faster)."""
-    timer = Timer(clock(job), layout)
+def body(job: Job, layout: Layout, at: Clock | None = None, details: bool = False) -> Body:
+    """Costs of the parts of the model.
+
+    at: the job's `clock`, or that of a bound;  details: keep seconds by cause, else only totals (faster).
+    """
+    timer = Timer(at or clock(job), layout)
     lead, rest = groups(job.model)
     parts = {kind: timer.layer(layer(job, layout, kind)) for kind, _ in {*lead, *rest}}
     typical, leading = mean(parts, rest), mean(parts, lead)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ..cost.layer import Seconds, Time
-from ..cost.network import pipeline_hop
+from ..cost.layer import Clock, Seconds, Time
+from ..cost.load import Load
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import layers_on
 from ..num import Num, maximum, minimum, where
 from ..schedule.types import Schedule
-from .microbatch import Body, backward, clock, total
+from .microbatch import Body, backward, total
 
 
 class Share(NamedTuple):
@@ -135,9 +135,9 @@ def _choose(condition: Any, a: Time, b: Time) -> Time:
     return where(condition, a, b)
 
 
-def hop(job: Job, layout: Layout, parts: Body) -> Num:
-    """Seconds of one send between neighbouring stages."""
-    return pipeline_hop(clock(job).fabric, parts.message, layout.group("pp"))
+def hop(layout: Layout, parts: Body, at: Clock) -> Load:
+    """One send between neighbouring stages."""
+    return at.fabric.hop(parts.message, layout.group("pp"))
 
 
 def barrier(job: Job) -> bool:

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from ..cost import overlap
 from ..cost.chip import compute_time, exposed_memory
+from ..cost.layer import Clock
 from ..count import optimizer, vocabulary
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches
 from ..num import Num, maximum, where
-from .microbatch import Body, backward, clock, total
+from .microbatch import Body, backward, total
 from .pipeline import Shares
 
 
@@ -28,12 +29,12 @@ class Collectives(NamedTuple):
     end_scatter: Num
 
 
-def collectives(job: Job, layout: Layout, parts: Body) -> Collectives:
+def collectives(job: Job, layout: Layout, parts: Body, at: Clock) -> Collectives:
     """Weights are replicated over dp x cp (group "replicas"), those of experts over edp.
 
     Ends: the larger of embedding and head, or both on a device that is alone.
     """
-    p, fabric, t, e, h = job.precision, clock(job).fabric, parts.typical, parts.embedding, parts.head
+    p, fabric, t, e, h = job.precision, at.fabric, parts.typical, parts.embedding, parts.head
     both = e.weights + h.weights - tied(job, layout)
     weights = {"replicas": (t.weights, where(layout.pp == 1, both, maximum(e.weights, h.weights)))}
     if job.model.moe:
@@ -102,13 +103,13 @@ def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:
     )
 
 
-def update(job: Job, layout: Layout, ends: Sequence[Held], zero: int) -> Num:
+def update(job: Job, layout: Layout, ends: Sequence[Held], zero: int, at: Clock) -> Num:
     """Seconds of the optimizer on the device with the most parameters to update; ends: what the candidates hold."""
     if not job.assumptions.count.optimizer_step:
         return 0.0
     mine = reduce(maximum, [end[0] for end in ends]) / (layout.replicas if zero else 1.0)
     if job.model.moe:
         mine = mine + reduce(maximum, [end[1] for end in ends]) / (layout.expert_replicas if zero else 1.0)
-    work, r = optimizer.update(job, mine), clock(job).rates
+    work, r = optimizer.update(job, mine), at.rates
     compute = compute_time(work, r)
     return compute + exposed_memory(work, compute, r)

@@ -96,12 +96,12 @@ def reduced(job: Job) -> float:
 
 def ring_share(n: int) -> float:
     """Sent by each rank of a ring all-reduce, of the vector: a reduce-scatter and an all-gather of (n-1)/n each."""
-    from ...cost.network import Fabric, ring
+    from ...cost.network import Fabric
     from ...describe.assumptions import LBL
     from ...describe.network import Dim, Network
 
     fabric = Fabric.of(Network("", (Dim("", 1.0, 0.0, efficiency=1.0),)), LBL.network)
-    return 2 * float(ring(fabric, 1.0, (float(n),)))
+    return float(fabric.time("all_reduce", 1.0, (float(n),)))
 
 
 def memory() -> Iterator[Check]:

@@ -1,0 +1,100 @@
+"""The links of a network under an assumption set, and what every algorithm computes from them.
+
+A group has g_i ranks in dimension i (fastest first), n = g_0 g_1 ... in all; V is the full vector in bytes, W_i what
+one chip sends into dimension i and a_i the latency of a hop there. A unit of dimension i holds S_i = g_0 ... g_{i-1}
+ranks of the group, which share the traffic that crosses it, each through its own interface. In a mesh W_i is that of
+the links between the members of the group (`Links.reach`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..describe.assumptions import NetworkTime
+from ..describe.network import Dim
+from ..num import Num, product, where
+from .load import Load
+
+Group = Sequence[Num]
+"""Ranks of a group in each dimension, nearest first."""
+TORUS = ("ring", "line")
+"""Kinds of dimensions whose chips pass messages on along the links."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """Rates [B/s] and latencies [s] of each dimension, fastest first.
+
+    rates are those of all links of a chip; a group reaches them in a switch, and in a mesh that it fills (`reach`).
+    """
+
+    rates: tuple[float, ...]
+    latencies: tuple[float, ...]
+    reduces: tuple[bool, ...]
+    """Whose switches add up values."""
+    how: NetworkTime
+    dims: tuple[Dim, ...] = ()
+    """The dimensions themselves: which of them are axes of a torus, and how long."""
+
+    def reach(self, group: Group) -> tuple[Num, ...]:
+        """Bytes per second that one chip sends into each dimension to the others of its group there."""
+        if all(d.kind != "mesh" for d in self.dims):
+            return self.rates
+        return tuple(rate * d.used(g) for rate, d, g in zip(self.rates, self.dims, group, strict=True))
+
+    @property
+    def on_torus(self) -> bool:
+        """Some dimensions are axes of a torus, whose links chips pass messages along."""
+        return any(d.kind in TORUS for d in self.dims)
+
+    @property
+    def nearer_is_faster(self) -> bool:
+        """No dimension beats one before it in rate or latency: a larger share of the near dimensions never costs time."""
+        if self.on_torus:  # two axes carry twice as much as one
+            return False
+        if any(far and not near for near, far in zip(self.reduces, self.reduces[1:], strict=False)):
+            return False
+        if any(d.kind == "mesh" for d in self.dims[1:]):  # fewer ranks there reach less of it
+            return False
+        pairs = self.reach((2.0,) * len(self.rates))  # the least a group reaches in a mesh
+        faster = all(a >= b for a, b in zip(pairs, self.rates[1:], strict=False))
+        sooner = all(a <= b for a, b in zip(self.latencies, self.latencies[1:], strict=False))
+        return faster and sooner
+
+
+class Algorithm(Protocol):
+    """How collectives, and messages between stages of a pipeline, run on the links."""
+
+    def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
+        """One collective over V bytes; nothing if V = 0 or the group has one rank."""
+        ...
+
+    def hop(self, net: Links, V: Num, group: Group) -> Load:
+        """One message of V bytes to the next stage; `group` is the pp axis."""
+        ...
+
+    def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
+        """At most the load of any group of at least so many ranks, wherever they lie; `group`: as near as can be."""
+        ...
+
+    def hop_floor(self, net: Links, V: Num, group: Group) -> Load:
+        """At most the hop of any pipeline of so many stages, wherever they lie."""
+        ...
+
+
+def crossings(net: Links, V: Num, group: Group) -> list[Num]:
+    """Seconds each dimension takes for V bytes of every unit: V / (S_i W_i) where the group spans it."""
+    seconds: list[Num] = []
+    inside: Num = 1.0
+    for g, rate in zip(group, net.reach(group), strict=True):
+        seconds.append(where(g > 1, V / (inside * rate), 0.0))
+        inside = inside * g
+    return seconds
+
+
+def several(V: Num, group: Group) -> tuple[Num, Any]:
+    """(ranks of the group, whether there is anything to send)."""
+    n = product(group)
+    return n, (V > 0) & (n > 1)
