@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..num import Num, largest, maximum, product, where
 from .floors import any_hop, any_links
 from .hop import link, point_to_point
@@ -10,15 +12,21 @@ from .load import Busy, Load
 from .ring import Ring, latency
 
 
+@dataclass(frozen=True)
 class LblCode(Ring):
-    """An all-reduce moves twice the bytes only if a group has several ranks in several domains; hops that leave the
-    domain take no time if some stay inside."""
+    """Rings, with either defect or both."""
 
+    halved: bool
+    """An all-reduce moves twice the bytes only if a group has several ranks in several domains."""
+    free_hops: bool
+    """Hops that leave the domain take no time if some stay inside."""
     nearest_is_best = False
     """A farther pipeline is the faster one."""
 
     def all_reduce(self, net: Links, V: Num, group: Group) -> Load:
         """The factor 2 only across domains."""
+        if not self.halved:
+            return super().all_reduce(net, V, group)
         n, sends = several(V, group)
         times = where((group[0] > 1) & (n > group[0]), 2.0, 1.0)
         crossed, hops = crossings(net, V, group), latency(net, group)
@@ -28,6 +36,8 @@ class LblCode(Ring):
 
     def hop(self, net: Links, V: Num, group: Group) -> Load:
         """The mean over all links, of which those beyond the first dimension in use are free."""
+        if not self.free_hops:
+            return super().hop(net, V, group)
         p = product(group)
         mean: Num = 0.0
         inside: Num = 1.0

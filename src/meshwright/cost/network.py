@@ -52,8 +52,9 @@ class Fabric(Links):
         if self.injected:
             return self.injected
         option = self.how.collective
-        if self.how.slow_hops == "free" and not self.on_torus:
-            return LblCode()
+        defects = (self.how.all_reduce_factor != "always", self.how.slow_hops == "free")
+        if any(defects) and not self.on_torus:
+            return LblCode(*defects)
         return NAMED["book" if self.on_torus and option != "free" else option]
 
     @property
