@@ -17,8 +17,9 @@ from meshwright import step as ours
 from meshwright.cost import overlap
 from meshwright.cost.chip import compute_time, exposed_memory, rates
 from meshwright.cost.layer import Seconds
+from meshwright.cost.load import Busy, Load
 from meshwright.count.work import Pass
-from meshwright.describe.assumptions import LBL, LBL_CODE, REALISTIC, Assumptions
+from meshwright.describe.assumptions import LBL, LBL_CODE, REALISTIC, Assumptions, Hide
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
@@ -122,25 +123,27 @@ def test_every_cost_of_a_layer(model: str) -> None:
             causes = [f.name for f in fields(whole)] if isinstance(whole, Seconds) else []
             for cause in causes:
                 assert same(getattr(whole, cause), [getattr(s, cause) for s in each]), (part, name, cause)
+            if isinstance(whole, Load):
+                for i, value in enumerate((*whole[:2], *whole.busy)):
+                    assert same(value, [(*load[:2], *load.busy)[i] for load in each]), (part, name, i)
+                continue
             assert causes or same(whole, each), (part, name)
 
 
 TIME, COUNT = st.floats(0, 10), st.integers(1, 100)
 
 
-@given(st.lists(st.tuples(TIME, TIME, COUNT, st.floats(0, 1)), min_size=1, max_size=10))
-def test_overlap(rows: list[tuple[float, float, int, float]]) -> None:
-    comm, work, count, share = (np.array(x, dtype=float) for x in zip(*rows, strict=True))
-    for formula in (overlap.behind_layers, overlap.prefetched):
-        assert same(formula(comm, work, count), [formula(c, w, n) for c, w, n, _ in rows])
-        shown = formula(comm, work, count)
-        assert np.all((shown >= 0) & (shown <= comm * count * (1 + 1e-12)))  # between nothing and everything
-    assert same(overlap.summa(comm, work, count), [overlap.summa(c, w, n) for c, w, n, _ in rows])
-    for c, w, n, s in rows:
-        assert overlap.behind_layers(c, 0.0, n) == pytest.approx(c * n)
-        assert overlap.prefetched(c, c + w, n) == 0 and overlap.behind_layers(c, c + w, n) == c
-        assert overlap.prefetched(c, w, n) <= overlap.behind_layers(c, w, n) * (1 + 1e-12)
-        assert max(c - w, 0) - 1e-12 <= overlap.partly(c, s, w) <= c
+@given(st.lists(st.tuples(TIME, TIME, COUNT), min_size=1, max_size=10), st.sampled_from(["shared", "serial", "free"]))
+def test_overlap(rows: list[tuple[float, float, int]], links: str) -> None:
+    comm, work, count = (np.array(x, dtype=float) for x in zip(*rows, strict=True))
+    how = Hide("pass", links=links)
+
+    def shown(comm: Any, work: Any) -> Any:
+        own = Load(work / 2, 0.0, Busy((work / 2,)))
+        return overlap.behind(work, own, Load(comm, 0.0, Busy((comm,))), how).total
+
+    assert same(shown(comm, work), [shown(c, w) for c, w, _ in rows])
+    assert same(overlap.summa(comm, work, count), [overlap.summa(c, w, n) for c, w, n in rows])
 
 
 FLOPS = st.floats(0, 1e18)

@@ -8,9 +8,10 @@ import pytest
 
 from meshwright.cost.chip import rates
 from meshwright.cost.layer import CAUSES, Clock, LayerCost, Seconds, Timer, mean
+from meshwright.cost.load import Busy, Load
 from meshwright.cost.network import Fabric
 from meshwright.count.work import Message, Op, Pass
-from meshwright.describe.assumptions import ChipTime, NetworkTime, Overlap
+from meshwright.describe.assumptions import ChipTime, Hide, NetworkTime, Overlap
 from meshwright.describe.chip import Chip
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
@@ -40,24 +41,42 @@ def seconds(found: Seconds) -> dict[str, float]:
 def test_an_operation_by_cause() -> None:
     """7 s of arithmetic, 10 s of memory of which 3 s show, messages by axis."""
     found = timer().half(Op("x", "vector", WORK, WORK), WORK)
-    assert seconds(found) == {"compute": 7.0, "memory": 3.0, "tp_comm": 5.0, "cp_comm": 2.0, "ep_comm": 8.0}
-    assert found.total == 25
+    assert seconds(found.time) == {"compute": 7.0, "memory": 3.0, "tp_comm": 5.0, "cp_comm": 2.0, "ep_comm": 8.0}
+    assert found.time.total == 25
+    assert found.sent == Load(15.0, 0.0, Busy((15.0,)))
+
+
+PLAIN = {"compute": 7.0, "memory": 3.0, "tp_comm": 5.0, "cp_comm": 2.0, "ep_comm": 8.0}
 
 
 @pytest.mark.parametrize(("overlap", "shown"), [
-    (Overlap(tp=0.4), {"tp_comm": 3.0}),  # 2 of 5 s
-    (Overlap(tp=1.0), {"tp_comm": 0.0}),  # all of it, behind 10 s of work
-    (Overlap(cp="ring"), {"cp_comm": 0.0}),
-    (Overlap(ep=0.25), {"ep_comm": 6.0}),
+    (Overlap(tp=Hide("layer", share=0.4)), {"tp_comm": 5 - 4.0}),  # behind 4 of 10 s
+    (Overlap(tp=Hide("layer")), {"tp_comm": 0.0}),
+    (Overlap(cp=Hide("operation")), {"cp_comm": 0.0}),
+    (Overlap(ep=Hide("layer", share=0.25)), {"ep_comm": 8 - 2.5}),
+    # each second hides one thing: 2 s of cp, 8 s of ep, and nothing is left for tp
+    (Overlap(tp=Hide("layer"), cp=Hide("layer"), ep=Hide("layer")), {"cp_comm": 0.0, "ep_comm": 0.0}),
 ])  # fmt: skip
-def test_what_hides_behind_the_operation(overlap: Overlap, shown: dict[str, float]) -> None:
-    plain = {"compute": 7.0, "memory": 3.0, "tp_comm": 5.0, "cp_comm": 2.0, "ep_comm": 8.0}
-    assert seconds(timer(overlap).half(Op("x", "vector", WORK, WORK), WORK)) == pytest.approx(plain | shown)
+def test_what_hides_behind_an_operation(overlap: Overlap, shown: dict[str, float]) -> None:
+    found = timer(overlap).layer([Op("x", "vector", WORK, Pass())])
+    assert seconds(found.forward) == pytest.approx(PLAIN | shown)
+    assert found.sent.seconds == 15, "hidden or not, it is sent"
+
+
+def test_a_gather_hides_behind_the_products_of_its_sublayer() -> None:
+    """The norm that sends takes no time; the product that follows takes 4 s, that of the other sublayer 9 s."""
+    norm = Op("attention/norm", "vector", Pass(comm=(message("tp", 6.0),)), Pass())
+    product = Op("attention/qkv", "matmul", Pass(4.0, 0.0, 1.0), Pass())
+    other = Op("ffn/up", "matmul", Pass(9.0, 0.0, 1.0), Pass())
+    for scope, shown in (("operation", 6.0), ("sublayer", 6.0 - 4.0), ("layer", 0.0), ("none", 6.0)):
+        found = timer(Overlap(tp=Hide(scope))).layer([norm, product, other])
+        assert found.forward.tp_comm == pytest.approx(shown), scope
 
 
 def test_a_ring_of_keys_outlasts_little_work() -> None:
     short = Pass(0.5, 0.0, 0.1, (message("cp", 2.0),))
-    assert timer(Overlap(cp="ring")).half(Op("x", "attention", short, short), short).cp_comm == pytest.approx(1.5)
+    ring = timer(Overlap(cp=Hide("operation")))
+    assert ring.layer([Op("x", "attention", short, Pass())]).forward.cp_comm == pytest.approx(1.5)
 
 
 def test_a_layer_is_the_sum_of_its_operations() -> None:
@@ -92,6 +111,6 @@ def test_panels_hide_behind_the_product() -> None:
     """Four panels of two broadcasts, 3 s and 1 s in all: the first panel takes 1 s, 10 s of work hide the rest."""
     broadcasts = (Message("broadcast", "tp", 3.0), Message("broadcast", "cp", 1.0))
     work = Pass(10.0, 0.0, 1.0, broadcasts)
-    assert timer().half(Op("x", "matmul", work, work, panels=4.0), work).tp_comm == pytest.approx(1.0)
+    assert timer().half(Op("x", "matmul", work, work, panels=4.0), work).time.tp_comm == pytest.approx(1.0)
     short = work._replace(matrix=1.0)
-    assert timer().half(Op("x", "matmul", short, short, panels=4.0), short).tp_comm == pytest.approx(1 + 4 * 1 - 1)
+    assert timer().half(Op("x", "matmul", short, short, panels=4.0), short).time.tp_comm == pytest.approx(1 + 4 * 1 - 1)

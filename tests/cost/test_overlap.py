@@ -6,37 +6,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.cost.overlap import behind_layers, mesh, partly, prefetched, summa
+from meshwright.cost.load import Busy, Load
+from meshwright.cost.overlap import behind, mesh, summa
+from meshwright.describe.assumptions import Hide
 
-TIME, LAYERS, SHARE = st.floats(0, 1e3), st.integers(1, 200), st.floats(0, 1)
+TIME, SHARE = st.floats(0, 1e3), st.floats(0, 1)
 
 
-@pytest.mark.parametrize(("collective", "layer", "layers", "seconds"), [
-    (3.0, 5.0, 4, 3.0),  # the first one is waited for, the others hide
-    (8.0, 5.0, 4, 8 + 3 * 3),  # each of the others outlasts its layer by 3 s
-    (8.0, 0.0, 4, 4 * 8),  # nothing to hide behind
-    (8.0, 5.0, 1, 8.0),
+def load(*busy: float, start: float = 0.0) -> Load:
+    """Dimensions used one after the other."""
+    return Load(sum(busy) + start, start, Busy(busy))
+
+
+@pytest.mark.parametrize(("how", "seconds"), [
+    (Hide("pass"), max(6 - 5, 3 + 4 - 5, 1 + 2 - 5)),  # the first dimension is full
+    (Hide("pass", links="free"), 6 - 5),
+    (Hide("pass", links="serial"), 4 + 6 - 5),  # and the network takes one collective at a time
+    (Hide("pass", share=0.4), 6 - 2),
 ])  # fmt: skip
-def test_one_collective_a_layer_behind_the_next_layer(
-    collective: float, layer: float, layers: int, seconds: float
-) -> None:
-    assert behind_layers(collective, layer, layers) == seconds
+def test_what_does_not_hide(how: Hide, seconds: float) -> None:
+    """5 s of work, in which 3 s and 1 s are sent in two dimensions, beside 4 s and 2 s."""
+    found = behind(5.0, load(3.0, 1.0), load(4.0, 2.0), how)
+    assert found == (pytest.approx(seconds), 0.0)
 
 
-@pytest.mark.parametrize(("collective", "seconds"), [(3.0, 0.0), (8.0, 4 * 3.0)])
-def test_what_was_started_a_pass_ago_shows_only_what_outlasts_the_layers(collective: float, seconds: float) -> None:
-    assert prefetched(collective, 5.0, 4) == seconds
+def test_compute_is_slower_beside_communication() -> None:
+    """Of 6 s 5 hide, and cost a tenth."""
+    assert behind(5.0, Load(), load(6.0), Hide("pass", slow=0.1)).total == pytest.approx(1 + 0.5)
 
 
 @pytest.mark.parametrize(("panel", "work", "seconds"), [(1.0, 100.0, 1.0), (1.0, 6.0, 1 + 2.0), (1.0, 0.0, 9.0)])
 def test_a_product_in_panels_waits_for_the_first_one(panel: float, work: float, seconds: float) -> None:
     """Eight panels."""
     assert summa(panel, work, 8) == seconds
-
-
-@pytest.mark.parametrize(("share", "work", "seconds"), [(0.0, 9.0, 4.0), (0.5, 9.0, 2.0), (1.0, 9.0, 0.0), (1.0, 1.0, 3.0)])  # fmt: skip
-def test_a_share_hides_while_there_is_work(share: float, work: float, seconds: float) -> None:
-    assert partly(4.0, share, work) == seconds
 
 
 def test_mesh_axes_add_up_or_share_the_busiest_dimension() -> None:
@@ -46,17 +48,35 @@ def test_mesh_axes_add_up_or_share_the_busiest_dimension() -> None:
     assert mesh(loads, "full") == 1 + 5
 
 
-@given(TIME, TIME, LAYERS, st.floats(0, 1e3))
-def test_more_compute_never_makes_the_step_shorter_nor_shows_more(
-    collective: float, layer: float, layers: int, more: float
+HOW = st.builds(Hide, st.just("pass"), SHARE, SHARE, st.sampled_from(["shared", "serial", "free"]))
+PAIR = st.tuples(TIME, TIME)
+
+
+@given(TIME, PAIR, PAIR, HOW, st.floats(0, 1e3), st.sampled_from(["work", "own", "hidden"]))
+def test_more_of_anything_never_makes_a_scope_shorter(
+    work: float, own: tuple[float, float], hidden: tuple[float, float], how: Hide, more: float, what: str
 ) -> None:
-    for law in (behind_layers, prefetched):
-        before, after = law(collective, layer, layers), law(collective, layer + more, layers)
-        assert 0 <= after <= before <= collective * layers * (1 + 1e-12)
-        assert layers * (layer + more) + after >= (layers * layer + before) * (1 - 1e-9)
+    """The work contains its own collectives: if they take longer, so does it."""
+
+    def takes(work: float, own: tuple[float, float], hidden: tuple[float, float]) -> float:
+        whole = work + sum(own)
+        return whole + behind(whole, load(*own), load(*hidden), how).total
+
+    before = takes(work, own, hidden)
+    after = takes(
+        work + more * (what == "work"),
+        (own[0] + more * (what == "own"), own[1]),
+        (hidden[0] + more * (what == "hidden"), hidden[1]),
+    )
+    assert after >= before * (1 - 1e-9)
 
 
-@given(TIME, SHARE, TIME)
-def test_never_more_than_it_takes_alone(comm: float, share: float, work: float) -> None:
-    assert -1e-9 <= partly(comm, share, work) <= comm
-    assert comm <= partly(comm, share, work) + work + (1 - share) * comm + 1e-9
+@given(TIME, PAIR, PAIR, HOW)
+def test_never_more_than_it_takes_alone_and_never_more_than_the_links_carry(
+    work: float, own: tuple[float, float], hidden: tuple[float, float], how: Hide
+) -> None:
+    whole = work + sum(own)
+    shown = behind(whole, load(*own), load(*hidden), how).shown
+    assert 0 <= shown <= sum(hidden)
+    if how.links == "shared":
+        assert whole + shown >= max(a + b for a, b in zip(own, hidden, strict=True)) * (1 - 1e-9)

@@ -123,7 +123,7 @@ ASSUMPTIONS = st.sampled_from(list(assumptions.SETS.values())) | st.builds(
     assumptions.Assumptions, TEXT, TEXT, st.just(assumptions.LBL.count),
     st.builds(assumptions.ChipTime, choice("ChipTime.model"), st.none() | SHARE), st.builds(assumptions.NetworkTime,
     st.just("free")),
-    st.builds(assumptions.Overlap, st.just("none"), st.floats(0, 1)),
+    st.builds(assumptions.Overlap, st.just(assumptions.Hide()), st.builds(assumptions.Hide, st.just("layer"), st.floats(0, 1))),
 )  # fmt: skip
 JOBS = st.builds(
     job.Job, models() | st.just(catalog.model("llama3-8b")), CLUSTERS | st.just(catalog.cluster("64xh100")), SIZE,
@@ -323,8 +323,8 @@ WRONG = [
     "did you mean bf16"),
     (describe(job__assumptions="lbl"), "assumption set 'lbl' is not known"), (describe(job__tokens="1 day"),
     "job.tokens '1 day' is in s, but token"),
-    (describe(job__assumptions={"name": "realistic", "overlap": {"tp": 2}}),
-    "job.assumptions.overlap.tp must be between 0 and 1, not 2"),
+    (describe(job__assumptions={"name": "realistic", "overlap": {"tp": {"share": 2}}}),
+    "job.assumptions.overlap.tp.share must be between 0 and 1, not 2"),
 ]  # fmt: skip
 
 

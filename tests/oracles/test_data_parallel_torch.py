@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from meshwright import step as ours
+from meshwright.cost.load import Load
 from meshwright.cost.network import Fabric
+from meshwright.describe.assumptions import Hide
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
@@ -35,11 +37,11 @@ KINDS = ("all_gather", "reduce_scatter", "all_reduce")
 
 def predicted(job: Job, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
     """Bytes of the full vectors of one kind in a step."""
-    monkeypatch.setattr(Fabric, "time", lambda self, k, V, group: V if k == kind else 0.0 * V)
-    parts = ours.body(job, job.layout)
-    by = ours.shares(job, job.layout, get("1f1b"), 1)
-    times = ours.collectives(job, job.layout, parts, ours.clock(job))
-    return float(ours.synchronise(job, job.layout, parts, times, "none", job.layout.zero, by["middle"].typical))
+    monkeypatch.setattr(Fabric, "load", lambda self, k, V, group: Load(V if k == kind else 0.0 * V))
+    at, layout = ours.clock(job), job.layout
+    parts, by = ours.body(job, layout, at), ours.shares(job, layout, get("1f1b"), 1)
+    of = ours.devices(job, layout, parts, by, ours.units(job, layout, parts, at), "none", at)
+    return float(ours.exposed(of[0], MICROBATCHES, layout.zero, at.overlap.dp))
 
 
 def shard(stage: Stage, mesh: Any, zero: int) -> None:
@@ -72,6 +74,6 @@ def run(model: Model, dp: int, zero: int) -> Record:
 def test_bytes_of_a_step(model: Model, zero: int, monkeypatch: pytest.MonkeyPatch) -> None:
     record = run(model, 2, zero)
     job = job_of(model, Layout(dp=2, zero=zero), 2 * MICROBATCHES)
-    silent = replace(job.assumptions, overlap=replace(job.assumptions.overlap, dp="none"))
+    silent = replace(job.assumptions, overlap=replace(job.assumptions.overlap, dp=Hide()))
     expected = {kind: predicted(replace(job, assumptions=silent), kind, monkeypatch) for kind in KINDS}
     assert {kind: record.volume("dp").get(kind, 0) for kind in KINDS} == expected

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from ..count.work import Message, Op, Pass
 from ..describe.assumptions import Overlap
 from ..describe.layout import Layout
-from ..num import Num, cache_key
+from ..num import Num, cache_key, where
 from . import overlap
 from .chip import Rates, alone
+from .load import Load
 from .network import Fabric
 
 CAUSES = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm")
@@ -55,6 +56,12 @@ class LayerCost(NamedTuple):
     backward: Time = Seconds()
     again: Time = Seconds()
     """Forward seconds of the operations that selective recomputation repeats."""
+    sent: Load = Load()
+    """What the forward pass sends, hidden or not."""
+    sent_back: Load = Load()
+    """What the backward pass sends."""
+    sent_again: Load = Load()
+    """What selective recomputation sends again."""
     weight_pass: Num = 0.0
     """The part of `backward` that only makes weight gradients."""
     saved: Num = 0.0
@@ -75,46 +82,62 @@ class Clock(NamedTuple):
     overlap: Overlap
 
 
+class Half(NamedTuple):
+    """One pass of one operation."""
+
+    scope: str
+    """The sublayer it belongs to."""
+    time: Seconds
+    """Nothing hidden yet, but for SUMMA's panels."""
+    sent: Load
+
+
+def sublayer(name: str) -> str:
+    """Attention or feed-forward, from the path of an operation; experts and shared experts are feed-forward."""
+    first = name.split("/", 1)[0]
+    return "ffn" if first in ("experts", "shared") else first
+
+
 class Timer:
     """Times operations of one layout; equal messages are timed once."""
 
     def __init__(self, clock: Clock, layout: Layout) -> None:
         self.clock, self.layout = clock, layout
         self._groups: dict[str, tuple[Num, ...]] = {}
-        self._times: dict[tuple[Any, ...], Num] = {}
+        self._loads: dict[tuple[Any, ...], Load] = {}
 
-    def message(self, message: Message, pieces: Num = 0.0) -> Num:
-        """Seconds of one collective (of one of its `pieces`, if it is cut into panels)."""
+    def message(self, message: Message, pieces: Num = 0.0) -> Load:
+        """The cost of one collective (of one of its `pieces`, if it is cut into panels)."""
         fabric, axis = self.clock.fabric, message.axis
         if axis not in self._groups:
             self._groups[axis] = self.layout.group(axis)
         key = cache_key(message.kind, axis, message.bytes, pieces)
-        if key not in self._times:
-            volume = message.bytes / pieces if not (isinstance(pieces, float) and pieces == 0.0) else message.bytes
-            self._times[key] = fabric.time(message.kind, volume, self._groups[axis])
-        return self._times[key]
+        if key not in self._loads:
+            whole = isinstance(pieces, float) and pieces == 0.0
+            volume = message.bytes if whole else message.bytes / pieces
+            self._loads[key] = fabric.load(message.kind, volume, self._groups[axis])
+        return self._loads[key]
 
-    def half(self, op: Op, work: Pass) -> Seconds:
-        """One pass of one operation: the slower of arithmetic and memory, plus the communication it waits for."""
+    def half(self, op: Op, work: Pass) -> Half:
+        """One pass of one operation: the slower of arithmetic and memory, and the communication it waits for."""
         idle = isinstance(work.memory, float) and work.memory == 0.0
         compute, memory = (0.0, 0.0) if idle else alone(work, self.clock.rates)
         if not (isinstance(op.panels, (int, float)) and op.panels == 0):
             return self._in_panels(op, work, compute, memory)
         comm: list[Num] = [0.0, 0.0, 0.0, 0.0]
+        sent = Load()
         for m in work.comm:
-            comm[AXIS_CAUSE[m.axis]] = comm[AXIS_CAUSE[m.axis]] + self.message(m)
-        how = self.clock.overlap
-        ep = comm[3] if not how.ep else comm[3] * (1 - how.ep)
-        cp = overlap.partly(comm[2], 1.0, compute + memory) if how.cp == "ring" and work.comm else comm[2]
-        return Seconds(
-            compute, memory, overlap.partly(comm[1], how.tp, compute + memory) if work.comm else comm[1], cp, ep
-        )
+            load = self.message(m)
+            comm[AXIS_CAUSE[m.axis]] = comm[AXIS_CAUSE[m.axis]] + load.seconds
+            sent = sent + load
+        return Half(sublayer(op.name), Seconds(compute, memory, *comm[1:]), sent)
 
-    def _in_panels(self, op: Op, work: Pass, compute: Num, memory: Num) -> Seconds:
-        panel: Num = 0.0
+    def _in_panels(self, op: Op, work: Pass, compute: Num, memory: Num) -> Half:
+        panel = Load()
         for m in work.comm:
             panel = panel + self.message(m, op.panels)
-        return Seconds(compute, memory, overlap.summa(panel, compute + memory, op.panels))
+        shown = overlap.summa(panel.seconds, compute + memory, op.panels)
+        return Half(sublayer(op.name), Seconds(compute, memory, shown), panel * op.panels)
 
     def weight_gradient(self, op: Op, back: Seconds) -> Num:
         """Seconds of the product that makes weight gradients: half of `back` where both are one pass, alike."""
@@ -141,13 +164,63 @@ class Timer:
             else:
                 selective = selective + op.saved
             if op.kind == "matmul":
-                weight_pass = weight_pass + self.weight_gradient(op, back)
+                weight_pass = weight_pass + self.weight_gradient(op, back.time)
             saved = saved + op.saved
             if op.expert:
                 expert = expert + op.weights
             else:
                 weights = weights + op.weights
-        return LayerCost(_sum(forward), _sum(backward), _sum(again), weight_pass, saved, selective, weights, expert)
+        return LayerCost(
+            self.together(forward),
+            self.together(backward),
+            self.together(again),
+            _sent(forward),
+            _sent(backward),
+            _sent(again),
+            weight_pass,
+            saved,
+            selective,
+            weights,
+            expert,
+        )
+
+    def together(self, halves: Sequence[Half]) -> Seconds:
+        """One pass of several operations, less what hides: cp, then ep, then tp, each behind seconds nothing else hides behind."""
+        how, total = self.clock.overlap, _sum([half.time for half in halves])
+        hidden: dict[str, list[Num]] = {}
+        used: list[Num] = [0.0] * len(halves)
+        for cause, option in (("cp_comm", how.cp), ("ep_comm", how.ep), ("tp_comm", how.tp)):
+            if option.scope == "none":
+                continue
+            for scope in scopes(halves, option.scope):
+                spent = [used[i] for i in scope]
+                times = [halves[i].time for i in scope]
+                work = sum(t.compute + t.memory - u for t, u in zip(times, spent, strict=True))
+                comm = sum(getattr(t, cause) for t in times)
+                shown, slower = overlap.behind(work, Load(), Load(comm), option)
+                hides = comm - shown
+                hidden.setdefault(cause, []).append(hides - slower)
+                # spread over the operations as their own seconds are
+                share = where(work > 0, hides / where(work > 0, work, 1.0), 0.0)
+                for i, t, u in zip(scope, times, spent, strict=True):
+                    used[i] = u + share * (t.compute + t.memory - u)
+        less = {cause: getattr(total, cause) - sum(parts) for cause, parts in hidden.items()}
+        return replace(total, **less) if less else total
+
+
+def _sent(halves: Sequence[Half]) -> Load:
+    """What several operations send."""
+    return sum((half.sent for half in halves), Load())
+
+
+def scopes(halves: Sequence[Half], scope: str) -> list[list[int]]:
+    """Positions of the operations whose seconds are one budget."""
+    if scope == "operation":
+        return [[i] for i in range(len(halves))]
+    if scope == "sublayer":
+        names = dict.fromkeys(half.scope for half in halves)
+        return [[i for i, half in enumerate(halves) if half.scope == name] for name in names]
+    return [list(range(len(halves)))]
 
 
 def _sum(parts: list[Seconds]) -> Seconds:

@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from ..describe.assumptions import Hide
 from ..num import Num, maximum, minimum
 from . import levels
+from .load import Load
 
 
-def behind_layers(collective: Num, layer: Num, layers: Num) -> Num:
-    """Exposed seconds of one collective a layer that runs beside the compute of the next layer.
+class Exposed(NamedTuple):
+    """Seconds that a scope takes longer."""
 
-    The first one is always exposed, of the others what outlasts a layer: T + (layers - 1) max(T - t_layer, 0).
-    Source: Subramanian et al. 2024, section 3.4 (data parallel).
+    shown: Num
+    """What of the communication sticks out."""
+    slowdown: Num
+    """Compute that is slower while the rest of it runs."""
+
+    @property
+    def total(self) -> Num:
+        """Both."""
+        return self.shown + self.slowdown
+
+
+def behind(work: Num, own: Load, hidden: Load, how: Hide) -> Exposed:
+    """Communication beside `work` seconds that contain the collectives `own`. One call a scope: a budget is spent once.
+
+    Exposed is what outlasts the share of the work that may hide it, and what does not fit on the links beside `own`:
+
+        shown = max(h - share t, max_d(own_d + h_d) - t, 0)      links "shared": dimension by dimension
+                                 own + h - t                     "serial": one collective after the other
+
+    It never falls when work, links or communication take longer, by less than what they take longer themselves; and
+    with shared links t + shown is at least the busy seconds of every dimension.
     """
-    return collective + maximum(collective - layer, 0.0) * (layers - 1)
-
-
-def prefetched(collective: Num, layer: Num, layers: Num) -> Num:
-    """Exposed seconds of one collective a layer when it was started a whole pass earlier: only what outlasts the layers."""
-    return maximum(collective - layer, 0.0) * layers
+    shown = maximum(hidden.seconds - how.share * work, 0.0)
+    if how.links == "serial":
+        shown = maximum(shown, own.seconds + hidden.seconds - work)
+    if how.links == "shared":
+        shown = maximum(shown, (own.busy + hidden.busy).most - work)
+    shown = minimum(shown, hidden.seconds)
+    return Exposed(shown, how.slow * (hidden.seconds - shown) if how.slow else 0.0 * shown)
 
 
 def summa(panel: Num, work: Num, panels: Num) -> Num:
@@ -29,13 +52,6 @@ def summa(panel: Num, work: Num, panels: Num) -> Num:
     Source: Subramanian et al. 2024, section 3.4 (prologue and exposed time), as its code adds them up.
     """
     return panel + maximum(panels * panel - work, 0.0)
-
-
-def partly(comm: Num, share: float, work: Num) -> Num:
-    """Exposed seconds when up to `share` of the communication can run beside `work` seconds of compute."""
-    if not share:
-        return comm
-    return comm - minimum(share * comm, work)
 
 
 def mesh(loads: Sequence[Sequence[Num]], policy: str) -> Num:

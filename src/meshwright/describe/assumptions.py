@@ -101,17 +101,37 @@ class NetworkTime(Checked):
 
 
 @dataclass(frozen=True)
+class Hide(Checked):
+    """How far the collectives of one axis hide behind compute."""
+
+    scope: str = "none"
+    """Whose seconds they hide behind, each second once: the "operation" that sends, its "sublayer" (attention or feed-forward), its "layer",
+    or the whole forward or backward "pass" of a microbatch; or "none"."""
+    share: float = 1.0
+    """Of those seconds."""
+    slow: float = 0.0
+    """Compute beside them is slower: seconds added for each second hidden, at most 1."""
+    links: str = "shared"
+    """With the other collectives of the scope they are "shared": no dimension of the network carries more than its rate; taken "serial", one
+    collective after the other; or "free", as if each axis had links of its own."""
+
+
+NOT_HIDDEN = Hide()
+
+
+@dataclass(frozen=True)
 class Overlap(Checked):
     """What hides behind what."""
 
-    dp: str = "first and last microbatch"
-    """Gradient and weight collectives hide behind the backward pass of the last and the forward pass of the first microbatch, layer by layer; or "none"."""
-    tp: float = 0.0
-    """Share of tensor-parallel communication hidden by the product it belongs to."""
-    cp: str = "none"
-    """Exchange of keys and values: "none", or "ring" (hidden behind the attention of the blocks already there)."""
-    ep: float = 0.0
-    """Share of the expert all-to-all hidden behind other work."""
+    dp: Hide = Hide("pass")
+    """Gradients and weights: ZeRO 0 to 2 hide behind the forward pass of the first and the backward pass of the last microbatch, ZeRO 2 and 3
+    behind every pass; of each the first unit that arrives, or the last that leaves, is always exposed."""
+    tp: Hide = NOT_HIDDEN
+    """Tensor parallelism; scope up to "layer"."""
+    cp: Hide = NOT_HIDDEN
+    """Exchange of keys and values; scope up to "layer": "operation" for a ring that computes on the blocks that are there."""
+    ep: Hide = NOT_HIDDEN
+    """All-to-all of the experts; scope up to "layer"."""
     pp: str = "interleaved"
     """Pipeline sends hide behind compute in the steady state: "none", "interleaved" (schedules with chunks only, Megatron-LM) or "all"."""
     step_barrier: str = "global norm"
@@ -176,7 +196,7 @@ LBL = Assumptions(
     ),
     chip=ChipTime(matrix_efficiency=0.8, vector_efficiency=0.8, memory_efficiency=1.0, launch_s=20e-6),
     network=NetworkTime(hop="mean"),
-    overlap=Overlap(pp="none"),
+    overlap=Overlap(dp=Hide("pass", links="free"), pp="none"),
     memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
 )
 
@@ -202,7 +222,7 @@ EPOCH = Assumptions(
     count=Counting(causal="full", vocabulary=False, residual=False, optimizer_step=False, weight_gradient="one pass"),
     chip=ChipTime("hierarchy", memory_efficiency=1.0, launch_s=4.5e-6),
     network=NetworkTime("levels", hop="mean"),
-    overlap=Overlap(dp="none", tp=1.0, pp="all"),
+    overlap=Overlap(dp=NOT_HIDDEN, tp=Hide("layer"), pp="all"),
     memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
 )
 
@@ -236,7 +256,7 @@ PYTORCH = Assumptions(
     ),
     chip=replace(REALISTIC.chip, model="calibrated"),
     network=NetworkTime(collective="measured"),
-    overlap=Overlap(dp="none", pp="none"),
+    overlap=Overlap(dp=NOT_HIDDEN, pp="none"),
 )
 
 JOINTS = ("count", "chip", "network", "overlap", "memory")

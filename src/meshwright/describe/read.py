@@ -271,7 +271,7 @@ def to_dict(instance: Any, defaults: bool = False) -> dict[str, Any]:
 
 def _plain(value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(value):
-        return to_dict(value)
+        return to_dict(value) or to_dict(value, defaults=True)  # an empty table would not be written
     if isinstance(value, Mapping):
         return {k: _plain(v, where) for k, v in value.items()}
     if isinstance(value, tuple):

@@ -89,7 +89,9 @@ def machine(chip: Chip, network: Network, how: Assumptions, precision: Precision
     at = rates(chip, precision.compute, how.chip, precision.weight_bytes)
     fabric = Fabric.of(network, how.network)
     memory = chip.hbm_bytes * how.memory.capacity_share - how.memory.framework_bytes
-    return Machine(at, fabric, how.overlap.dp != "none", chip.peak(precision.compute), memory, precision.weight_bytes)
+    return Machine(
+        at, fabric, how.overlap.dp.scope != "none", chip.peak(precision.compute), memory, precision.weight_bytes
+    )
 
 
 def simulate(on: Machine, s: Shape, d: Degrees, groups: Mapping[str, Group]) -> Step:

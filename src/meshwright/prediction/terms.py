@@ -13,7 +13,7 @@ from ..count import vocabulary
 from ..count.model import groups, layer, next_token
 from ..count.work import Op
 from ..describe.frozen import shown
-from ..step import barrier, collectives, memory, pick, shares, slowest, total
+from ..step import barrier, memory, pick, shares, slowest, total, units
 
 if TYPE_CHECKING:
     from .prediction import Prediction
@@ -82,21 +82,27 @@ def _in_a_run(p: Prediction) -> str:
 
 def _dp_formula(p: Prediction) -> str:
     """The collectives of one layer and what they hide behind."""
-    layout, t = p.layout, p._body.typical
-    times = collectives(p.job, layout, p._body, p._clock)
+    layout, t, how = p.layout, p._body.typical, p.job.assumptions.overlap.dp
+    each = units(p.job, layout, p._body, p._clock).typical
     what = (
-        f"all-reduce {float(times.all_reduce):.3g} s"
+        f"all-reduce {float(each.all_reduce.seconds):.3g} s"
         if not layout.zero
-        else f"gather {float(times.gather):.3g} s, scatter {float(times.scatter):.3g} s"
+        else f"gather {float(each.gather.seconds):.3g} s, scatter {float(each.scatter.seconds):.3g} s"
     )
     hide = f"forward {float(total(t.forward)):.3g} s, backward {float(total(t.backward)):.3g} s"
-    ends = float(times.end_all_reduce) if not layout.zero else float(times.end_gather + times.end_scatter)
-    return f"ZeRO {layout.zero} over {layout.replicas} replicas: {what} a layer beside {hide} of the next one, behind {p.job.assumptions.overlap.dp}; ends of the model {ends:.3g} s"
+    return (
+        f"ZeRO {layout.zero} over {layout.replicas} replicas: {what} a layer beside {hide} of it; scope {how.scope}, "
+        f"links {how.links}; the first layer to arrive, the last to leave, embedding and head are exposed"
+    )
 
 
 def _updated(p: Prediction) -> float:
     """Parameters the busiest device updates."""
     return float(p.memory_use.optimizer) / p.job.state_bytes
+
+
+OVERLAPPED = {"tp_comm": "tp", "cp_comm": "cp", "ep_comm": "ep"}
+"""Cause -> its field of `Overlap`."""
 
 
 def _busy_terms(p: Prediction) -> dict[str, tuple[Term, ...]]:
@@ -106,8 +112,8 @@ def _busy_terms(p: Prediction) -> dict[str, tuple[Term, ...]]:
     for label, times, ops, again in _device(p):
         for op in ops:
             halves = [
-                ("forward", timer.half(op, op.forward), op.forward),
-                ("backward", timer.half(op, op.backward), op.backward),
+                ("forward", timer.half(op, op.forward).time, op.forward),
+                ("backward", timer.half(op, op.backward).time, op.backward),
             ]
             if again == "full" or (again == "selective" and op.selective):
                 halves.append(("recomputed", halves[0][1], op.forward))
@@ -125,6 +131,13 @@ def _busy_terms(p: Prediction) -> dict[str, tuple[Term, ...]]:
                                 f"{note}; x {times:g} layers x {p.microbatches} microbatches",
                             )
                         )
+    for cause, terms in found.items():
+        hidden = p.time_s[cause] - sum(term.value for term in terms) if cause in OVERLAPPED else 0.0
+        if hidden < -1e-12 * p.step_time_s:
+            how = getattr(p.job.assumptions.overlap, OVERLAPPED[cause])
+            terms.append(
+                Term("hidden behind compute", hidden, "s", f"within its {how.scope}, up to {how.share:g} of it")
+            )
     return {cause: tuple(terms) for cause, terms in found.items()}
 
 

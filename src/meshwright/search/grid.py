@@ -7,6 +7,7 @@ Under a limit, the pipeline comes first, and only for the rows and options whose
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -145,12 +146,14 @@ def pieces(
     folds = sorted({kind.schedule.folded for kind in kinds(choice)})
     new = np.diff(table["row"][index] if "row" in table else index, prepend=-1.0) != 0
     p = _empty(index, choice, pipe, folds, _ends(job, table["pp"][index]), np.cumsum(new) - 1)
+    if step.shared(at.overlap) and any(kind.chunks > 1 for kind in kinds(choice)):
+        p = p._replace(links=_no_traffic(p, len(job.cluster.sizes)))
     for i, block in enumerate(blocks):
         unplaced = block.rows(np.flatnonzero(new))
         parts, holders = unplaced.parts, [holders_of(job, unplaced.near, fold) for fold in folds]
         owned = [[step.held(job, unplaced.near, parts, by, end) for end in p.ends] for by in holders]
         _memory(p, i, job, unplaced, parts, holders, owned)
-        _after(p, i, job, at, block, unplaced, owned, pick(holders[0]["middle"].typical, p.of))
+        _after(p, i, job, at, block, unplaced, owned, folds)
     return p
 
 
@@ -253,18 +256,38 @@ def _after(
     block: Block,
     unplaced: Block,
     owned: list[list[step.Held]],
-    layers: Column,
+    folds: list[bool],
 ) -> None:
-    """Seconds after the pipeline: synchronisation of so many layers on the fullest device, and the optimizer."""
+    """Seconds after the pipeline: synchronisation, and the optimizer."""
     near, parts, choice = block.near, block.parts, p.choice
-    times, first = step.collectives(job, near, parts, at), choice.all.zero[0]
+    each, first, how = step.units(job, near, parts, at), choice.all.zero[0], at.overlap.dp
+    holders = [holders_of(job, near, fold) for fold in folds]
+    held = [
+        [step.devices(job, near, parts, by, each, recompute, at) for by in holders] for recompute in choice.recompute
+    ]
     for z, zero in enumerate(choice.zero):
         means = (near.replicas > 1) | (zero == first)  # with one replica all stages are the same: only the first counts
         updates = [pick(step.update(job, unplaced.far, devices, zero, at), p.of) for devices in owned]
-        for r, recompute in enumerate(choice.recompute):
-            sync = step.synchronise(job, near, parts, times, recompute, zero, layers)
+        for r in range(len(choice.recompute)):
             for f, seconds in enumerate(updates):
+                sync = step.synchronise(held[r][f], block.m, zero, how)
                 p.after[i, r, f, z] = np.where(means, sync + seconds, np.inf)
+                _fill(p.links, 0, (i, r, f, z), step.occupied(held[r][f], block.m, zero) if p.links else ())
+    for k, kind in enumerate(kinds(choice) if p.links else ()):
+        send = step.hop(near, parts, at)
+        _fill(p.links, 1, (i, 0, k, 0), step.carried(at.overlap, block.m, send, kind.schedule, kind.v))
+
+
+def _no_traffic(p: Pieces, dims: int) -> tuple[tuple[Grid, Grid], ...]:
+    """Links of the pieces, nothing on them yet."""
+    n_sp, _, n_sched, _, rows = p.pipe.shape
+    return tuple((np.zeros(p.after.shape), np.zeros((n_sp, 1, n_sched, 1, rows))) for _ in range(dims))
+
+
+def _fill(links: tuple[tuple[Grid, Grid], ...], which: int, at: tuple[int, ...], busy: Iterable[Any]) -> None:
+    """Write the seconds of each dimension."""
+    for dim, seconds in zip(links, busy, strict=False):
+        dim[which][at] = seconds
 
 
 def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> Any:

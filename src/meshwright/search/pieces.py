@@ -39,6 +39,8 @@ class Pieces(NamedTuple):
     """Position of each schedule on the fold axis."""
     ends: tuple[str, ...]
     """Those of `step.ENDS` that may be the fullest."""
+    links: tuple[tuple[Grid, Grid], ...] = ()
+    """Seconds each network dimension is busy: with all but sends (sp, recompute, fold, zero, row), with hidden sends (sp, 1, schedule, 1, row)."""
 
     def rows(self, at: Any) -> Pieces:
         """The terms of some of the rows (an index or a slice)."""
@@ -47,6 +49,7 @@ class Pieces(NamedTuple):
         return self._replace(
             left=self.left[at], pipe=self.pipe[..., at], after=self.after[..., at], of=of - first,
             kept=tuple(x[..., first:end] for x in self.kept), held=tuple(x[..., first:end] for x in self.held),
+            links=tuple((busy[..., at], sends[..., at]) for busy, sends in self.links),
         )  # fmt: skip
 
     def by_fold(self) -> Iterator[Pieces]:
@@ -56,6 +59,7 @@ class Pieces(NamedTuple):
             yield self._replace(
                 choice=self.choice.part([sp, rec, at, zero]), pipe=self.pipe[:, :, at], after=self.after[:, :, f, None],
                 kept=tuple(k[:, :, f, None] for k in self.kept), held=tuple(h[:, :, at] for h in self.held), folded=self.folded[at] - f,
+                links=tuple((busy[:, :, f, None], sends[:, :, at]) for busy, sends in self.links),
             )  # fmt: skip
 
     @property
@@ -67,6 +71,8 @@ class Pieces(NamedTuple):
 def exact(p: Pieces, capacity: float) -> tuple[Grid, Grid]:
     """Seconds on the whole grid, inf where the layout is illegal or does not fit, and bytes of unplaced rows (see `Pieces.of`)."""
     seconds = p.pipe + p.after[:, :, p.spread]
+    for busy, sends in p.links:
+        np.maximum(seconds, busy[:, :, p.spread] + sends, out=seconds)
     use = p.held[0] + p.kept[0][:, :, p.spread]
     for held, kept in zip(p.held[1:], p.kept[1:], strict=True):
         np.maximum(use, held + kept[:, :, p.spread], out=use)

@@ -10,14 +10,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..cost.layer import Clock
+from ..cost.load import Busy
+from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches
-from ..num import Num
+from ..num import Num, maximum
 from ..schedule import get as schedule_named
 from .microbatch import Body, backward, body, boundary, clock, stage_message, total
-from .pipeline import Pipeline, Share, Shares, Stages, barrier, hop, ordered, pick, shares, slowest, stages
-from .sync import ENDS, Collectives, Held, collectives, held, synchronise, update
+from .pipeline import Pipeline, Share, Shares, Stages, barrier, carried, hop, ordered, pick, shares, slowest, stages
+from .sync import ENDS, Device, Held, Unit, Units, devices, exposed, held, occupied, synchronise, unit, units, update
 
 
 class Step(NamedTuple):
@@ -26,9 +28,21 @@ class Step(NamedTuple):
     pipeline: Pipeline
     sync: Num
     update: Num
+    links: Busy = Busy()
+    """Seconds each dimension of the network is busy, where hidden sends share it with all the rest."""
 
     @property
     def total(self) -> Num:
+        """No link carries more than its rate."""
+        return maximum(self._alone, self.links.most)
+
+    @property
+    def waits(self) -> Num:
+        """Seconds for which sends wait because links are full."""
+        return maximum(self.links.most - self._alone, 0.0)
+
+    @property
+    def _alone(self) -> Num:
         return self.pipeline.total + (self.sync + self.update)
 
 
@@ -36,13 +50,21 @@ def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step
     """One step of the job; the layout's numbers may be arrays (categorical fields may not)."""
     at, schedule, v = at or clock(job), schedule_named(layout.schedule), layout.interleave
     by = shares(job, layout, schedule, v)
-    sync = synchronise(
-        job, layout, parts, collectives(job, layout, parts, at), layout.recompute, layout.zero, by["middle"].typical
-    )
+    m, each = microbatches(job, layout), units(job, layout, parts, at)
+    of = devices(job, layout, parts, by, each, layout.recompute, at)
+    sync = synchronise(of, m, layout.zero, at.overlap.dp)
     ends = [held(job, layout, parts, by, end) for end in ENDS]
-    s, send = stages(layout, parts, layout.recompute, by), hop(layout, parts, at).seconds
-    pipe = ordered(job, layout.pp, microbatches(job, layout), s, send, schedule, v)
-    return Step(pipe, sync, update(job, layout, ends, layout.zero, at))
+    s, send = stages(layout, parts, layout.recompute, by), hop(layout, parts, at)
+    pipe = ordered(job, layout.pp, m, s, send.seconds, schedule, v)
+    links = Busy()
+    if shared(at.overlap):
+        links = occupied(of, m, layout.zero) + carried(at.overlap, m, send, schedule, v)
+    return Step(pipe, sync, update(job, layout, ends, layout.zero, at), links)
+
+
+def shared(how: Overlap) -> bool:
+    """Sends and synchronisation hide at the same time, on the same links."""
+    return how.pp != "none" and how.dp.scope != "none" and how.dp.links == "shared"
 
 
 def step_time(job: Job, layout: Layout) -> Num:
@@ -52,7 +74,7 @@ def step_time(job: Job, layout: Layout) -> Num:
 
 
 __all__ = [
-    "ENDS", "Body", "Collectives", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "body", "boundary", "clock", "collectives",
-    "held", "hop", "ordered", "pick", "shares", "slowest", "stage_message", "stages", "step", "step_time", "synchronise",
-    "total", "update",
+    "ENDS", "Body", "Device", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "Unit", "Units", "body", "boundary", "carried", "clock", "devices", "exposed",
+    "held", "hop", "occupied", "ordered", "pick", "shared", "shares", "slowest", "stage_message", "stages", "step", "step_time", "synchronise",
+    "total", "unit", "units", "update",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ..cost.chip import rates
 from ..cost.layer import Clock, LayerCost, Seconds, Time, Timer, mean
+from ..cost.load import Load
 from ..cost.network import Fabric
 from ..count import vocabulary
 from ..count.model import groups, layer, next_token
@@ -88,6 +89,12 @@ def stage_message(job: Job, layout: Layout) -> Num:
 def _cut(layout: Layout) -> bool:
     """Do the tp ranks hold different parts of the activation between layers?"""
     return layout.sequence_parallel or layout.scheme == "summa"
+
+
+def sent_back(c: LayerCost, recompute: str) -> Load:
+    """What a layer's backward pass sends, with what recomputation sends again."""
+    again = {"none": Load(), "selective": c.sent_again, "full": c.sent}[recompute]
+    return c.sent_back + again
 
 
 def backward(c: LayerCost, recompute: str) -> Time:

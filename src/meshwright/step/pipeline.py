@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import Any, NamedTuple
 
 from ..cost.layer import Clock, Seconds, Time
-from ..cost.load import Load
+from ..cost.load import Busy, Load
+from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import layers_on
 from ..num import Num, maximum, minimum, where
 from ..schedule.types import Schedule
-from .microbatch import Body, backward, total
+from .microbatch import Body, backward, sent_back, total
 
 
 class Share(NamedTuple):
@@ -34,6 +36,21 @@ class Share(NamedTuple):
             (self.leading, backward(parts.leading, recompute)),
         )
         return sum_of((*layers, (self.embedding, parts.embedding.backward), (self.head, parts.head.backward)))
+
+    def sent(self, parts: Body) -> Load:
+        """What the forward passes send."""
+        found = self.of(parts, lambda c: c.sent)
+        return found if isinstance(found, Load) else Load()
+
+    def sent_back(self, parts: Body, recompute: str) -> Load:
+        """What the backward passes send."""
+        found = sum_of((
+            (self.typical, sent_back(parts.typical, recompute)),
+            (self.leading, sent_back(parts.leading, recompute)),
+            (self.embedding, parts.embedding.sent_back),
+            (self.head, parts.head.sent_back),
+        ))  # fmt: skip
+        return found if isinstance(found, Load) else Load()
 
 
 class Stages(NamedTuple):
@@ -140,6 +157,21 @@ def hop(layout: Layout, parts: Body, at: Clock) -> Load:
     return at.fabric.hop(parts.message, layout.group("pp"))
 
 
+def carried(how: Overlap, m: Num, send: Load, schedule: Schedule, v: Num) -> Busy:
+    """Seconds each dimension is busy with sends that hide: of every chunk one forward and one backward a microbatch.
+
+    -inf where they do not hide: time that is paid needs no other limit.
+    """
+    chunks = schedule.chunks(v)
+    hidden = hides(how, chunks) > 0
+    return Busy(where(hidden, seconds * (2 * m * chunks), -inf) for seconds in send.busy)
+
+
+def hides(how: Overlap, chunks: Num) -> Num:
+    """1 where sends hide behind compute in the steady state, else 0."""
+    return where(chunks > 1, 1.0, 0.0) if how.pp == "interleaved" else float(how.pp == "all")
+
+
 def barrier(job: Job) -> bool:
     """No rank begins the next step before all have ended this one."""
     return job.assumptions.overlap.step_barrier != "none"
@@ -153,8 +185,7 @@ def ordered(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, 
     """
     chunks = schedule.chunks(v)
     sends = chunks * send
-    policy = job.assumptions.overlap.pp
-    waits = where(chunks > 1, 0.0, 1.0) if policy == "interleaved" else float(policy != "all")
+    waits = 1.0 - hides(job.assumptions.overlap, chunks)
     # what hides does so behind the compute of one chunk
     longer = maximum(send - total(s.forward) / chunks, 0.0) + maximum(send - total(s.backward) / chunks, 0.0)
     paid = 2 * sends * waits + longer * chunks * (1.0 - waits)

@@ -4,48 +4,94 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..cost import overlap
 from ..cost.chip import compute_time, exposed_memory
 from ..cost.layer import Clock
+from ..cost.load import Busy, Load
 from ..count import optimizer, vocabulary
+from ..describe.assumptions import Hide
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.stages import microbatches
-from ..num import Num, maximum, where
-from .microbatch import Body, backward, total
-from .pipeline import Shares
+from ..num import Num, maximum, minimum, where
+from .microbatch import Body, backward, sent_back, total
+from .pipeline import Share, Shares
 
 
-class Collectives(NamedTuple):
-    """Seconds of the weight and gradient collectives of one layer, and of the ends of the model: embedding and head."""
+class Unit(NamedTuple):
+    """What a device does for parameters that it shares with its replicas, each once."""
 
-    all_reduce: Num
-    gather: Num
-    scatter: Num
-    end_all_reduce: Num
-    end_gather: Num
-    end_scatter: Num
+    all_reduce: Load
+    gather: Load
+    scatter: Load
+
+    def __add__(self, other: Unit) -> Unit:  # type: ignore[override]
+        return Unit(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def __mul__(self, times: Num) -> Unit:  # type: ignore[override]
+        return Unit(*(load * times for load in self))
 
 
-def collectives(job: Job, layout: Layout, parts: Body, at: Clock) -> Collectives:
-    """Weights are replicated over dp x cp (group "replicas"), those of experts over edp.
+class Held(NamedTuple):
+    """Parameters on a device."""
 
-    Ends: the larger of embedding and head, or both on a device that is alone.
-    """
-    p, fabric, t, e, h = job.precision, at.fabric, parts.typical, parts.embedding, parts.head
-    both = e.weights + h.weights - tied(job, layout)
-    weights = {"replicas": (t.weights, where(layout.pp == 1, both, maximum(e.weights, h.weights)))}
+    dense: Num
+    """Replicated over dp x cp."""
+    expert: Num
+    """Replicated over edp."""
+
+
+class Device(NamedTuple):
+    """What one device of the pipeline works on a microbatch, and what it has to synchronise."""
+
+    forward: Num
+    backward: Num
+    sent: Load
+    """By the forward pass, on the same links."""
+    sent_back: Load
+    layer: tuple[Num, Num, Load, Load]
+    """The same four of the one layer whose weights arrive first and whose gradients leave last."""
+    first: Unit
+    """That layer, and embedding and head: exposed once a step."""
+    rest: Unit
+    """All other layers."""
+    every: Unit
+    """All of them."""
+
+
+def unit(job: Job, layout: Layout, weights: Held, at: Clock) -> Unit:
+    """Collectives of parameters: groups "replicas" (dp x cp), of experts "edp"."""
+    p, groups = job.precision, {"replicas": weights.dense}
     if job.model.moe:
-        weights["edp"] = (t.expert_weights, h.expert_weights)
-    groups_ = {axis: layout.group(axis) for axis in weights}
+        groups["edp"] = weights.expert
+    sizes = {
+        "all_reduce": p.gradient_bytes,
+        "all_gather": p.gather_bytes,
+        "reduce_scatter": p.gradient_bytes,
+    }
+    places = {axis: layout.group(axis) for axis in groups}
+    loads = [
+        [at.fabric.load(kind, held * size, places[axis]) for axis, held in groups.items()]
+        for kind, size in sizes.items()
+    ]
+    return Unit(*(sum(each, Load()) for each in loads))
 
-    def each(kind: str, size: float, end: int) -> Num:
-        return sum(fabric.time(kind, w[end] * size, groups_[axis]) for axis, w in weights.items())
 
-    sizes = {"all_reduce": p.gradient_bytes, "all_gather": p.gather_bytes, "reduce_scatter": p.gradient_bytes}
-    return Collectives(*(each(kind, size, end) for end in (0, 1) for kind, size in sizes.items()))
+class Units(NamedTuple):
+    """Collectives of a layer of each kind; embedding and head of a device follow from what it holds."""
+
+    typical: Unit
+    leading: Unit
+
+
+def units(job: Job, layout: Layout, parts: Body, at: Clock) -> Units:
+    """Of one layer."""
+    typical, leading = (
+        unit(job, layout, Held(c.weights, c.expert_weights), at)
+        for c in (parts.typical, parts.leading if job.model.moe else parts.typical)
+    )
+    return Units(typical, leading)
 
 
 def tied(job: Job, layout: Layout) -> Num:
@@ -55,39 +101,101 @@ def tied(job: Job, layout: Layout) -> Num:
     return vocabulary.rows(job, layout) * float(job.model.hidden)
 
 
-def synchronise(job: Job, layout: Layout, parts: Body, times: Collectives, recompute: str, zero: int, n: Num) -> Num:
-    """Exposed seconds of weight and gradient collectives; n layers on the fullest device.
+def devices(job: Job, layout: Layout, parts: Body, by: Shares, each: Units, recompute: str, at: Clock) -> list[Device]:
+    """The first, a middle and the last device; where one device is alone, it is the first, and the others have nothing."""
+    alone = layout.pp == 1
+    return [
+        device(job, layout, parts, _or_alone(by, end, alone), each, recompute, at)
+        for end in ("first", "middle", "last")
+    ]
+
+
+def device(job: Job, layout: Layout, parts: Body, share: Share, each: Units, recompute: str, at: Clock) -> Device:
+    """A device that holds these shares of the model."""
+    ends = Held(
+        share.embedding * parts.embedding.weights + share.head * parts.head.weights,
+        share.head * parts.head.expert_weights,
+    )
+    if job.model.tied_embeddings:
+        ends = ends._replace(dense=ends.dense - where(layout.pp == 1, share.head * tied(job, layout), 0.0))
+    of_ends = unit(job, layout, ends, at)
+    one, t = minimum(share.typical, 1.0), parts.typical
+    layers = each.typical * share.typical
+    rest = each.typical * (share.typical - one)
+    if job.model.moe:
+        layers, rest = layers + each.leading * share.leading, rest + each.leading * share.leading
+    layer = total(t.forward) * one, total(backward(t, recompute)) * one, t.sent * one, sent_back(t, recompute) * one
+    return Device(
+        total(share.of(parts, lambda c: c.forward)),
+        total(share.back(parts, recompute)),
+        share.sent(parts),
+        share.sent_back(parts, recompute),
+        layer,
+        each.typical * one + of_ends,
+        rest,
+        layers + of_ends,
+    )
+
+
+def _or_alone(by: Shares, end: str, alone: Any) -> Share:
+    """The shares of an end, of the whole model on the first and of nothing on the others where a device is alone."""
+    whole = by["whole"] if end == "first" else Share(0.0, 0.0, 0.0, 0.0)
+    return Share(*(where(alone, a, b) for a, b in zip(whole, by[end], strict=True)))
+
+
+def exposed(d: Device, m: Num, zero: int, how: Hide) -> Num:
+    """Seconds of a device's weight and gradient collectives beside m microbatches, as far as they do not hide.
 
     ZeRO 0 all-reduces gradients once a step; 1 reduce-scatters them and gathers weights; 2 reduce-scatters after every
-    microbatch; 3 also gathers the weights before each pass. The first gather and the last reduction of the ends are exposed.
+    microbatch; 3 also gathers the weights before each pass. What is done once hides behind the first forward or the last
+    backward pass, less the layer that waits for the first unit or makes the last one, which is exposed: T_1 + behind(rest).
     """
-    m, gather, scatter = microbatches(job, layout), times.gather, times.scatter
-    forward, back = total(parts.typical.forward), total(backward(parts.typical, recompute))
-    hide = job.assumptions.overlap.dp != "none"
+    if how.scope == "none":
+        reduced = d.every.scatter.seconds * (m if zero >= 2 else 1.0)
+        gathered = d.every.gather.seconds * (2 * m if zero == 3 else 1.0)
+        return d.every.all_reduce.seconds if zero == 0 else gathered + reduced
+    forward, back, sent, sent_back = d.layer
+    ahead = d.forward - forward, d.sent + sent * -1.0
+    behind_last = d.backward - back, d.sent_back + sent_back * -1.0
 
-    def shown(time: Num, work: Num) -> Num:
-        return overlap.behind_layers(time, work, n) if hide else time * n
-
-    def again(time: Num, work: Num, units: Num = n) -> Num:
-        return overlap.prefetched(time, work, units) if hide else time * units
+    def hide(work: Num, own: Load, hidden: Load) -> Num:
+        return overlap.behind(work, own, hidden, how).total
 
     if zero == 0:
-        return shown(times.all_reduce, back) + times.end_all_reduce
-    ends = times.end_gather + times.end_scatter
-    if zero == 1:
-        return shown(gather, forward) + shown(scatter, back) + ends
-    later = (m - 1) * again(times.end_scatter, back, 1.0)
-    if zero == 2:
-        return shown(gather, forward) + shown(scatter, back) + (m - 1) * again(scatter, back) + ends + later
-    later = later + (m - 1) * again(times.end_gather, forward, 1.0) + m * again(times.end_gather, back, 1.0)
-    first = shown(gather, forward) + (m - 1) * again(gather, forward)
-    return first + m * again(gather + scatter, back) + (scatter if hide else 0.0) + ends + later
+        return d.first.all_reduce.seconds + hide(*behind_last, d.rest.all_reduce)
+    arrives = d.first.gather.seconds + hide(*ahead, d.rest.gather)
+    if zero < 3:
+        leaves = d.first.scatter.seconds + hide(*behind_last, d.rest.scatter)
+        once = arrives + leaves
+        if zero == 1:
+            return once
+        return once + (m - 1) * hide(d.backward, d.sent_back, d.every.scatter)
+    leaves = d.first.scatter.seconds + hide(*behind_last, d.every.gather + d.rest.scatter)
+    between = hide(d.forward, d.sent, d.every.gather)
+    between = between + hide(d.backward, d.sent_back, d.every.gather + d.every.scatter)
+    return arrives + leaves + (m - 1) * between
+
+
+def occupied(of: Sequence[Device], m: Num, zero: int) -> Busy:
+    """Seconds each dimension of the network carries what the busiest device sends in a step, but for its pipeline."""
+    found = Busy()
+    for d in of:
+        often = m if zero >= 2 else 1.0
+        once = d.every.scatter.busy * often + d.every.gather.busy * (2 * m if zero == 3 else 1.0)
+        busy = (d.sent.busy + d.sent_back.busy) * m + (d.every.all_reduce.busy if zero == 0 else once)
+        found = Busy(map(maximum, found, busy)) if found and busy else found or busy
+    return found
+
+
+def synchronise(of: Sequence[Device], m: Num, zero: int, how: Hide) -> Num:
+    """Seconds by which the step outlasts m microbatches on the slowest device: each device has its own to wait for."""
+    busy = [m * (d.forward + d.backward) for d in of]
+    done = [work + exposed(d, m, zero, how) for work, d in zip(busy, of, strict=True)]
+    return reduce(maximum, done) - reduce(maximum, busy)
 
 
 ENDS = ("first", "second", "last")
 """Devices that may be the fullest: most microbatches in flight, most layers, the logits."""
-Held = tuple[Num, Num]
-"""Parameters on a device: (dense, of experts)."""
 
 
 def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:
@@ -97,10 +205,9 @@ def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:
     if job.model.tied_embeddings:
         dense = dense - where(alone, tied(job, layout), 0.0)
     if not job.model.moe:
-        return dense, 0.0
-    return dense, where(
-        alone, by["whole"].of(parts, lambda c: c.expert_weights), by[end].of(parts, lambda c: c.expert_weights)
-    )
+        return Held(dense, 0.0)
+    whole, mine = (by[k].of(parts, lambda c: c.expert_weights) for k in ("whole", end))
+    return Held(dense, where(alone, whole, mine))
 
 
 def update(job: Job, layout: Layout, ends: Sequence[Held], zero: int, at: Clock) -> Num:

@@ -91,7 +91,7 @@ def operations(job: Job) -> dict[str, float]:
     by_name = {op.name: op for op in layer(job, job.layout, Kind(None, False))}
     for theirs, name in OPERATIONS.items():
         op = by_name[name]
-        forward, backward = timer.half(op, op.forward), timer.half(op, op.backward)
+        forward, backward = timer.half(op, op.forward).time, timer.half(op, op.backward).time
         seconds = (x for s in (forward, backward) for x in (s.total, s.tp_comm + s.cp_comm))
         row = (*(x * 1e6 for x in seconds), op.saved / 1e6, op.weights * weight / 1e6)
         found |= {f"{theirs}/{column}": float(x) for column, x in zip(COLUMNS, row, strict=True)}
