@@ -1,0 +1,147 @@
+"""What no layout can undercut: no link carries more than its rate, and a better machine is never slower."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from math import prod
+
+import pytest
+
+from meshwright import Cluster, Job, Layout, Network, Prediction, assumptions, cluster, model, predict
+from meshwright.cost.in_network import GAIN
+from meshwright.count.model import groups, layer
+from meshwright.count.work import Op
+from meshwright.layout.placement import placed
+from meshwright.layout.rules import broken
+from meshwright.schedule import SCHEDULES
+from meshwright.schedule import get as schedule_named
+
+LAYOUTS, JOBS = (int(os.environ.get(f"PHYSICS_{name}", few)) for name, few in (("LAYOUTS", 1200), ("JOBS", 120)))
+"""Drawn here; 10,000 and 1,000 once for each change of the step (PHYSICS_LAYOUTS=10000 PHYSICS_JOBS=1000)."""
+MODELS = ("llama3-8b", "llama3-70b", "llama3-405b", "gpt3-175b", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-235b-a22b")
+CLUSTERS = ("h100-sxm", "a100-80", "h800", "gb200", "mi300x", "a100-40")
+
+
+@cache
+def machine(chip: str, chips: int) -> Cluster:
+    return cluster(f"{chips}x{chip}")
+
+
+def draw(rng: random.Random) -> Job | None:
+    """A job with a legal layout: any ZeRO stage, tp over nodes too, experts, every schedule; None if it is not legal."""
+    degrees = {axis: 2 ** rng.choice(powers) for axis, powers in AXES.items()}
+    chips = prod(degrees.values())
+    if chips < 8 or chips > 16384:
+        return None
+    m, b = model(rng.choice(MODELS)), rng.choice([1, 1, 2, 4])
+    name = rng.choice(sorted(SCHEDULES))
+    layout = Layout(
+        **degrees, microbatch=b, schedule=name, interleave=rng.choice([2, 4]) if name.startswith("interleaved") else 1,
+        ep=2 ** rng.choice([0, 1, 3]) if m.moe else 1, zero=rng.choice([0, 1, 2, 3, 3]),
+        recompute=rng.choice(["none", "selective", "full"]), sequence_parallel=rng.random() < 0.7,
+    )  # fmt: skip
+    on, batch = machine(rng.choice(CLUSTERS), chips), degrees["dp"] * b * rng.choice([1, 2, 3, 8, 32])
+    job = Job(m, on, batch, seq=rng.choice([2048, 4096, 8192]), assumptions=assumptions("realistic"))
+    layout = placed(layout, on.sizes)
+    return None if broken(job, layout) or m.layers % layout.pp else replace(job, layout=layout)
+
+
+AXES = {"tp": (0, 0, 1, 2, 3, 4, 5), "cp": (0, 0, 0, 1, 2), "pp": (0, 0, 1, 2, 3), "dp": (1, 2, 3, 4, 5, 6)}
+
+
+def drawn(number: int) -> Iterator[Prediction]:
+    """So many predictions of random jobs."""
+    rng, found = random.Random(9), 0
+    while found < number:
+        if job := draw(rng):
+            found += 1
+            yield predict(job)
+
+
+def carried(p: Prediction) -> list[float]:
+    """Bytes a middle rank sends into each dimension in a step, from the messages of its operations; nothing of `cost` is asked."""
+    job, layout, m = p.job, p.layout, p.microbatches
+    total = [0.0] * len(job.cluster.sizes)
+
+    def add(kind: str, V: float, group: tuple[float, ...], times: float) -> None:
+        n, inside = prod(group), 1.0
+        for i, g in enumerate(group):
+            here = V * (n - 1) / n / inside if g > 1 else 0.0
+            if kind == "all_to_all":
+                here = V * inside * (g - 1) / n
+            if kind == "all_reduce":  # a switch that adds up, at best
+                here *= 2 / GAIN if any(d.reduces for d in job.cluster.network.dims) else 2
+            total[i] += here * times
+            inside *= g
+
+    lead, rest = groups(job.model)
+    gathered, scattered = {0: (0, 0), 1: (1, 1), 2: (1, m), 3: (2 * m, m)}[layout.zero]
+    share = job.model.layers / layout.pp / sum(n for _, n in rest)  # leading layers are on the first device
+    kinds = [*lead, *rest] if layout.pp == 1 else [(kind, n * share) for kind, n in rest]
+    for kind, n in kinds:
+        ops = layer(job, layout, kind)
+        for op in ops:
+            again = layout.recompute == "full" or (layout.recompute == "selective" and op.selective)
+            for message in (*op.forward.comm * (1 + again), *op.backward.comm):
+                add(message.kind, message.bytes, layout.group(message.axis), n * m)
+        for axis, weights in (("replicas", held(ops, False)), ("edp", held(ops, True))):
+            group = layout.group(axis) if weights else ()
+            if layout.zero == 0:
+                add("all_reduce", weights * job.precision.gradient_bytes, group, n)
+            add("all_gather", weights * job.precision.gather_bytes, group, n * gathered)
+            add("reduce_scatter", weights * job.precision.gradient_bytes, group, n * scattered)
+    far = max((i for i, g in enumerate(layout.group("pp")) if g > 1), default=None)
+    if far is not None:
+        chunks = schedule_named(layout.schedule).chunks(layout.interleave)
+        total[far] += 2 * m * chunks * p._body.message
+    return total
+
+
+def held(ops: list[Op], expert: bool) -> float:
+    """Parameters of a layer's operations, or of its experts."""
+    return float(sum(op.weights for op in ops if op.expert == expert))
+
+
+def rates(p: Prediction) -> list[float]:
+    """Bytes a second that a chip reaches in each dimension, with all its links of it."""
+    return [d.rate for d in p.job.cluster.network.dims]
+
+
+def test_no_link_carries_more_than_its_rate() -> None:
+    """Compute, exposed or hidden traffic, sends: bytes over rate of every dimension fit into the step."""
+    full = 0
+    for p in drawn(LAYOUTS):
+        for bytes_, rate in zip(carried(p), rates(p), strict=True):
+            assert bytes_ / rate <= p.step_time_s * (1 + 1e-9), (p, bytes_ / rate, p.step_time_s)
+            full += bytes_ / rate > 0.9 * p.step_time_s
+    assert full > LAYOUTS / 100, "links that are nearly full are among them"
+
+
+def better(p: Prediction) -> Iterator[tuple[str, Cluster]]:
+    """The machine with one thing improved."""
+    on = p.job.cluster
+    chip, net = on.chip, on.network
+    flops = {k: 1.7 * v for k, v in chip.matrix_flops.items()}
+    yield "matrix FLOP/s", replace(on, chip=replace(chip, matrix_flops=flops))
+    yield "vector FLOP/s", replace(on, chip=replace(chip, vector_flops=chip.vector_flops * 1.7))
+    yield "HBM", replace(on, chip=replace(chip, hbm_bandwidth=chip.hbm_bandwidth * 1.7))
+    for i, dim in enumerate(net.dims):
+        for what, faster in (
+            ("bandwidth", replace(dim, bandwidth=dim.bandwidth * 1.7)),
+            ("latency", replace(dim, latency=dim.latency / 1.7)),
+        ):
+            dims = (*net.dims[:i], faster, *net.dims[i + 1 :])
+            yield f"{dim.name} {what}", replace(on, network=Network(net.name, dims))
+
+
+def test_a_better_machine_is_never_slower_and_more_work_never_faster() -> None:
+    for p in drawn(JOBS):
+        for what, machine_ in better(p):
+            faster = predict(replace(p.job, cluster=machine_)).step_time_s
+            assert faster <= p.step_time_s * (1 + 1e-9), (what, p)
+        times = [predict(p.job, replace(p.layout, recompute=r)).step_time_s for r in ("none", "selective", "full")]
+        assert times == pytest.approx(sorted(times), rel=1e-9), p
