@@ -15,7 +15,7 @@ from meshwright.cost.load import Busy, Load
 from meshwright.describe.assumptions import Hide, Overlap
 from meshwright.describe.layout import Layout
 from meshwright.step import Device, Unit, synchronise
-from meshwright.step import exposed as shown
+from meshwright.step import exposed as waits
 
 RATE = 73728.0
 HIDDEN = replace(SET.overlap, dp=Hide("pass"))
@@ -97,6 +97,11 @@ def test_the_ends_of_the_model_are_reduced_once(pp: int, tied: bool, parameters:
         by_hand(Layout(dp=2, pp=pp), 1, RATE, m).time_s["dp_comm"] for m in (model, replace(MODEL, vocab=0))
     )
     assert with_ends - without == pytest.approx(2 * (1 / 2) * 4 * parameters / RATE - sooner)
+
+
+def shown(d: Device, m: float, zero: int, how: Hide) -> float:
+    """Seconds that do not hide."""
+    return float(waits(d, m, zero, how).total)
 
 
 NOTHING = Load()

@@ -49,6 +49,38 @@ Time: TypeAlias = Any
 """Seconds by cause (`Seconds`), or plain seconds where only totals matter."""
 
 
+class Half(NamedTuple):
+    """One pass of one operation."""
+
+    scope: str
+    """The sublayer it belongs to."""
+    time: Seconds
+    """Nothing hidden yet, but for SUMMA's panels."""
+    sent: Load
+
+
+class Timed(NamedTuple):
+    """An operation with its seconds: what a tree of terms is made of."""
+
+    op: Op
+    forward: Half
+    backward: Half
+    times: Num = 1.0
+    """In a layer, on average over its kinds."""
+
+
+class Operations(tuple[Timed, ...]):
+    """Operations of a layer; adds and scales like their seconds."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Operations) -> Operations:  # type: ignore[override]
+        return Operations((*self, *other))
+
+    def __mul__(self, factor: Num) -> Operations:  # type: ignore[override]
+        return Operations(timed._replace(times=timed.times * factor) for timed in self)
+
+
 class LayerCost(NamedTuple):
     """One layer, one microbatch, one device."""
 
@@ -72,6 +104,8 @@ class LayerCost(NamedTuple):
     """Parameters replicated over dp x cp."""
     expert_weights: Num = 0.0
     """Parameters replicated over edp."""
+    operations: Operations = Operations()
+    """What the seconds are the sum of, where details are kept."""
 
 
 class Clock(NamedTuple):
@@ -80,16 +114,6 @@ class Clock(NamedTuple):
     rates: Rates
     fabric: Fabric
     overlap: Overlap
-
-
-class Half(NamedTuple):
-    """One pass of one operation."""
-
-    scope: str
-    """The sublayer it belongs to."""
-    time: Seconds
-    """Nothing hidden yet, but for SUMMA's panels."""
-    sent: Load
 
 
 def sublayer(name: str) -> str:
@@ -101,8 +125,9 @@ def sublayer(name: str) -> str:
 class Timer:
     """Times operations of one layout; equal messages are timed once."""
 
-    def __init__(self, clock: Clock, layout: Layout) -> None:
-        self.clock, self.layout = clock, layout
+    def __init__(self, clock: Clock, layout: Layout, details: bool = False) -> None:
+        """details: keep the operations."""
+        self.clock, self.layout, self.details = clock, layout, details
         self._groups: dict[str, tuple[Num, ...]] = {}
         self._loads: dict[tuple[Any, ...], Load] = {}
 
@@ -154,10 +179,13 @@ class Timer:
         selective: Num = 0.0
         weights: Num = 0.0
         expert: Num = 0.0
+        every = []
         for op in ops:
             ahead, back = self.half(op, op.forward), self.half(op, op.backward)
             forward.append(ahead)
             backward.append(back)
+            if self.details:
+                every.append(Timed(op, ahead, back))
             if op.selective:
                 again.append(ahead)
                 selective = selective + op.saved_again
@@ -182,6 +210,7 @@ class Timer:
             selective,
             weights,
             expert,
+            Operations(every),
         )
 
     def together(self, halves: Sequence[Half]) -> Seconds:

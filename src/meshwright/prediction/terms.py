@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..cost.chip import told as compute_told
-from ..cost.layer import Seconds, Timer
+from ..cost.layer import CAUSES, LayerCost
 from ..cost.network import told as comm_told
-from ..count import vocabulary
-from ..count.model import groups, layer, next_token
-from ..count.work import Op
+from ..count.work import Pass
 from ..describe.frozen import shown
-from ..step import barrier, memory, pick, shares, slowest, total, units
+from ..step import barrier, last, memory, pick, shares, slowest, total, units
 
 if TYPE_CHECKING:
     from .prediction import Prediction
@@ -52,7 +50,7 @@ class Term:
 def step_term(p: Prediction) -> Term:
     """The tree behind `Prediction.term`."""
     job, layout, m = p.job, p.layout, p.microbatches
-    causes = _busy_terms(p)
+    causes = _busy_terms(p) | _after_terms(p)
     at = p._clock
     r, hop = at.rates, job.assumptions.network.hop
     arithmetic, traffic, chip = compute_told(job.assumptions.chip, r)
@@ -69,7 +67,9 @@ def step_term(p: Prediction) -> Term:
         "optimizer": (f"{_updated(p):.5g} parameters: the slower of their arithmetic and {job.state_bytes:g} B of state read and written, at {r.memory:.4g} B/s", chip),
         "other": ("what is not explained", ""),
     }  # fmt: skip
-    parts = tuple(Term(name, value, "s", *how[name], parts=causes.get(name, ())) for name, value in p.time_s.items())
+    parts = tuple(
+        Term(name, value, "s", *how[name], parts=tuple(causes.get(name, ()))) for name, value in p.time_s.items()
+    )
     return Term("step_time", p.step_time_s, "s", "sum of its parts, on the device the pipeline waits for", parts=parts)
 
 
@@ -105,64 +105,77 @@ OVERLAPPED = {"tp_comm": "tp", "cp_comm": "cp", "ep_comm": "ep"}
 """Cause -> its field of `Overlap`."""
 
 
-def _busy_terms(p: Prediction) -> dict[str, tuple[Term, ...]]:
-    """Per cause, the operations of the slowest device with their seconds in a whole step."""
-    timer = Timer(p._clock, p.layout)
+def _busy_terms(p: Prediction) -> dict[str, list[Term]]:
+    """Per cause, the operations of the slowest device with their seconds in a whole step, and what of them hides."""
     found: dict[str, list[Term]] = {}
-    for label, times, ops, again in _device(p):
-        for op in ops:
-            halves = [
-                ("forward", timer.half(op, op.forward).time, op.forward),
-                ("backward", timer.half(op, op.backward).time, op.backward),
-            ]
-            if again == "full" or (again == "selective" and op.selective):
-                halves.append(("recomputed", halves[0][1], op.forward))
+    for label, share, cost, recompute in _device(p):
+        for op, forward, backward, times in cost.operations:
+            halves = [("forward", forward.time, op.forward), ("backward", backward.time, op.backward)]
+            if recompute == "full" or (recompute == "selective" and op.selective):
+                halves.append(("recomputed", forward.time, op.forward))
+            often = float(share * times)
             for direction, seconds, work in halves:
-                for cause in Seconds.__slots__:
-                    value = float(getattr(seconds, cause)) * times * p.microbatches
+                name = f"{label}/{op.name} {direction}"
+                for cause in CAUSES:
+                    value = getattr(seconds, cause)
                     if value:
-                        note = f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs, {work.memory:.4g} B" if cause in ("compute", "memory") else ", ".join(
-                            f"{c.kind} of {float(c.bytes):.4g} B over {c.axis}" for c in work.comm)  # fmt: skip
-                        found.setdefault(cause, []).append(
-                            Term(
-                                f"{label}/{op.name} {direction}",
-                                value,
-                                "s",
-                                f"{note}; x {times:g} layers x {p.microbatches} microbatches",
-                            )
-                        )
-    for cause, terms in found.items():
-        hidden = p.time_s[cause] - sum(term.value for term in terms) if cause in OVERLAPPED else 0.0
+                        formula = f"{_counted(cause, work)}; x {often:g} layers x {p.microbatches} microbatches"
+                        whole = float(value) * often * p.microbatches
+                        found.setdefault(cause, []).append(Term(name, whole, "s", formula))
+    for cause, field in OVERLAPPED.items():
+        hidden = p.time_s[cause] - sum(term.value for term in found.get(cause, ()))
         if hidden < -1e-12 * p.step_time_s:
-            how = getattr(p.job.assumptions.overlap, OVERLAPPED[cause])
-            terms.append(
-                Term("hidden behind compute", hidden, "s", f"within its {how.scope}, up to {how.share:g} of it")
-            )
-    return {cause: tuple(terms) for cause, terms in found.items()}
+            how = getattr(p.job.assumptions.overlap, field)
+            formula = f"within its {how.scope}, up to {how.share:g} of it"
+            found[cause].append(Term("hidden behind compute", hidden, "s", formula))
+    return found
 
 
-def _device(p: Prediction) -> Iterator[tuple[str, float, list[Op], str]]:
-    """What the slowest device holds: (label, how often per microbatch, operations, recomputation)."""
-    job, layout = p.job, p.layout
-    by = shares(job, layout, p._schedule, layout.interleave)
+def _counted(cause: str, work: Pass) -> str:
+    """What of an operation takes the time."""
+    if cause in ("compute", "memory"):
+        return f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs, {work.memory:.4g} B"
+    return ", ".join(f"{c.kind} of {float(c.bytes):.4g} B over {c.axis}" for c in work.comm)
+
+
+def _device(p: Prediction) -> Iterator[tuple[str, float, LayerCost, str]]:
+    """What the slowest device holds: (label, how often per microbatch, costs, recomputation)."""
+    layout, parts = p.layout, p._body
+    by = shares(p.job, layout, p._schedule, layout.interleave)
     seconds = {
-        k: total(share.of(p._body, lambda c: c.forward)) + total(share.back(p._body, layout.recompute))
+        k: total(share.of(parts, lambda c: c.forward)) + total(share.back(parts, layout.recompute))
         for k, share in by.items()
     }
     names = {k: i for i, k in enumerate(by)}
     share = by[list(names)[int(pick(slowest(layout, seconds), {k: float(i) for k, i in names.items()}))]]
-    lead, rest = groups(job.model)
-    for label, times, kinds in (("layers", share.typical, rest), ("leading layers", share.leading, lead)):
-        count = sum(n for _, n in kinds)
-        for kind, n in kinds:
-            if times:
-                yield label, float(times) * n / count, layer(job, layout, kind), layout.recompute
-    if share.embedding:
-        yield "embedding", 1.0, vocabulary.embedding(job, layout), "none"
-    if share.head:
-        yield "head", 1.0, vocabulary.head(job, layout), "none"
-        if extra := job.model.mtp_layers:
-            yield "multi-token prediction", float(extra), next_token(job, layout), "none"
+    costs = (parts.typical, parts.leading, parts.embedding, parts.head)
+    labels = ("layers", "leading layers", "embedding", "head")
+    for label, often, cost in zip(labels, share, costs, strict=True):
+        if often:
+            yield label, float(often), cost, layout.recompute if "layers" in label else "none"
+
+
+def _after_terms(p: Prediction) -> dict[str, list[Term]]:
+    """Parts of what follows or interrupts the microbatches: sends, synchronisation."""
+    found, how = p._step, p.job.assumptions.overlap.dp
+    device, waits, sooner = last(found.devices, float(p.microbatches), p.layout.zero, how)
+    beside = f"beside {p.microbatches} microbatches of {float(device.forward):.3g} s forward, {float(device.backward):.3g} s backward"
+    within = f"{beside}: max(T - {how.share:g} t, what full links delay), links {how.links}"
+    named = (
+        ("first weights", waits.arrives, "gather of a layer, embedding and head"),
+        ("weights beside forward passes", waits.forward, within),
+        ("weights and gradients beside backward passes", waits.backward, within),
+        ("last gradients", waits.leaves, "reduction of a layer, embedding and head"),
+        ("less to compute than the slowest device", -sooner, "of the device that ends last"),
+    )
+    sends = (
+        ("stage boundaries", found.pipeline.sends, "as far as not hidden"),
+        ("full links", found.waits, "bytes of the busiest dimension / its rate - the rest of the step"),
+    )
+    return {
+        cause: [Term(name, float(value), "s", formula) for name, value, formula in parts if value]
+        for cause, parts in (("dp_comm", named), ("pp_comm", sends))
+    }
 
 
 def memory_term(p: Prediction) -> Term:

@@ -19,7 +19,22 @@ from ..num import Num, maximum
 from ..schedule import get as schedule_named
 from .microbatch import Body, backward, body, boundary, clock, stage_message, total
 from .pipeline import Pipeline, Share, Shares, Stages, barrier, carried, hop, ordered, pick, shares, slowest, stages
-from .sync import ENDS, Device, Held, Unit, Units, devices, exposed, held, occupied, synchronise, unit, units, update
+from .sync import (
+    ENDS,
+    Device,
+    Held,
+    Unit,
+    Units,
+    devices,
+    exposed,
+    held,
+    last,
+    occupied,
+    synchronise,
+    unit,
+    units,
+    update,
+)
 
 
 class Step(NamedTuple):
@@ -28,6 +43,8 @@ class Step(NamedTuple):
     pipeline: Pipeline
     sync: Num
     update: Num
+    devices: tuple[Device, ...] = ()
+    """What they wait for, first to last."""
     links: Busy = Busy()
     """Seconds each dimension of the network is busy, where hidden sends share it with all the rest."""
 
@@ -59,7 +76,7 @@ def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step
     links = Busy()
     if shared(at.overlap):
         links = occupied(of, m, layout.zero) + carried(at.overlap, m, send, schedule, v)
-    return Step(pipe, sync, update(job, layout, ends, layout.zero, at), links)
+    return Step(pipe, sync, update(job, layout, ends, layout.zero, at), tuple(of), links)
 
 
 def shared(how: Overlap) -> bool:
@@ -75,6 +92,6 @@ def step_time(job: Job, layout: Layout) -> Num:
 
 __all__ = [
     "ENDS", "Body", "Device", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "Unit", "Units", "body", "boundary", "carried", "clock", "devices", "exposed",
-    "held", "hop", "occupied", "ordered", "pick", "shared", "shares", "slowest", "stage_message", "stages", "step", "step_time", "synchronise",
+    "held", "hop", "last", "occupied", "ordered", "pick", "shared", "shares", "slowest", "stage_message", "stages", "step", "step_time", "synchronise",
     "total", "unit", "units", "update",
 ]  # fmt: skip

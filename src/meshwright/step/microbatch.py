@@ -49,7 +49,7 @@ def body(job: Job, layout: Layout, at: Clock | None = None, details: bool = Fals
 
     at: the job's `clock`, or that of a bound;  details: keep seconds by cause, else only totals (faster).
     """
-    timer = Timer(at or clock(job), layout)
+    timer = Timer(at or clock(job), layout, details)
     lead, rest = groups(job.model)
     parts = {kind: timer.layer(layer(job, layout, kind)) for kind, _ in {*lead, *rest}}
     typical, leading = mean(parts, rest), mean(parts, lead)

@@ -143,37 +143,56 @@ def _or_alone(by: Shares, end: str, alone: Any) -> Share:
     return Share(*(where(alone, a, b) for a, b in zip(whole, by[end], strict=True)))
 
 
-def exposed(d: Device, m: Num, zero: int, how: Hide) -> Num:
-    """Seconds of a device's weight and gradient collectives beside m microbatches, as far as they do not hide.
+class Exposed(NamedTuple):
+    """Seconds of a device's weight and gradient collectives in a step, as far as they do not hide."""
+
+    arrives: Num
+    """Of the first weights, before the step can begin."""
+    forward: Num
+    """Of weights, beside forward passes."""
+    backward: Num
+    """Of weights and gradients, beside backward passes."""
+    leaves: Num
+    """Of the last gradients."""
+
+    @property
+    def total(self) -> Num:
+        """All of them."""
+        return self.arrives + self.forward + self.backward + self.leaves
+
+
+def exposed(d: Device, m: Num, zero: int, how: Hide) -> Exposed:
+    """What does not hide beside m microbatches.
 
     ZeRO 0 all-reduces gradients once a step; 1 reduce-scatters them and gathers weights; 2 reduce-scatters after every
     microbatch; 3 also gathers the weights before each pass. What is done once hides behind the first forward or the last
     backward pass, less the layer that waits for the first unit or makes the last one, which is exposed: T_1 + behind(rest).
     """
+    often = m if zero >= 2 else 1.0
     if how.scope == "none":
-        reduced = d.every.scatter.seconds * (m if zero >= 2 else 1.0)
-        gathered = d.every.gather.seconds * (2 * m if zero == 3 else 1.0)
-        return d.every.all_reduce.seconds if zero == 0 else gathered + reduced
+        if zero == 0:
+            return Exposed(0.0, 0.0, d.every.all_reduce.seconds, 0.0)
+        gathered = d.every.gather.seconds * (m if zero == 3 else 1.0)
+        again = gathered if zero == 3 else 0.0
+        return Exposed(0.0, gathered, d.every.scatter.seconds * often + again, 0.0)
     forward, back, sent, sent_back = d.layer
-    ahead = d.forward - forward, d.sent + sent * -1.0
-    behind_last = d.backward - back, d.sent_back + sent_back * -1.0
+    first = d.forward - forward, d.sent + sent * -1.0
+    last = d.backward - back, d.sent_back + sent_back * -1.0
 
     def hide(work: Num, own: Load, hidden: Load) -> Num:
         return overlap.behind(work, own, hidden, how).total
 
     if zero == 0:
-        return d.first.all_reduce.seconds + hide(*behind_last, d.rest.all_reduce)
-    arrives = d.first.gather.seconds + hide(*ahead, d.rest.gather)
-    if zero < 3:
-        leaves = d.first.scatter.seconds + hide(*behind_last, d.rest.scatter)
-        once = arrives + leaves
-        if zero == 1:
-            return once
-        return once + (m - 1) * hide(d.backward, d.sent_back, d.every.scatter)
-    leaves = d.first.scatter.seconds + hide(*behind_last, d.every.gather + d.rest.scatter)
-    between = hide(d.forward, d.sent, d.every.gather)
-    between = between + hide(d.backward, d.sent_back, d.every.gather + d.every.scatter)
-    return arrives + leaves + (m - 1) * between
+        return Exposed(0.0, 0.0, hide(*last, d.rest.all_reduce), d.first.all_reduce.seconds)
+    ahead, gather = hide(*first, d.rest.gather), d.first.gather.seconds
+    with_last, between = d.rest.scatter, d.every.scatter
+    if zero == 3:
+        ahead = ahead + (m - 1) * hide(d.forward, d.sent, d.every.gather)
+        with_last, between = d.every.gather + with_last, d.every.gather + between
+    behind = hide(*last, with_last)
+    if zero >= 2:
+        behind = behind + (m - 1) * hide(d.backward, d.sent_back, between)
+    return Exposed(gather, ahead, behind, d.first.scatter.seconds)
 
 
 def occupied(of: Sequence[Device], m: Num, zero: int) -> Busy:
@@ -187,10 +206,18 @@ def occupied(of: Sequence[Device], m: Num, zero: int) -> Busy:
     return found
 
 
+def last(of: Sequence[Device], m: Num, zero: int, how: Hide) -> tuple[Device, Exposed, Num]:
+    """(the device that ends last, what it waits for, the seconds by which it has less to compute than the slowest); numbers only."""
+    waits = [exposed(d, m, zero, how) for d in of]
+    busy = [m * (d.forward + d.backward) for d in of]
+    at = max(range(len(of)), key=lambda i: float(busy[i] + waits[i].total))
+    return of[at], waits[at], reduce(maximum, busy) - busy[at]
+
+
 def synchronise(of: Sequence[Device], m: Num, zero: int, how: Hide) -> Num:
     """Seconds by which the step outlasts m microbatches on the slowest device: each device has its own to wait for."""
     busy = [m * (d.forward + d.backward) for d in of]
-    done = [work + exposed(d, m, zero, how) for work, d in zip(busy, of, strict=True)]
+    done = [work + exposed(d, m, zero, how).total for work, d in zip(busy, of, strict=True)]
     return reduce(maximum, done) - reduce(maximum, busy)
 
 
