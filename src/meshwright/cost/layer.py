@@ -12,7 +12,7 @@ from ..describe.layout import Layout
 from ..num import Num, cache_key, where
 from . import overlap
 from .chip import Rates, alone
-from .load import Load
+from .load import NOTHING, Load
 from .network import Fabric
 
 CAUSES = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm")
@@ -88,11 +88,11 @@ class LayerCost(NamedTuple):
     backward: Time = Seconds()
     again: Time = Seconds()
     """Forward seconds of the operations that selective recomputation repeats."""
-    sent: Load = Load()
+    sent: Load = NOTHING
     """What the forward pass sends, hidden or not."""
-    sent_back: Load = Load()
+    sent_back: Load = NOTHING
     """What the backward pass sends."""
-    sent_again: Load = Load()
+    sent_again: Load = NOTHING
     """What selective recomputation sends again."""
     weight_pass: Num = 0.0
     """The part of `backward` that only makes weight gradients."""
@@ -150,7 +150,7 @@ class Timer:
         if not (isinstance(op.panels, (int, float)) and op.panels == 0):
             return self._in_panels(op, work, compute, memory)
         comm: list[Num] = [0.0, 0.0, 0.0, 0.0]
-        sent = Load()
+        sent = NOTHING
         for m in work.comm:
             load = self.message(m)
             comm[AXIS_CAUSE[m.axis]] = comm[AXIS_CAUSE[m.axis]] + load.seconds
@@ -158,7 +158,7 @@ class Timer:
         return Half(sublayer(op.name), Seconds(compute, memory, *comm[1:]), sent)
 
     def _in_panels(self, op: Op, work: Pass, compute: Num, memory: Num) -> Half:
-        panel = Load()
+        panel = NOTHING
         for m in work.comm:
             panel = panel + self.message(m, op.panels)
         shown = overlap.summa(panel.seconds, compute + memory, op.panels)
@@ -226,7 +226,7 @@ class Timer:
                 times = [halves[i].time for i in scope]
                 work = sum(t.compute + t.memory - u for t, u in zip(times, spent, strict=True))
                 comm = sum(getattr(t, cause) for t in times)
-                shown, slower = overlap.behind(work, Load(), Load(comm), option)
+                shown, slower = overlap.behind(work, NOTHING, Load(comm), option)
                 hides = comm - shown
                 hidden.setdefault(cause, []).append(hides - slower)
                 # spread over the operations as their own seconds are
@@ -239,7 +239,7 @@ class Timer:
 
 def _sent(halves: Sequence[Half]) -> Load:
     """What several operations send."""
-    return sum((half.sent for half in halves), Load())
+    return sum((half.sent for half in halves if half.sent.busy), NOTHING)
 
 
 def scopes(halves: Sequence[Half], scope: str) -> list[list[int]]:

@@ -23,10 +23,10 @@ class Busy(tuple[Num, ...]):
     def __add__(self, other: Busy) -> Busy:  # type: ignore[override]
         if not self or not other:
             return self or other
-        return Busy(a + b for a, b in zip(self, other, strict=True))
+        return Busy([a + b for a, b in zip(self, other, strict=True)])
 
     def __mul__(self, factor: Num) -> Busy:  # type: ignore[override]
-        return Busy(seconds * factor for seconds in self)
+        return Busy([seconds * factor for seconds in self])
 
     @property
     def most(self) -> Num:
@@ -46,6 +46,8 @@ class Load(NamedTuple):
 
     def __add__(self, other: Load) -> Load:  # type: ignore[override]
         """One after the other."""
+        if self is NOTHING or other is NOTHING:
+            return other if self is NOTHING else self
         return Load(self.seconds + other.seconds, self.latency + other.latency, self.busy + other.busy)
 
     def __mul__(self, times: Num) -> Load:  # type: ignore[override]
@@ -53,12 +55,16 @@ class Load(NamedTuple):
         return Load(self.seconds * times, self.latency * times, self.busy * times)
 
 
+NOTHING = Load()
+"""What is never sent."""
+
+
 def stream(*loads: Load) -> Load:
     """Back to back and pipelined, so that hops hide under bytes: the busiest dimension, or the hops of all if they last longer.
 
     Source: How To Scale Your Model, parts 3 and 12.
     """
-    both = reduce(Load.__add__, loads, Load())
+    both = reduce(Load.__add__, loads, NOTHING)
     return both._replace(seconds=maximum(both.busy.most, both.latency))
 
 

@@ -12,7 +12,7 @@ PERFORMANCE.md; Subramanian et al. 2024, arXiv 2410.00273, eq. 2-3 (two dimensio
 
 from __future__ import annotations
 
-from ..num import Num, largest, maximum, product, where
+from ..num import Num, largest, maximum, where
 from .floors import any_hop, any_links
 from .hop import pipeline_hop
 from .links import Group, Links, crossings, several
@@ -67,17 +67,16 @@ def around(net: Links, V: Num, group: Group) -> Load:
     n, sends = several(V, group)
     crossed, hops = crossings(net, V, group), where(sends, latency(net, group), 0.0)
     seconds = where(sends, largest(crossed) * (n - 1) / n + hops, 0.0)
-    return Load(seconds, hops, Busy(seconds * (n - 1) / n for seconds in crossed))
+    return Load(seconds, hops, Busy([seconds * (n - 1) / n for seconds in crossed]))
 
 
 def latency(net: Links, group: Group) -> Num:
     """Of n - 1 steps round a ring: of its n hops n/S_i leave a unit of level i; the last one is not needed."""
     total: Num = 0.0
-    units = product(group)
-    for i, hop in enumerate(net.latencies):
-        above = product(group[i + 1 :])
-        total = total + hop * maximum(units - above, 0.0)
-        units = above
+    above: Num = 1.0
+    for g, hop in zip(reversed(group), reversed(net.latencies), strict=True):
+        total = total + hop * (above * g - above)
+        above = above * g
     return total
 
 

@@ -83,7 +83,7 @@ def _in_a_run(p: Prediction) -> str:
 def _dp_formula(p: Prediction) -> str:
     """The collectives of one layer and what they hide behind."""
     layout, t, how = p.layout, p._body.typical, p.job.assumptions.overlap.dp
-    each = units(p.job, layout, p._body, p._clock).typical
+    each = units(p.job, layout, p._body, (layout.zero,), p._clock).typical
     what = (
         f"all-reduce {float(each.all_reduce.seconds):.3g} s"
         if not layout.zero

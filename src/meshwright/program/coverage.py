@@ -49,6 +49,8 @@ def operations(job: Job, layout: Layout) -> list[Op]:
 def kernels(job: Job, layout: Layout) -> Iterator[str]:
     """Of the chip."""
     tables = clock(job).rates.kernels
+    if not tables:
+        return
     for op in operations(job, layout):
         for work in (op.forward, op.backward):
             table = tables.get(work.kernel)

@@ -260,7 +260,7 @@ def _after(
 ) -> None:
     """Seconds after the pipeline: synchronisation, and the optimizer."""
     near, parts, choice = block.near, block.parts, p.choice
-    each, first, how = step.units(job, near, parts, at), choice.all.zero[0], at.overlap.dp
+    each, first, how = step.units(job, near, parts, choice.zero, at), choice.all.zero[0], at.overlap.dp
     holders = [holders_of(job, near, fold) for fold in folds]
     held = [
         [step.devices(job, near, parts, by, each, recompute, at) for by in holders] for recompute in choice.recompute

@@ -67,7 +67,7 @@ def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step
     """One step of the job; the layout's numbers may be arrays (categorical fields may not)."""
     at, schedule, v = at or clock(job), schedule_named(layout.schedule), layout.interleave
     by = shares(job, layout, schedule, v)
-    m, each = microbatches(job, layout), units(job, layout, parts, at)
+    m, each = microbatches(job, layout), units(job, layout, parts, (layout.zero,), at)
     of = devices(job, layout, parts, by, each, layout.recompute, at)
     sync = synchronise(of, m, layout.zero, at.overlap.dp)
     ends = [held(job, layout, parts, by, end) for end in ENDS]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..cost.chip import rates
 from ..cost.layer import Clock, LayerCost, Seconds, Time, Timer, mean
-from ..cost.load import Load
+from ..cost.load import NOTHING, Load
 from ..cost.network import Fabric
 from ..count import vocabulary
 from ..count.model import groups, layer, next_token
@@ -93,7 +93,7 @@ def _cut(layout: Layout) -> bool:
 
 def sent_back(c: LayerCost, recompute: str) -> Load:
     """What a layer's backward pass sends, with what recomputation sends again."""
-    again = {"none": Load(), "selective": c.sent_again, "full": c.sent}[recompute]
+    again = {"none": NOTHING, "selective": c.sent_again, "full": c.sent}[recompute]
     return c.sent_back + again
 
 

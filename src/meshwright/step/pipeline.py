@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from ..cost.layer import Clock, Seconds, Time
-from ..cost.load import Busy, Load
+from ..cost.load import NOTHING, Busy, Load
 from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -40,7 +40,7 @@ class Share(NamedTuple):
     def sent(self, parts: Body) -> Load:
         """What the forward passes send."""
         found = self.of(parts, lambda c: c.sent)
-        return found if isinstance(found, Load) else Load()
+        return found if isinstance(found, Load) else NOTHING
 
     def sent_back(self, parts: Body, recompute: str) -> Load:
         """What the backward passes send."""
@@ -50,7 +50,7 @@ class Share(NamedTuple):
             (self.embedding, parts.embedding.sent_back),
             (self.head, parts.head.sent_back),
         ))  # fmt: skip
-        return found if isinstance(found, Load) else Load()
+        return found if isinstance(found, Load) else NOTHING
 
 
 class Stages(NamedTuple):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
 from ..cost import overlap
 from ..cost.chip import compute_time, exposed_memory
 from ..cost.layer import Clock
-from ..cost.load import Busy, Load
+from ..cost.load import NOTHING, Busy, Load
 from ..count import optimizer, vocabulary
 from ..describe.assumptions import Hide
 from ..describe.job import Job
@@ -60,22 +60,28 @@ class Device(NamedTuple):
     """All of them."""
 
 
-def unit(job: Job, layout: Layout, weights: Held, at: Clock) -> Unit:
-    """Collectives of parameters: groups "replicas" (dp x cp), of experts "edp"."""
+def unit(job: Job, layout: Layout, weights: Held, stages: Collection[int], at: Clock) -> Unit:
+    """Collectives of parameters that these ZeRO stages need: groups "replicas" (dp x cp), of experts "edp"."""
     p, groups = job.precision, {"replicas": weights.dense}
     if job.model.moe:
         groups["edp"] = weights.expert
-    sizes = {
-        "all_reduce": p.gradient_bytes,
-        "all_gather": p.gather_bytes,
-        "reduce_scatter": p.gradient_bytes,
-    }
     places = {axis: layout.group(axis) for axis in groups}
-    loads = [
-        [at.fabric.load(kind, held * size, places[axis]) for axis, held in groups.items()]
-        for kind, size in sizes.items()
-    ]
-    return Unit(*(sum(each, Load()) for each in loads))
+
+    def loads(kind: str, size: float, needed: bool) -> Load:
+        sent = [(axis, held) for axis, held in groups.items() if needed and not nothing(held)]
+        each = (at.fabric.load(kind, held * size, places[axis]) for axis, held in sent)
+        return reduce(Load.__add__, each, NOTHING)
+
+    return Unit(
+        loads("all_reduce", p.gradient_bytes, 0 in stages),
+        loads("all_gather", p.gather_bytes, max(stages) > 0),
+        loads("reduce_scatter", p.gradient_bytes, max(stages) > 0),
+    )
+
+
+def nothing(held: Num) -> bool:
+    """No parameters, in any row."""
+    return isinstance(held, (int, float)) and held == 0
 
 
 class Units(NamedTuple):
@@ -83,15 +89,17 @@ class Units(NamedTuple):
 
     typical: Unit
     leading: Unit
+    stages: Collection[int]
+    """ZeRO stages that they serve."""
 
 
-def units(job: Job, layout: Layout, parts: Body, at: Clock) -> Units:
+def units(job: Job, layout: Layout, parts: Body, stages: Collection[int], at: Clock) -> Units:
     """Of one layer."""
     typical, leading = (
-        unit(job, layout, Held(c.weights, c.expert_weights), at)
+        unit(job, layout, Held(c.weights, c.expert_weights), stages, at)
         for c in (parts.typical, parts.leading if job.model.moe else parts.typical)
     )
-    return Units(typical, leading)
+    return Units(typical, leading, stages)
 
 
 def tied(job: Job, layout: Layout) -> Num:
@@ -118,7 +126,7 @@ def device(job: Job, layout: Layout, parts: Body, share: Share, each: Units, rec
     )
     if job.model.tied_embeddings:
         ends = ends._replace(dense=ends.dense - where(layout.pp == 1, share.head * tied(job, layout), 0.0))
-    of_ends = unit(job, layout, ends, at)
+    of_ends = unit(job, layout, ends, each.stages, at)
     one, t = minimum(share.typical, 1.0), parts.typical
     layers = each.typical * share.typical
     rest = each.typical * (share.typical - one)
