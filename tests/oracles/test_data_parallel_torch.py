@@ -40,7 +40,7 @@ def predicted(job: Job, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
     monkeypatch.setattr(Fabric, "load", lambda self, k, V, group: Load(V if k == kind else 0.0 * V))
     at, layout = ours.clock(job), job.layout
     parts, by = ours.body(job, layout, at), ours.shares(job, layout, get("1f1b"), 1)
-    of = ours.devices(job, layout, parts, by, ours.units(job, layout, parts, (layout.zero,), at), "none", at)
+    of = ours.devices(job, layout, parts, by, ours.units(job, layout, parts, (layout.zero,), at), "none")
     return float(ours.exposed(of[0], MICROBATCHES, layout.zero, at.overlap.dp).total)
 
 

@@ -140,7 +140,9 @@ class Timer:
         if key not in self._loads:
             whole = isinstance(pieces, float) and pieces == 0.0
             volume = message.bytes if whole else message.bytes / pieces
-            self._loads[key] = fabric.load(message.kind, volume, self._groups[axis])
+            # a latency is paid with the seconds here, and never by itself
+            load = fabric.load(message.kind, volume, self._groups[axis])
+            self._loads[key] = load._replace(latency=0.0)
         return self._loads[key]
 
     def half(self, op: Op, work: Pass) -> Half:

@@ -13,11 +13,14 @@ import numpy as np
 
 from ..describe.job import Job
 from .best import Best
-from .evaluate import Progress, best_first, evaluate, lower
+from .evaluate import LARGEST, Progress, best_first, evaluate, lower
 from .grid import legal_options
 from .placement import count
 from .relaxed import covered, relaxed_rounds
-from .space import Space, Table, cross, fill, length, options, pipelines, shards
+from .space import Space, Table, cross, fill, keep, length, options, pipelines, shards, take
+
+FIRST = 64
+"""Rows with the smallest bounds, evaluated before all others are bounded with their synchronisation."""
 
 
 def search(
@@ -44,4 +47,7 @@ def _rounds(job: Job, space: Space, best: Best, relaxed: bool, progress: Progres
     best.searched = int(
         (legal_options(job, table, best.choice, space.scheme) * (count(job, table) if space.placements else 1.0)).sum()
     )
+    quick = lower(job, space, best, table, table, quick=True)[0]
+    yield take(table, np.argsort(quick, kind="stable")[:FIRST])  # they set the first limit
+    table = keep(table, quick <= min(best.limit, LARGEST))
     yield from best_first(best, table, lower(job, space, best, table, table)[0], progress)

@@ -113,11 +113,18 @@ def bound_clock(job: Job) -> Clock:
 
 
 def lower(
-    job: Job, space: Space, best: Best, near: Table, far: Table, choice: Options | None = None
+    job: Job,
+    space: Space,
+    best: Best,
+    near: Table,
+    far: Table,
+    choice: Options | None = None,
+    quick: bool = False,
 ) -> tuple[Column, Options]:
     """Bound of every row in seconds (nearest groups, best options among those that can fit), and the options that may stay within the limit.
 
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are bound by the one, sharding by the other.
+    quick: without synchronisation.
     """
     capacity, found = memory.capacity(job), np.full(length(near), np.inf)
     at, choice = bound_clock(job), choice or best.choice
@@ -126,7 +133,7 @@ def lower(
         rows = np.arange(start, min(start + BLOCK, length(near)))
         a = take(near, rows)
         b = a if far is near else take(far, rows)
-        p = pieces(job, at, a, b, None, choice, space.scheme, best.limit)
+        p = pieces(job, at, a, b, None, choice, space.scheme, best.limit, quick)
         least = bound(p, capacity)
         found[start + p.left] = least.seconds
         for axis, mine, marks in zip(used, p.choice.numbers, least.used(min(best.limit, LARGEST)), strict=True):

@@ -125,11 +125,12 @@ def pieces(
     choice: Options,
     scheme: str,
     limit: float = np.inf,
+    quick: bool = False,
 ) -> Pieces:
     """The terms of the rows and options whose pipeline alone stays within the limit.
 
     at: the job's clock, or that of a bound;  table: rows, whose dp counts in time;  far: the same rows with the dp that counts in sharding;
-    shares: their placements, or None for every group nearest.
+    shares: their placements, or None for every group nearest;  quick: a bound without synchronisation.
     """
     blocks = _blocks(job, at, table, far, shares, choice, scheme)
     index, pipe = np.arange(len(table["tp"])), np.full((*choice.shape[:3], 1, len(table["tp"])), np.inf)
@@ -146,14 +147,14 @@ def pieces(
     folds = sorted({kind.schedule.folded for kind in kinds(choice)})
     new = np.diff(table["row"][index] if "row" in table else index, prepend=-1.0) != 0
     p = _empty(index, choice, pipe, folds, _ends(job, table["pp"][index]), np.cumsum(new) - 1)
-    if step.shared(at.overlap) and any(kind.chunks > 1 for kind in kinds(choice)):
+    if shares is not None and step.shared(at.overlap) and any(kind.chunks > 1 for kind in kinds(choice)):
         p = p._replace(links=_no_traffic(p, len(job.cluster.sizes)))
     for i, block in enumerate(blocks):
         unplaced = block.rows(np.flatnonzero(new))
         parts, holders = unplaced.parts, [holders_of(job, unplaced.near, fold) for fold in folds]
         owned = [[step.held(job, unplaced.near, parts, by, end) for end in p.ends] for by in holders]
         _memory(p, i, job, unplaced, parts, holders, owned)
-        _after(p, i, job, at, block, unplaced, owned, folds)
+        _after(p, i, job, at, block, unplaced, owned, [] if quick else folds)
     return p
 
 
@@ -258,19 +259,22 @@ def _after(
     owned: list[list[step.Held]],
     folds: list[bool],
 ) -> None:
-    """Seconds after the pipeline: synchronisation, and the optimizer."""
+    """Seconds after the pipeline: synchronisation (of no folds: left out), and the optimizer."""
     near, parts, choice = block.near, block.parts, p.choice
-    each, first, how = step.units(job, near, parts, choice.zero, at), choice.all.zero[0], at.overlap.dp
+    first, how = choice.all.zero[0], at.overlap.dp
     holders = [holders_of(job, near, fold) for fold in folds]
+    each = step.units(job, near, parts, choice.zero if folds else (), at)
+    # with as many layers everywhere, those of the first and the last device have no less to wait for than those between
+    last = ("first", "middle", "last") if "second" in p.ends else ("first", "last")
     held = [
-        [step.devices(job, near, parts, by, each, recompute, at) for by in holders] for recompute in choice.recompute
+        [step.devices(job, near, parts, by, each, recompute, last) for by in holders] for recompute in choice.recompute
     ]
     for z, zero in enumerate(choice.zero):
         means = (near.replicas > 1) | (zero == first)  # with one replica all stages are the same: only the first counts
         updates = [pick(step.update(job, unplaced.far, devices, zero, at), p.of) for devices in owned]
         for r in range(len(choice.recompute)):
             for f, seconds in enumerate(updates):
-                sync = step.synchronise(held[r][f], block.m, zero, how)
+                sync = step.synchronise(held[r][f], block.m, zero, how) if folds else 0.0
                 p.after[i, r, f, z] = np.where(means, sync + seconds, np.inf)
                 _fill(p.links, 0, (i, r, f, z), step.occupied(held[r][f], block.m, zero) if p.links else ())
     for k, kind in enumerate(kinds(choice) if p.links else ()):

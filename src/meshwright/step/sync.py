@@ -69,13 +69,14 @@ def unit(job: Job, layout: Layout, weights: Held, stages: Collection[int], at: C
 
     def loads(kind: str, size: float, needed: bool) -> Load:
         sent = [(axis, held) for axis, held in groups.items() if needed and not nothing(held)]
-        each = (at.fabric.load(kind, held * size, places[axis]) for axis, held in sent)
+        # a latency is paid with the seconds here, and never by itself
+        each = (at.fabric.load(kind, held * size, places[axis])._replace(latency=0.0) for axis, held in sent)
         return reduce(Load.__add__, each, NOTHING)
 
     return Unit(
         loads("all_reduce", p.gradient_bytes, 0 in stages),
-        loads("all_gather", p.gather_bytes, max(stages) > 0),
-        loads("reduce_scatter", p.gradient_bytes, max(stages) > 0),
+        loads("all_gather", p.gather_bytes, any(stages)),
+        loads("reduce_scatter", p.gradient_bytes, any(stages)),
     )
 
 
@@ -91,6 +92,7 @@ class Units(NamedTuple):
     leading: Unit
     stages: Collection[int]
     """ZeRO stages that they serve."""
+    at: Clock
 
 
 def units(job: Job, layout: Layout, parts: Body, stages: Collection[int], at: Clock) -> Units:
@@ -99,7 +101,7 @@ def units(job: Job, layout: Layout, parts: Body, stages: Collection[int], at: Cl
         unit(job, layout, Held(c.weights, c.expert_weights), stages, at)
         for c in (parts.typical, parts.leading if job.model.moe else parts.typical)
     )
-    return Units(typical, leading, stages)
+    return Units(typical, leading, stages, at)
 
 
 def tied(job: Job, layout: Layout) -> Num:
@@ -109,16 +111,24 @@ def tied(job: Job, layout: Layout) -> Num:
     return vocabulary.rows(job, layout) * float(job.model.hidden)
 
 
-def devices(job: Job, layout: Layout, parts: Body, by: Shares, each: Units, recompute: str, at: Clock) -> list[Device]:
-    """The first, a middle and the last device; where one device is alone, it is the first, and the others have nothing."""
+def devices(
+    job: Job,
+    layout: Layout,
+    parts: Body,
+    by: Shares,
+    each: Units,
+    recompute: str,
+    ends: Sequence[str] = ("first", "middle", "last"),
+) -> list[Device]:
+    """The first, a middle and the last device; where one device is alone, it is the first, and the others have nothing.
+
+    ends: some of them, where the others cannot be the last to end.
+    """
     alone = layout.pp == 1
-    return [
-        device(job, layout, parts, _or_alone(by, end, alone), each, recompute, at)
-        for end in ("first", "middle", "last")
-    ]
+    return [device(job, layout, parts, _or_alone(by, end, alone), each, recompute) for end in ends]
 
 
-def device(job: Job, layout: Layout, parts: Body, share: Share, each: Units, recompute: str, at: Clock) -> Device:
+def device(job: Job, layout: Layout, parts: Body, share: Share, each: Units, recompute: str) -> Device:
     """A device that holds these shares of the model."""
     ends = Held(
         share.embedding * parts.embedding.weights + share.head * parts.head.weights,
@@ -126,7 +136,7 @@ def device(job: Job, layout: Layout, parts: Body, share: Share, each: Units, rec
     )
     if job.model.tied_embeddings:
         ends = ends._replace(dense=ends.dense - where(layout.pp == 1, share.head * tied(job, layout), 0.0))
-    of_ends = unit(job, layout, ends, each.stages, at)
+    of_ends = unit(job, layout, ends, each.stages, each.at)
     one, t = minimum(share.typical, 1.0), parts.typical
     layers = each.typical * share.typical
     rest = each.typical * (share.typical - one)
