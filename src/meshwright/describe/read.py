@@ -150,6 +150,8 @@ def _value(kind: Any, value: object, at: At) -> Any:
         return None if value is None or value == "none" else _value(args[0], value, at)
     if dataclasses.is_dataclass(kind):
         return _instance(typing.cast(type, kind), value, at)
+    if isinstance(kind, type) and issubclass(kind, FrozenDict):
+        return _checked(kind, value, at)
     if origin is tuple:
         return _items(args[0], value, at)
     if origin is not None and origin is not Annotated:  # Mapping[str, X]
@@ -179,6 +181,16 @@ def _mapping(kind: Any, value: object, at: At) -> Mapping[str, Any]:
         raise BadInput(f"{at.where} must be a table, not {brief(value)}")
     keys = [_choice(_text(key, at), at) for key in value]
     return FrozenDict({k: _value(kind, v, at.into(k)) for k, v in zip(keys, value.values(), strict=True)})
+
+
+def _checked(kind: type[FrozenDict[str, Any]], value: object, at: At) -> object:
+    """A mapping that checks itself."""
+    if not isinstance(value, Mapping):
+        raise BadInput(f"{at.where} must be a table, not {brief(value)}")
+    try:
+        return kind({_text(key, at): v for key, v in value.items()})
+    except BadInput as error:
+        raise BadInput(f"{at.where}: {error}") from None
 
 
 def _with_origin(value: Mapping[Any, Any], at: At) -> object:

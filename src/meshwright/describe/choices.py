@@ -1,0 +1,102 @@
+"""Layout field -> the values it may have: of a set of assumptions, a framework, the flags of a user, the space of a search.
+
+    Choices(schedule=("1f1b",), zero=(0, 1))        a field that is not named may be anything
+
+What a layout may hold is asked of `Layout` itself, so a new field of it is a new field here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from ..errors import BadInput, unknown
+from ..schedule import get as schedule_named
+from .frozen import FrozenDict
+from .layout import Layout
+from .read import brief, read
+
+Value: TypeAlias = int | str | bool
+Values: TypeAlias = tuple[Value, ...]
+
+FIELDS = tuple(f.name for f in dataclasses.fields(Layout) if f.name != "placement")
+"""What can be chosen, in the order of `Layout`; a placement follows from the network, and is searched."""
+NEAR = 6
+"""Values that a sentence names."""
+
+
+class Choices(FrozenDict[str, Values]):
+    """The values each field of a layout may have; compares, hashes, pickles and is written to a file as a dict of tuples."""
+
+    def __init__(self, allowed: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **fields: Any) -> None:
+        """None for a field: anything.  BadInput for what no layout can hold, with the nearest values."""
+        given = {**dict(allowed), **fields}
+        super().__init__({name: _values(name, v) for name, v in given.items() if v is not None})
+
+    def __repr__(self) -> str:
+        return f"Choices({', '.join(f'{name}={_shown(values)}' for name, values in self.items())})"
+
+    def __str__(self) -> str:
+        return "; ".join(f"{name} {listed(values)}" for name, values in self.items()) or "anything"
+
+    def __and__(self, other: Mapping[str, Any]) -> Choices:
+        """What both allow, in the order of the first; a field may be left without a value."""
+        both = {**self, **Choices(other)}
+        return Choices({name: _common(self.get(name), values) for name, values in both.items()})
+
+    def but(self, **fields: Any) -> Choices:
+        """These choices with other values for some fields; None: anything."""
+        return Choices(self, **fields)
+
+    def allows(self, layout: Layout) -> bool:
+        """Is every field of the layout one of these?"""
+        return all(getattr(layout, name) in values for name, values in self.items())
+
+    def refused(self, layout: Layout, who: str) -> tuple[str, ...]:
+        """A sentence for each field that is none of these; who: whose choices they are."""
+        found = ((name, getattr(layout, name), values) for name, values in self.items())
+        return tuple(_sentence(name, value, values, who) for name, value, values in found if value not in values)
+
+
+def listed(values: Sequence[object], most: int = NEAR) -> str:
+    """The first few values, for people."""
+    texts = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
+    return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "") if texts else "nothing"
+
+
+def _sentence(name: str, value: Any, values: Values, who: str) -> str:
+    """Why a value is refused, and the nearest of those that are not."""
+    near = values
+    if not isinstance(value, str) and len(values) > NEAR:
+        near = tuple(sorted(sorted(values, key=lambda v: abs(int(v) - value))[:NEAR]))
+    return f"{who} allows {name} {listed(near)}, not {listed((value,))}"
+
+
+def _values(name: str, given: Any) -> Values:
+    """The values of one field, as a layout holds them; numbers, texts and true or false alike are read as in a file."""
+    if name not in FIELDS:
+        raise unknown("choices: field", name, FIELDS)
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise BadInput(f"choices.{name} must be a list of values, not {brief(given)}")
+    values = tuple(dict.fromkeys(given))
+    if len(values) > 2 and all(type(v) is int for v in values):
+        _value(name, min(values)), _value(name, max(values))  # what lies between is no worse
+        return values
+    return tuple(dict.fromkeys(_value(name, v) for v in values))
+
+
+def _value(name: str, given: Any) -> Value:
+    value: Value = getattr(read(Layout, {name: given}, "choices"), name)
+    if name == "schedule":
+        schedule_named(str(value))
+    return value
+
+
+def _common(mine: Values | None, theirs: Values) -> Values:
+    """The values that stand in both."""
+    return theirs if mine is None else tuple(v for v in mine if v in {*theirs})
+
+
+def _shown(values: Values) -> str:
+    return repr(values) if len(values) <= NEAR else f"({', '.join(map(repr, values[:NEAR]))}, ... {len(values)} in all)"
