@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Annotated
 
 from ..errors import BadInput, unknown
+from .choices import Choices
 from .fields import Checked, Unit
 from .frozen import shown
+from .precision import PRECISIONS, Precision
 
 UNMEASURED = 0.55
 """Share of the matrix peak assumed for a chip without a measured `sustained`: the lowest measured one of the catalogue (H100 PCIe,
@@ -165,6 +167,12 @@ class Assumptions:
     network: NetworkTime = field(default_factory=NetworkTime)
     overlap: Overlap = field(default_factory=Overlap)
     memory: MemoryCount = field(default_factory=MemoryCount)
+    precision: Precision | None = None
+    """Numbers of a job that names none; None = bf16."""
+    choices: tuple[Choices, ...] = ()
+    """Layouts that a search takes: those that one of these allows, each a strategy of its own; empty = all of `search.Space`."""
+    strict: bool = False
+    """A search takes only layouts in which everything divides: chips, batch and the layers of a stage."""
 
     __repr__ = shown
 
@@ -177,6 +185,9 @@ REALISTIC = Assumptions(
     network=NetworkTime(collective="best"),
     overlap=Overlap(step_barrier="none"),
 )
+
+LBL_SEARCH = Choices(schedule=("1f1b",), zero=(1,), recompute=("none",), sequence_parallel=(True,))
+"""What is the same in the three strategies of the paper: 1F1B, optimizer states sharded, nothing recomputed."""
 
 LBL = Assumptions(
     "lbl-2024",
@@ -198,6 +209,13 @@ LBL = Assumptions(
     network=NetworkTime(hop="mean"),
     overlap=Overlap(dp=Hide("pass", links="free"), pp="none"),
     memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
+    precision=PRECISIONS["fp16-pure"],
+    choices=(
+        Choices(LBL_SEARCH, scheme=("megatron",), cp=(1,)),  # 1D
+        Choices(LBL_SEARCH, scheme=("context",)),  # 2D, cp beside tp
+        Choices(LBL_SEARCH, scheme=("summa",), sequence_parallel=(False,)),  # shards of n1 x n2, no tokens over tp
+    ),
+    strict=True,
 )
 
 LBL_CODE = replace(
@@ -214,6 +232,17 @@ MEGATRON = Assumptions(
     count=Counting(causal="full", weight_gradient="one pass"),
     chip=ChipTime("peak", matrix_efficiency=0.45, launch_s=0.0),
     network=NetworkTime("free"),
+    precision=PRECISIONS["fp16"],
+    choices=(
+        Choices(
+            scheme=("megatron",),
+            cp=(1,),
+            schedule=("1f1b", "interleaved"),
+            zero=(0,),
+            recompute=("none", "full"),
+            sequence_parallel=(False,),
+        ),
+    ),
 )
 
 EPOCH = Assumptions(
@@ -224,6 +253,10 @@ EPOCH = Assumptions(
     network=NetworkTime("levels", hop="mean"),
     overlap=Overlap(dp=NOT_HIDDEN, tp=Hide("layer"), pp="all"),
     memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
+    precision=PRECISIONS["fp16-pure"],
+    choices=(  # weights on every replica, states sharded
+        Choices(cp=(1,), schedule=("1f1b", "interleaved", "zb-h2"), zero=(1,), recompute=("none",)),
+    ),
 )
 
 BOOK_SUM = Assumptions(
@@ -233,6 +266,8 @@ BOOK_SUM = Assumptions(
     chip=ChipTime("peak", matrix_efficiency=1.0, launch_s=0.0),
     network=NetworkTime("book", efficiency=1.0, ring_factor="one"),
     memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
+    precision=PRECISIONS["bf16-pure"],
+    choices=(Choices(cp=(1,), pp=(1,), schedule=("1f1b",), zero=(0, 3)),),  # data, fully sharded, tensor parallel
 )
 
 BOOK_MAX = replace(
@@ -261,6 +296,8 @@ PYTORCH = Assumptions(
 
 JOINTS = ("count", "chip", "network", "overlap", "memory")
 """Fields of a set that hold its options."""
+WHOLE = ("precision", "choices", "strict")
+"""Fields that are one option each."""
 NAMED = 4
 """Ignored options that a sentence names."""
 
@@ -286,6 +323,7 @@ def demand_read(how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: 
         if getattr(getattr(how, joint), option.name) != getattr(getattr(of, joint), option.name)
         and not {joint, f"{joint}.{option.name}"} & {*read}
     ]
+    ignored += [name for name in WHOLE if getattr(how, name) != getattr(of, name) and name not in read]
     if ignored:
         more = f" and {len(ignored) - NAMED} more" if len(ignored) > NAMED else ""
         raise BadInput(

@@ -3,60 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 from ..errors import BadInput, unknown
 from ..units import LENGTH, parse
 from .assumptions import REALISTIC, Assumptions, assumptions
+from .chip import Chip
 from .cluster import Cluster
 from .fields import Checked, Length, Unit
 from .frozen import shown
 from .layout import DEGREES, Layout
 from .model import Model
-
-
-@dataclass(frozen=True)
-class Precision(Checked):
-    """Which numbers are computed, kept and sent."""
-
-    compute: str = "bf16"
-    """Precision of the matrix products: a key of `Chip.matrix_flops`."""
-    weight_bytes: float = 2.0
-    """Bytes a weight takes in the forward pass."""
-    gradient_bytes: float = 4.0
-    """Bytes a gradient takes while it is accumulated and reduced."""
-    activation_bytes: float = 2.0
-    gather_bytes: float = 2.0
-    """Bytes a weight takes on the wire when shards are gathered."""
-    input_bytes: float | None = None
-    """Bytes an input of a linear layer takes while it is kept for its weight gradient; None = `activation_bytes`."""
-
-    @property
-    def kept_input_bytes(self) -> float:
-        """`input_bytes`, or those of any activation."""
-        return self.activation_bytes if self.input_bytes is None else self.input_bytes
-
-
-FP8_BLOCK = 1 + 1 / 32
-"""Bytes of an FP8 number: one, and a scale of one byte for every 32 (OCP Microscaling Formats 1.0, 2023)."""
-FP4_BLOCK = 1 / 2 + 1 / 16
-"""Bytes of an FP4 number: half, and a scale of one byte for every 16 (NVFP4, Transformer Engine 2.8, 2025)."""
-
-PRECISIONS = {
-    "bf16": Precision(),
-    "fp16": Precision("fp16"),
-    "bf16-pure": Precision("bf16", gradient_bytes=2.0),
-    "fp16-pure": Precision("fp16", gradient_bytes=2.0),
-    "fp8": Precision("fp8", gather_bytes=1.0, input_bytes=FP8_BLOCK),
-    "fp4": Precision("fp4", gather_bytes=1.0, input_bytes=FP4_BLOCK),
-    "fp8-pure": Precision("fp8", gradient_bytes=2.0, gather_bytes=1.0, input_bytes=FP8_BLOCK),
-    "fp4-pure": Precision("fp4", gradient_bytes=2.0, gather_bytes=1.0, input_bytes=FP4_BLOCK),
-    "tf32": Precision("tf32", 4.0, 4.0, 4.0, 4.0),
-    "fp32": Precision("fp32", 4.0, 4.0, 4.0, 4.0),
-}
-"""bf16/fp16: mixed precision with fp32 gradients and master weights (Megatron-LM); -pure: gradients in 2 bytes.
-fp8, fp4: inputs of linear layers are kept quantised, other activations, weights and logits in 16 bits (Transformer Engine)."""
+from .precision import PRECISIONS as PRECISIONS
+from .precision import Precision as Precision
 
 
 @dataclass(frozen=True)
@@ -95,7 +55,8 @@ class Job(Checked):
     layout: Layout = field(default_factory=Layout)
     seq: Length = 0
     """Sequence length in tokens; 0 = the model's."""
-    precision: Precision = PRECISIONS["bf16"]
+    precision: Precision = None  # type: ignore[assignment]  # a Precision once the job is made
+    """Default: that of the assumption set, else bf16."""
     optimizer: Optimizer = OPTIMIZERS["adamw"]
     tokens: Annotated[float, Unit("token")] = 0.0
     """Length of the whole run, for days, cost and energy; 0 = not asked."""
@@ -109,6 +70,8 @@ class Job(Checked):
         """Names become what they name, texts numbers; BadInput for everything else that is no job."""
         for name, kind in PARTS.items():
             value = getattr(self, name)
+            if value is None and name == "precision":
+                continue
             if isinstance(value, str):
                 object.__setattr__(self, name, _named(name, value))
             elif not isinstance(value, kind):
@@ -124,7 +87,15 @@ class Job(Checked):
                 object.__setattr__(self, name, _whole(name, value))
             if getattr(self, name) < least:
                 raise BadInput(f"job.{name} must be at least {least}, not {value}")
+        if self.precision is None:
+            object.__setattr__(self, "precision", usual_precision(self.assumptions, self.cluster.chip))
         super().__post_init__()
+
+    def under(self, how: str | Assumptions) -> Job:
+        """The job under another set of assumptions; numbers that the old set chose become those of the new one."""
+        chosen = self.precision == usual_precision(self.assumptions, self.cluster.chip)
+        changed: dict[str, Any] = {"assumptions": how, **({"precision": None} if chosen else {})}
+        return replace(self, **changed)
 
     @property
     def state_bytes(self) -> float:
@@ -141,6 +112,18 @@ class Job(Checked):
     def batch_tokens(self) -> float:
         """Tokens of one optimizer step."""
         return float(self.batch) * self.T
+
+
+def usual_precision(how: Assumptions, chip: Chip) -> Precision:
+    """The numbers of a job that names none: those of its set, else bf16.
+
+    A set's 16-bit numbers are of the kind that the chip has: papers count bytes and a rate, which both kinds share.
+    """
+    usual = how.precision or PRECISIONS["bf16"]
+    other = {"fp16": "bf16", "bf16": "fp16"}.get(usual.compute, "")
+    if how.precision and usual.compute not in chip.matrix_flops and other in chip.matrix_flops:
+        return replace(usual, compute=other)
+    return usual
 
 
 PARTS: dict[str, type] = {

@@ -225,6 +225,4 @@ def _is_named(value: Any) -> bool:
 
 def _short(value: Any) -> str | dict[str, Any]:
     """The name of a known thing, else all of it."""
-    if isinstance(value, Precision):
-        return next((name for name, p in PRECISIONS.items() if p == value), to_dict(value))
     return str(value.name) if _is_named(value) else to_dict(value)
