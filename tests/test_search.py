@@ -46,7 +46,7 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
     )
     cluster = Cluster(chip, Network("random", tuple(dims)), rng.choice([1, 2, 4, 6, 8, 12, 16, 24, 48]))
     space = Space(
-        schedules=tuple(rng.sample(sorted(SCHEDULES), 3)),
+        schedule=tuple(rng.sample(sorted(SCHEDULES), 3)),
         zero=tuple(sorted(rng.sample(range(4), 2))),
         recompute=tuple(rng.sample(["none", "selective", "full"], 2)),
         sequence_parallel=rng.choice([(True, False), (True,), (False,)]),

@@ -42,7 +42,7 @@ def test_a_schedule_that_runs_only_with_fewer_replicas() -> None:
     network = Network("two levels", (Dim("near", 9e11, 1e-6, 4), Dim("far", 5e10, 5e-6)))
     chip = Chip("c", {"bf16": 3e14}, 1e13, 3e9, 2e12)
     job = Job(Model("m", 2, 256, 4, 1024, 0, 256), Cluster(chip, network, 8), 8)
-    space = Space(schedules=("dualpipev",), microbatch=(1,), tp=(1,), cp=(1,), pp=(1,))
+    space = Space(schedule=("dualpipev",), microbatch=(1,), tp=(1,), cp=(1,), pp=(1,))
     every = brute(job, space, 5, True)
     assert every.rows
     assert all(dp < 8 for _, _, _, _, _, dp, *_ in every.rows)
@@ -71,7 +71,7 @@ def test_an_interval_of_replicas_in_a_mesh_is_bounded_by_its_fastest() -> None:
     mesh = Network("mesh", (Dim("near", 7e10, 0.0, 8, kind="mesh"), Dim("far", 1e9, 1e-5)))
     chip = Chip("c", {"bf16": 3e15}, 1e14, 8e10, 2e13)
     job = Job(Model("m", 4, 1024, 4, 4096, 0, 128), Cluster(chip, mesh, 8), 8)
-    one = {"tp": (1,), "cp": (1,), "pp": (1,), "microbatch": (1,), "zero": (0,), "schedules": ("1f1b",)}
+    one = {"tp": (1,), "cp": (1,), "pp": (1,), "microbatch": (1,), "zero": (0,), "schedule": ("1f1b",)}
     times = {dp: brute(job, Space(**one, dp=(dp,)), 1, True).rows[0][0] for dp in (4, 5, 6, 7)}
     assert times[7] < times[4], "a larger group is faster here"
     space = Space(**one)

@@ -50,8 +50,8 @@ def test_a_pinned_value_is_never_faster_than_the_free_search(seed: int) -> None:
         free = seconds(job, space, relaxed)
         degrees = divisors(job.cluster.chips)[:4]
         pins = [{axis: (n,)} for axis in ("tp", "cp", "pp", "dp", "microbatch") for n in degrees]
-        for name in ("schedules", "zero", "recompute", "sequence_parallel"):
-            pins += [{name: (value,)} for value in getattr(space, name)]
+        for name in ("schedule", "zero", "recompute", "sequence_parallel"):
+            pins += [{name: (value,)} for value in space.values(name)]
         for pin in pins:
             assert seconds(job, replace(space, **pin), relaxed) >= free * (1 - 1e-12), pin
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from .describe.choices import FIELDS
 from .describe.cluster import Cluster
 from .describe.frozen import shown
 from .describe.job import Job
@@ -27,8 +28,6 @@ from .prediction.prediction import Prediction, predict
 if TYPE_CHECKING:
     from .search import Space
 
-SHOWN = ("tp", "cp", "pp", "dp", "ep", "microbatch", "interleave", "schedule", "zero", "recompute")
-"""Layout fields of a row."""
 MOST = 1000
 """Points of a sweep."""
 DOUBLING = re.compile(r"\s*(\d+)\s*\.\.\s*(\d+)\s*")
@@ -80,7 +79,7 @@ class Sweep:
             "efficiency": p.tokens_per_s_per_chip / first.tokens_per_s_per_chip,
             "memory_bytes": p.memory_bytes["total"], "fits": p.fits,
         }  # fmt: skip
-        layout = {name: getattr(p.layout, name) for name in SHOWN}
+        layout = {name: getattr(p.layout, name) for name in FIELDS}
         return {self.over: point.value, **rates, **layout, "note": point.note}
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,13 +167,10 @@ def _planned(job: Job, over: str, value: Value, space: Space | None) -> Point:
 
     space = space or Space()
     name = over.removeprefix("layout.")
-    if name in {f.name for f in dataclasses.fields(Layout)}:
-        held = {"schedule": "schedules"}.get(name, name)
-        if held not in {f.name for f in dataclasses.fields(Space)}:
-            raise BadInput(f"{name} is what a search chooses: it can only be varied for a fixed layout")
-        chosen = getattr(job.layout, name)
-        allowed: dict[str, Any] = {held: chosen if name == "scheme" else (chosen,)}
-        space = replace(space, **allowed)
+    if name == "placement":
+        raise BadInput("placement is what a search chooses: it can only be varied for a fixed layout")
+    if name in FIELDS:
+        space = space.but(**{name: getattr(job.layout, name)})
     found = plan(job, space, top=1)
     note = "" if found.best else "; ".join(found.notes) or "nothing fits"
     return Point(value, job, found.best, note)
@@ -189,6 +185,8 @@ def vary(job: Job, path: str, value: Value) -> Job:
     steps = [step for step in path.replace("[", ".[").split(".") if step]
     if path in ("batch", "job.batch"):
         return replace(job, batch=parse_batch(value, job.T)[0])
+    if path in ("assumptions", "job.assumptions"):
+        return job.under(str(value))
     if path == "on":
         changed = replace(job, cluster=resolve.cluster(str(value)))
     else:

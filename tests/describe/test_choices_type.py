@@ -41,8 +41,8 @@ def test_a_sentence_for_each_field_with_the_nearest_values() -> None:
         ({"tp": (1, 2, 0)}, "choices.tp must be between 1 and 1e\\+09, not 0"),
         ({"tp": (2.5,)}, "choices.tp must be a whole number"),
         ({"sequence_parallel": ("maybe",)}, "choices.sequence_parallel must be true or false"),
-        ({"zero": 1}, "choices.zero must be a list of values, not 1"),
-        ({"recompute": "full"}, "choices.recompute must be a list of values, not 'full'"),
+        ({"zero": {"1": 1}}, "choices.zero must be a value or a list of values, not a table"),
+        ({"zero": 4}, "choices.zero must be between 0 and 3, not 4"),
     ],
 )
 def test_what_no_layout_can_hold_is_refused(given: dict[str, Any], sentence: str) -> None:
@@ -51,8 +51,8 @@ def test_what_no_layout_can_hold_is_refused(given: dict[str, Any], sentence: str
 
 
 def test_texts_and_numbers_of_a_file_are_what_a_layout_holds() -> None:
-    assert Choices(zero=("1",), sequence_parallel=("true", False), tp=[8.0, 8]) == Choices(
-        zero=(1,), sequence_parallel=(True, False), tp=(8,)
+    assert Choices(zero=("1",), sequence_parallel=("true", False), tp=[8.0, 8], recompute="full") == Choices(
+        zero=1, sequence_parallel=(True, False), tp=(8,), recompute=("full",)
     )
 
 

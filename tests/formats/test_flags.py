@@ -96,13 +96,16 @@ def test_split() -> None:
         {**BASE, "tp": "1..4", "zero": "0,3", "schedule": "gpipe", "sequence_parallel": "true", "scheme": "summa"}, True
     )
     assert rest == BASE
-    assert (space.tp, space.zero, space.schedules) == ((1, 2, 3, 4), (0, 3), ("gpipe",))
-    assert (space.sequence_parallel, space.scheme, space.relaxed, space.pp) == ((True,), "summa", True, None)
+    assert space.choices == {
+        "tp": (1, 2, 3, 4), "zero": (0, 3), "schedule": ("gpipe",), "sequence_parallel": (True,), "scheme": ("summa",),
+    }  # fmt: skip
+    assert space.relaxed
     for wrong in (
         {"zero": "4"},
         {"schedule": "nope"},
         {"recompute": "some"},
-        {"panels": "2"},
+        {"panels": "0"},
+        {"placement": "tp=8x1"},
         {"sequence_parallel": "maybe"},
     ):
         with pytest.raises(BadInput):

@@ -111,7 +111,7 @@ def predict(
     return 0 if p.fits else 1
 
 
-@verb("cluster", "job", "layout", layout="constraints", without=("placement", "panels"))
+@verb("cluster", "job", "layout", layout="constraints", without=("placement",))
 def plan(
     model: ModelArg,
     /,
@@ -279,22 +279,22 @@ def validate(
 
 def plans(model: str, described: Mapping[str, str], space: Any, assumptions: Sequence[str], top: int) -> dict[str, Any]:
     """name -> plan for each assumption set."""
-    from ..describe.assumptions import assumptions as assumption_set
     from ..describe.layout import Layout
     from ..report import console
     from ..search import plan as search
 
     if not 1 <= top <= 1000:
         raise BadInput(f"--top must be between 1 and 1000, not {top}")
-    notes: list[str] = []
-    job = read_job(model, described, notes, fill=False, search=True)
-    if job.layout != Layout():
-        notes.append("the layout of the file is left aside: plan chooses one")
-    names = set_names(assumptions)
-    jobs = {name: replace(job, assumptions=assumption_set(name)) for name in names} or {job.assumptions.name: job}
-    with console.progress() as told:
-        found = {name: search(each, space, top=top, progress=told) for name, each in jobs.items()}
-    return {name: replace(plan, notes=(*notes, *plan.notes, *runs_on(plan))) for name, plan in found.items()}
+    found = {}
+    for name in set_names(assumptions) or [""]:
+        notes: list[str] = []
+        job = read_job(model, {**described, **({"assumptions": name} if name else {})}, notes, fill=False, search=True)
+        if job.layout != Layout():
+            notes.append("the layout of the file is left aside: plan chooses one")
+        with console.progress() as told:
+            plan = search(job, space, top=top, progress=told)
+        found[job.assumptions.name] = replace(plan, notes=(*notes, *plan.notes, *runs_on(plan)))
+    return found
 
 
 def runs_on(plan: Any) -> list[str]:

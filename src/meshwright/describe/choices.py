@@ -8,7 +8,7 @@ What a layout may hold is asked of `Layout` itself, so a new field of it is a ne
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from ..errors import BadInput, unknown
@@ -59,7 +59,7 @@ class Choices(FrozenDict[str, Values]):
         return tuple(_sentence(name, value, values, who) for name, value, values in found if value not in values)
 
 
-def listed(values: Sequence[object], most: int = NEAR) -> str:
+def listed(values: Iterable[object], most: int = NEAR) -> str:
     """The first few values, for people."""
     texts = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
     return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "") if texts else "nothing"
@@ -77,12 +77,14 @@ def _values(name: str, given: Any) -> Values:
     """The values of one field, as a layout holds them; numbers, texts and true or false alike are read as in a file."""
     if name not in FIELDS:
         raise unknown("choices: field", name, FIELDS)
-    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise BadInput(f"choices.{name} must be a list of values, not {brief(given)}")
-    values = tuple(dict.fromkeys(given))
+    if isinstance(given, (str, int, float)):  # one value
+        return (_value(name, given),)
+    if isinstance(given, (bytes, Mapping)) or not isinstance(given, Iterable):
+        raise BadInput(f"choices.{name} must be a value or a list of values, not {brief(given)}")
+    values = tuple(given)
     if len(values) > 2 and all(type(v) is int for v in values):
         _value(name, min(values)), _value(name, max(values))  # what lies between is no worse
-        return values
+        return tuple(dict.fromkeys(values))
     return tuple(dict.fromkeys(_value(name, v) for v in values))
 
 

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from .. import catalog
+from ..describe.choices import FIELDS, Choices
 from ..describe.job import Job
-from ..describe.layout import Layout
+from ..describe.layout import DEGREES, Layout
 from ..describe.read import read
 from ..errors import BadInput
 from ..layout.placement import placed
-from ..schedule import get as schedule_named
 from . import LARGEST, parse_toml, read_text
 from .toml import load_job
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from ..prediction.prediction import Prediction
     from ..search import Space
 
-WORDS = ("schedule", "recompute", "sequence_parallel", "scheme", "placement")
-"""Layout fields that are not numbers."""
+NUMBERS = (*DEGREES, "zero")
+"""Layout fields that are whole numbers."""
 STDIN = "<stdin>"
 """In place of a model: the job is a TOML text on standard input."""
 CLUSTER = {
@@ -74,7 +74,7 @@ class Flag:
     @property
     def metavar(self) -> str:
         """What stands for the value in the help."""
-        return "TEXT" if self.table != "layout" else "WORD" if self.name in WORDS else "N"
+        return "TEXT" if self.table != "layout" else "N" if self.name in NUMBERS else "WORD"
 
 
 def field_docs(cls: type) -> dict[str, str]:
@@ -207,9 +207,6 @@ def placement(text: str) -> dict[str, list[str]]:
     return {axis.strip(): shares.split("x") for axis, _, shares in pairs}
 
 
-DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave")
-CHOICES = {"schedule": "schedules", "zero": "zero", "recompute": "recompute", "sequence_parallel": "sequence_parallel"}
-"""flag -> field of `Space`."""
 LONGEST_RANGE = 2**20
 RANGE = re.compile(r"(\d{1,40})\.\.(\d{1,40})")
 
@@ -218,23 +215,14 @@ def split(given: Mapping[str, str], relaxed: bool | None = None) -> tuple[dict[s
     """(flags of the job, space that the layout flags leave to a search): "8", "1,2,4" or "1..16".  Raises BadInput."""
     from ..search import Space
 
-    allowed: dict[str, Any] = {"relaxed": relaxed}
-    rest = dict(given)
-    for name in DEGREES:
+    rest, allowed = dict(given), {}
+    for name in FIELDS:
         if name in rest:
-            allowed[name] = whole_numbers(name, rest.pop(name))
-    for name, field in CHOICES.items():
-        if name in rest:
-            texts = [text for part in rest.pop(name).split(",") for text in each(name, part.strip())]
-            allowed[field] = tuple(dict.fromkeys(getattr(read(Layout, {name: text}), name) for text in texts))
-    if "scheme" in rest:
-        allowed["scheme"] = read(Layout, {"scheme": rest.pop("scheme")}).scheme
-    for schedule in allowed.get("schedules", ()):
-        schedule_named(schedule)
-    for name in ("placement", "panels"):
-        if name in rest:
-            raise BadInput(f"--{name} is what a search chooses: it can only be given to predict")
-    return rest, Space(**allowed)
+            text = rest.pop(name)
+            allowed[name] = whole_numbers(name, text) if name in NUMBERS else [t.strip() for t in text.split(",")]
+    if "placement" in rest:
+        raise BadInput("--placement is what a search chooses: it can only be given to predict")
+    return rest, Space(Choices(allowed), relaxed=relaxed)
 
 
 def whole_numbers(name: str, text: str) -> tuple[int, ...]:
@@ -247,11 +235,6 @@ def whole_numbers(name: str, text: str) -> tuple[int, ...]:
         least = str(values[0]) if values else part.strip()
         found.update(values or (), {getattr(read(Layout, {name: least}, "layout"), name)})
     return tuple(sorted(found))
-
-
-def each(name: str, part: str) -> list[str]:
-    """The values of one part of a list: a range of ZeRO stages has several, the other choices are words."""
-    return [str(n) for n in (name == "zero" and span(name, part)) or ()] or [part]
 
 
 def span(name: str, part: str) -> range | None:
@@ -275,7 +258,7 @@ def no_numbers(name: str, text: str) -> BadInput:
 def write_flags(layout: Layout, job: Job, everything: bool = False) -> list[str]:
     """The words that give this layout to `predict`; fields with their default value only if `everything`."""
     words = []
-    for field in fields(Layout):
+    for field in fields(layout):
         value = getattr(layout, field.name)
         if field.name == "placement":
             bare = replace(layout, placement={})

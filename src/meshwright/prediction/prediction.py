@@ -209,11 +209,7 @@ class Prediction:
             "memory_by_stage_bytes": {end: {k: float(v) for k, v in u._asdict().items()} for end, u in self.memory_by_stage.items()}, "fits": self.fits,
             "microbatches": self.microbatches, "train_time_s": self.train_time_s, "chip_hours": self.chip_hours, "cost_usd": self.cost_usd,
             "energy_j": self.energy_j, "precision": self.job.precision.compute,
-            "layout": {
-                "tp": l.tp, "cp": l.cp, "pp": l.pp, "dp": l.dp, "ep": l.ep, "etp": l.etp, "microbatch": l.microbatch, "interleave": l.interleave,
-                "schedule": l.schedule, "zero": l.zero, "recompute": l.recompute, "sequence_parallel": l.sequence_parallel, "scheme": l.scheme,
-                "panels": l.panels, "placement": {a: list(s) for a, s in l.placement.items()},
-            },
+            "layout": {f.name: getattr(l, f.name) for f in fields(l)} | {"placement": {a: list(s) for a, s in l.placement.items()}},
             "assumptions": self.job.assumptions.name, "notes": list(self.notes),
         }  # fmt: skip
 

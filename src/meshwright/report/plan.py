@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..describe.layout import Layout
 from ..prediction.prediction import Prediction
 from ..units import show
 from .predict import answer, memory_table, notes, plain, time_table
-from .text import CAUSES, layout_words, near, percent, seconds
+from .text import CAUSES, SPLITS, WORDED, layout_words, near, percent, seconds
 
 if TYPE_CHECKING:
     from ..search import Plan
 
-AXES = ("tp", "cp", "pp", "dp", "ep", "etp")
 ALWAYS = ("tp", "pp", "dp")
 """Degrees shown even if all are 1."""
-IDLE = {*((axis, "1") for axis in AXES), ("schedule", "-"), ("seq. parallel", "-")}
+PLAIN = {(f.name, str(f.default)) for f in fields(Layout) if f.name in SPLITS or f.name not in WORDED}
+IDLE = {*PLAIN, ("schedule", "-"), ("seq. parallel", "-")}
 """Columns that say nothing if all rows hold this."""
 REJECTED = {
     "memory": "do not fit in memory",
@@ -117,12 +119,13 @@ def _row(p: Prediction) -> dict[str, str]:
     chunks = f" x{int(l.interleave)}" if l.interleave != 1 else ""
     domain, ranks = near(p)
     return {
-        **{axis: str(int(getattr(l, axis))) for axis in AXES},
+        **{axis: str(int(getattr(l, axis))) for axis in SPLITS},
         "micro": str(int(l.microbatch)),
         "schedule": l.schedule + chunks if l.pp != 1 else "-",
         "ZeRO": str(l.zero),
         "recompute": l.recompute,
         "seq. parallel": "-" if l.tp == 1 else "yes" if l.sequence_parallel else "no",
+        **{f.name: str(getattr(l, f.name)) for f in fields(l) if f.name not in WORDED},
         f"in one {domain}": ranks,
     }
 

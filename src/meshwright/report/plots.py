@@ -15,7 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from ..describe.choices import FIELDS
 from ..describe.job import Job
+from ..describe.layout import Layout
 from ..prediction.prediction import Prediction
 from ..prediction.replay import Replay
 from ..schedule.timeline import Timeline
@@ -37,10 +39,10 @@ LABELS = {
     "ep_comm": "expert parallel", "pp_comm": "stage sends", "dp_comm": "data parallel",
 }  # fmt: skip
 """Causes whose name says too little in a legend."""
-ROWS = ("tp", "cp", "pp", "dp", "ep", "microbatch", "interleave", "zero", "recompute", "schedule", "sequence_parallel")
-"""The configuration beneath the bars."""
 ALWAYS = ("tp", "pp", "dp", "microbatch", "zero", "MFU")
 """Rows shown even if they say 1."""
+SILENT = {"1", "none", "yes", "-", Layout().scheme}
+"""Cells in which nothing happens."""
 
 
 def image(figure: Figure, kind: str) -> bytes:
@@ -109,10 +111,10 @@ def _legend(axes: Axes) -> None:
 
 def configuration(axes: Axes, predictions: Sequence[Prediction], names: Sequence[str]) -> None:
     """The layout of each bar as a column of values; rows in which nothing happens are left out."""
-    found = {row: [_cell(getattr(p.layout, row)) for p in predictions] for row in ROWS}
+    found = {row: [_cell(getattr(p.layout, row)) for p in predictions] for row in FIELDS}
     found |= {"MFU": [f"{100 * p.mfu:.1f}%" for p in predictions]}
     found |= {f"in one {near(predictions[0])[0]}": [near(p)[1].replace(" ", "\u2009") for p in predictions]}
-    rows = [row for row, cells in found.items() if row in ALWAYS or {*cells} - {"1", "none", "yes", "-"}]
+    rows = [row for row, cells in found.items() if row in ALWAYS or {*cells} - SILENT]
     for y, row in enumerate(rows):
         for x, cell in enumerate(found[row]):
             axes.text(x, y, cell, ha="center", va="center", fontsize=8 if len(cell) < 8 else 6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 from ..describe.layout import Layout
 from ..prediction.prediction import Prediction
@@ -25,6 +26,10 @@ CAUSES = {
 KINDS = Use._fields
 """Kinds of memory, in the order they are shown."""
 MFU = "MFU = model FLOP/s (attention uncut by the mask, nothing recomputed) / dense peak; HFU: what kernels execute"
+SPLITS = ("tp", "cp", "pp", "dp", "ep", "etp")
+"""Degrees of a layout that divide the chips."""
+WORDED = {*SPLITS, "schedule", "interleave", "microbatch", "zero", "recompute", "sequence_parallel", "placement"}
+"""Fields that `layout_words` says in words of their own; all others by their names."""
 BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
@@ -57,25 +62,21 @@ def count(number: float, digits: int = 3) -> str:
 
 def layout_words(layout: Layout, microbatches: int | None = None) -> str:
     """The layout in one line, without the choices that change nothing."""
-    axes = [
-        ("tp", layout.tp),
-        ("cp", layout.cp),
-        ("pp", layout.pp),
-        ("dp", layout.dp),
-        ("ep", layout.ep),
-        ("etp", layout.etp),
-    ]
-    words = [f"{name} {int(n)}" for name, n in axes if n != 1 or name in ("tp", "pp", "dp")]
+    words = [f"{name} {int(getattr(layout, name))}" for name in SPLITS if _split(layout, name)]
     chunks = f" x{int(layout.interleave)}" if layout.interleave != 1 else ""
     words += [layout.schedule + chunks] if layout.pp != 1 else []
     words.append(f"microbatch {int(layout.microbatch)}" + (f" ({microbatches} a step)" if microbatches else ""))
     words.append(f"ZeRO-{layout.zero}")
     words.append("no recomputation" if layout.recompute == "none" else f"{layout.recompute} recomputation")
-    if layout.scheme != "megatron":
-        words.append(f"{layout.scheme}, {int(layout.panels)} panels")
-    elif layout.tp != 1 and not layout.sequence_parallel:
+    if layout.tp != 1 and not layout.sequence_parallel and layout.scheme != "summa":  # which has none
         words.append("no sequence parallelism")
+    rest = [f for f in fields(layout) if f.name not in WORDED and getattr(layout, f.name) != f.default]
+    words += [f"{f.name.replace('_', ' ')} {getattr(layout, f.name)}" for f in rest]
     return " · ".join(words)
+
+
+def _split(layout: Layout, name: str) -> bool:
+    return name in ("tp", "pp", "dp") or getattr(layout, name) != 1
 
 
 def placement_words(p: Prediction) -> str:

@@ -15,7 +15,7 @@ from .grid import pieces
 from .nearest import pick
 from .pieces import bound, exact
 from .placement import Shares, placements
-from .space import Column, Options, Space, Table, cross, fill, keep, length, options, pipelines, shards, take
+from .space import Column, Options, Space, Table, among, cross, fill, keep, length, options, pipelines, shards, take
 
 BLOCK = 16384
 """Rows whose terms are computed at once."""
@@ -75,7 +75,7 @@ def _kept(job: Job, table: Table, space: Space) -> Table:
 
 def valid(job: Job, table: Table, space: Space) -> Any:
     fine = (table["tp"] * table["cp"] * table["dp"]) % (table["ep"] * table["etp"]) == 0
-    return fine if space.dp is None else fine & np.isin(table["dp"], space.dp)
+    return fine & among(table, space, "dp")
 
 
 def evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, count: bool = False) -> None:

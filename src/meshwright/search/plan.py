@@ -21,6 +21,7 @@ from .cascade import search
 from .evaluate import Progress, smallest
 from .nearby import better_batch, fewer_chips, on, on_fewer, why_fewer
 from .space import Column, Space, cross, described
+from .strategies import strategies
 
 FRONT_STEP = 0.1
 """Each point of the front needs at least this share less memory than the one before."""
@@ -87,11 +88,55 @@ def plan(
 ) -> Plan:
     """The `top` fastest layouts of the space that fit, exactly; the job's own layout is ignored.
 
+    What the space leaves open is as the job's set of assumptions searches it (`strategies`), else as `Space` says.
     pareto: also the front of time against memory (a search for each of its points; only in strict spaces).
     Nothing that fits is not an error: `best` is None, `closest` and `notes` say what is missing.
     """
     demand(job)
-    start, space = time.perf_counter(), space or Space()
+    start = time.perf_counter()
+    spaces, beyond = strategies(job, space or Space())
+    found = [_searched(job, each, top, progress, pareto) for each in spaces]
+    one = found[0] if len(found) == 1 else _together(found, [each.scheme for each in spaces], top)
+    whose = f"{job.assumptions.name}: " if job.assumptions.choices else ""
+    return replace(one, tried=whose + one.tried, notes=(*beyond, *one.notes), elapsed_s=time.perf_counter() - start)
+
+
+def _together(plans: list[Plan], names: list[str], top: int) -> Plan:
+    """One plan of those of several strategies, each with its scheme."""
+    ranked = sorted(plans, key=lambda p: p.best.step_time_s if p.best else np.inf)
+    closest = [p for p in plans if p.closest]
+    first = ranked[0]
+    if not first.best and closest:
+        first = min(closest, key=lambda p: p.closest.memory_bytes["total"] if p.closest else np.inf)
+    every = sorted((x for p in plans if p.best for x in (p.best, *p.alternatives)), key=lambda x: x.step_time_s)
+    front = sorted((x for p in plans for x in p.pareto), key=lambda x: x.step_time_s)
+    seconds = [(name, p.best.step_time_s) for name, p in zip(names, plans, strict=True) if p.best]
+    each = ", ".join(f"{name} {show(s, 's', 4)}" for name, s in sorted(seconds, key=lambda item: item[1]))
+    return replace(
+        first,
+        alternatives=tuple(every[1:top]),
+        pareto=_thinned(front),
+        searched=sum(p.searched for p in plans),
+        feasible=sum(p.feasible for p in plans),
+        rejected={
+            rule: sum((p.rejected or {}).get(rule, 0) for p in plans) for p in plans for rule in p.rejected or {}
+        },
+        notes=(*([f"the fastest of each scheme: {each}"] if seconds else []), *first.notes),
+        tried="; or ".join(dict.fromkeys(p.tried for p in plans)),
+    )
+
+
+def _thinned(front: list[Prediction]) -> tuple[Prediction, ...]:
+    """Of layouts by time, those that need less memory, by a step, than all before them."""
+    kept: list[Prediction] = []
+    for p in front:
+        if not kept or p.memory_bytes["total"] <= kept[-1].memory_bytes["total"] * (1 - FRONT_STEP):
+            kept.append(p)
+    return tuple(kept[:FRONT_POINTS])
+
+
+def _searched(job: Job, space: Space, top: int, progress: Progress | None, pareto: bool) -> Plan:
+    """The plan of one strategy."""
     relaxed, idle, used = bool(space.relaxed), "", job
     notes: list[str] = []
     if space.placements and axes(job.cluster.network):
@@ -117,7 +162,7 @@ def plan(
     )
 
     def answer(**more: Any) -> Plan:
-        return replace(seen, elapsed_s=time.perf_counter() - start, notes=tuple(notes), **more)
+        return replace(seen, notes=tuple(notes), **more)
 
     if not found:
         closest, why = _nearest_fit(job, space, relaxed, sentences)
@@ -155,14 +200,14 @@ def rejections(job: Job, space: Space, relaxed: bool = False) -> tuple[dict[str,
     N, factors = job.cluster.chips, divisors(job.cluster.chips)
 
     def column(axis: str) -> Column:
-        allowed = getattr(space, axis)
+        allowed = space.values(axis)
         return np.array(sorted(allowed)[:64] if allowed else factors, dtype=np.float64)
 
     table = cross(cross(cross({}, tp=column("tp")), cp=column("cp")), pp=column("pp"))
     ranks = table["tp"] * table["cp"] * table["pp"]
     fine = ranks <= N if relaxed else N % ranks == 0
     table = {k: c[fine] for k, c in table.items()}
-    if job.model.moe or space.ep:
+    if job.model.moe or space.values("ep"):
         table = cross(table, ep=column("ep"))
     degrees: dict[str, Any] = table | {"dp": np.floor(N / (table["tp"] * table["cp"] * table["pp"]))}
     layout = Layout(**degrees, scheme=space.scheme, sequence_parallel=False)
@@ -229,16 +274,15 @@ def _would_fit(job: Job, space: Space) -> list[str]:
     ways: list[tuple[str, Job, Space]] = [*_lighter(job, space)]
     if not space.relaxed:
         ways.append((UNEVEN, job, replace(space, relaxed=True)))
-    if "full" not in space.recompute:
-        ways.append(("full recomputation (--recompute full)", job, replace(space, recompute=RECOMPUTE)))
-    if 3 not in space.zero:
-        ways.append(("ZeRO-3 (--zero 3)", job, replace(space, zero=(0, 1, 2, 3))))
-    if space.microbatch and min(space.microbatch) > 1:
-        ways.append(("a microbatch of 1 (--microbatch 1)", job, replace(space, microbatch=(1,))))
+    if "full" not in space.values("recompute"):
+        ways.append(("full recomputation (--recompute full)", job, space.but(recompute=RECOMPUTE)))
+    if 3 not in space.values("zero"):
+        ways.append(("ZeRO-3 (--zero 3)", job, space.but(zero=(0, 1, 2, 3))))
+    if min(space.values("microbatch") or (1,)) > 1:
+        ways.append(("a microbatch of 1 (--microbatch 1)", job, space.but(microbatch=(1,))))
     for field in ("tp", "pp", "cp", "ep", "dp"):
-        if getattr(space, field) is not None:
-            anything: dict[str, Any] = {field: None}
-            ways.append((f"any {field} (without --{field})", job, replace(space, **anything)))
+        if space.values(field) is not None:
+            ways.append((f"any {field} (without --{field})", job, space.but(**{field: None})))
     helpful = [f"{name} would make it fit" for name, j, s in ways if search(j, s, 1, bool(s.relaxed)).rows]
     for factor in MORE_CHIPS:
         more = on(job, int(job.cluster.chips * factor))

@@ -204,8 +204,8 @@ def _halve(job: Job, space: Space, best: Best, low: Table, high: Table, progress
     waiting, bounds, choice = None, np.zeros(0), best.choice
     unplaced = list(PLACED) if space.placements and len(job.cluster.sizes) > 1 else []
     while length(low) and choice.count:
-        if space.dp is not None:
-            allowed = np.sort(space.dp)
+        if (only := space.values("dp")) is not None:
+            allowed = np.sort(only)
             fine = np.searchsorted(allowed, low["dp"]) < np.searchsorted(allowed, high["dp"], side="right")
             low, high = keep(low, fine), keep(high, fine)
         seconds, choice = lower(job, space, best, low, high, choice)

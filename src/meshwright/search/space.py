@@ -6,15 +6,17 @@ ZeRO stage, recomputation, sequence parallelism) are options: the search evaluat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..describe.choices import Choices, listed
 from ..describe.job import Job
 from ..describe.layout import RECOMPUTE
+from ..errors import BadInput
 from ..layout.rules import sharded
 from ..num import divisors
 from ..schedule import SCHEDULES
@@ -22,8 +24,6 @@ from ..schedule import get as schedule_named
 
 Column: TypeAlias = NDArray[np.float64]
 Table: TypeAlias = dict[str, Column]
-Range: TypeAlias = tuple[int, ...] | None
-"""Allowed values, or None for all."""
 
 DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "panels")
 PLACED = ("tp", "cp", "pp")
@@ -34,29 +34,56 @@ SMALLEST_SHARD = 128
 """Tokens a cp rank keeps at least: below this no kernel is efficient (LBL's search uses the same limit)."""
 
 
-@dataclass(frozen=True)
-class Space:
-    """What a search may choose."""
+USUAL = Choices(
+    schedule=("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv"),
+    zero=(0, 1, 2, 3),
+    recompute=RECOMPUTE,
+    sequence_parallel=(True, False),
+    scheme=("megatron",),
+)
+"""What a search takes of the fields that nobody limits; of all others whatever is legal."""
+SEARCHED = {*DEGREES, "interleave", *USUAL}
+"""Fields that tables and options hold: no other one can be limited, so that none is passed over in silence."""
 
-    tp: Range = None
-    cp: Range = None
-    pp: Range = None
-    dp: Range = None
-    ep: Range = None
-    etp: Range = None
-    microbatch: Range = None
-    interleave: Range = None
-    schedules: tuple[str, ...] = ("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv")
-    zero: tuple[int, ...] = (0, 1, 2, 3)
-    recompute: tuple[str, ...] = ("none", "selective", "full")
-    sequence_parallel: tuple[bool, ...] = (True, False)
-    scheme: str = "megatron"
-    placements: bool = True
+
+@dataclass(frozen=True, init=False)
+class Space:
+    """What a search may choose: `Space(zero=(1,), tp=(4, 8))` takes any layout with one of these values."""
+
+    choices: Choices
+    """What was asked for; the rest is `USUAL`, or what a set of assumptions takes (`strategies`)."""
+    placements: bool
     """Try every placement of the axes on the network; False: only the canonical one (tp nearest, then cp, dp, pp)."""
-    relaxed: bool | None = None
+    relaxed: bool | None
     """False: degrees multiply up to all chips and divide the batch. True: any dp, a padded last microbatch, idle chips.
     None: strict, on fewer chips if all of them cannot be used evenly, or only slowly (`nearby`). Stages may be uneven in
     all three (1f1b and its like run with as many layers a stage as one says); chunked schedules need even ones."""
+
+    def __init__(
+        self, choices: Choices | None = None, placements: bool = True, relaxed: bool | None = None, **fields: Any
+    ) -> None:
+        """fields: values of fields of a layout, over those of `choices`; None: not limited."""
+        chosen = Choices(choices or {}, **fields)
+        if unknown := [name for name in chosen if name not in SEARCHED]:
+            raise BadInput(f"{unknown[0]} is not searched: it can only be given to predict")
+        for name, value in (("choices", chosen), ("placements", placements), ("relaxed", relaxed)):
+            object.__setattr__(self, name, value)
+
+    def but(self, **fields: Any) -> Space:
+        """The same space with other values for some fields; None: not limited."""
+        return replace(self, choices=self.choices.but(**fields))
+
+    def values(self, name: str) -> Any:
+        """The values that a field may have, or None for all."""
+        return self.choices.get(name, USUAL.get(name))
+
+    @property
+    def scheme(self) -> str:
+        """The one scheme of its tables."""
+        schemes = self.values("scheme")
+        if len(schemes) != 1:
+            raise BadInput(f"one search takes one scheme, not {listed(schemes)}: plan takes several")
+        return str(schemes[0])
 
 
 @dataclass(frozen=True)
@@ -107,25 +134,25 @@ class Options:
 
 def options(job: Job, space: Space) -> Options:
     """The space's choices, without those that change nothing: with flash attention selective recomputation is as good as none."""
-    sp = space.sequence_parallel
+    sp = space.values("sequence_parallel")
     if job.model.moe and True in sp:  # experts need it when tp > 1, and at tp = 1 it changes nothing
         sp = (True,)
     recompute = tuple(
         r
-        for r in space.recompute
-        if r != "selective" or job.attention_kernel != "flash" or "none" not in space.recompute
+        for r in space.values("recompute")
+        if r != "selective" or job.attention_kernel != "flash" or "none" not in space.values("recompute")
     )
-    chunks = [v for v in divisors(job.model.layers) if v > 1 and _allowed(v, space.interleave)]
+    chunks = [v for v in divisors(job.model.layers) if v > 1 and _allowed(v, space, "interleave")]
     schedules: list[tuple[str, int]] = []
-    for name in space.schedules:
+    for name in space.values("schedule"):
         kind = schedule_named(name)
         fixed = kind.chunks(7) != 7
         if fixed:
             own = int(kind.chunks(1))  # its number of chunks; 1 asks for no more than that
-            schedules += [(name, own)] if space.interleave is None or {1, own} & {*space.interleave} else []
+            schedules += [(name, own)] if _allowed(1, space, "interleave") or _allowed(own, space, "interleave") else []
         else:
             schedules += [(name, v) for v in chunks]
-    return Options(sp, recompute, tuple(schedules), space.zero)
+    return Options(sp, recompute, tuple(schedules), space.values("zero"))
 
 
 def described(job: Job, space: Space) -> tuple[str, str]:
@@ -133,20 +160,20 @@ def described(job: Job, space: Space) -> tuple[str, str]:
     choice = options(job, space)
     chunks = sorted({v for name, v in choice.schedules if schedule_named(name).chunks(7) == 7})
     names = tuple(dict.fromkeys(name for name, _ in choice.schedules))
-    tried = [
+    tried = [f"scheme {space.scheme}"] if space.choices.get("scheme") else []
+    tried += [
         f"schedules {', '.join(names) or 'none'}" + (f" (interleave {', '.join(map(str, chunks))})" if chunks else ""),
         f"ZeRO {', '.join(map(str, choice.zero))}",
         f"recomputation {', '.join(choice.recompute)}",
     ]
-    limits = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch")
-    tried += [f"{axis} {_short(values)}" for axis in limits if (values := getattr(space, axis)) is not None]
+    tried += [f"{axis} {listed(values)}" for axis in DEGREES if (values := space.values(axis)) is not None]
     left = {
         "schedules": [name for name in SCHEDULES if name not in names],
         "ZeRO": [str(z) for z in range(4) if z not in choice.zero],
-        "recomputation": [r for r in RECOMPUTE if r not in (*choice.recompute, *space.recompute)],
+        "recomputation": [r for r in RECOMPUTE if r not in (*choice.recompute, *space.values("recompute"))],
     }
     missing = [f"{what} {', '.join(values)}" for what, values in left.items() if values]
-    if job.model.moe and space.etp is None:
+    if job.model.moe and space.values("etp") is None:
         missing.append("etp other than 1 and tp")
     if not space.relaxed:
         missing.append("batches cut unevenly (--relaxed)")
@@ -155,16 +182,19 @@ def described(job: Job, space: Space) -> tuple[str, str]:
     return "; ".join(tried), "; ".join(missing)
 
 
-def _short(values: tuple[int, ...]) -> str:
-    return ", ".join(map(str, values[:8])) + (", ..." if len(values) > 8 else "")
+def _allowed(value: int, space: Space, name: str) -> bool:
+    values = space.values(name)
+    return values is None or value in values
 
 
-def _allowed(value: int, allowed: Range) -> bool:
-    return allowed is None or value in allowed
+def _column(values: Iterable[int], space: Space, name: str) -> Column:
+    return np.array([v for v in values if _allowed(v, space, name)], dtype=np.float64)
 
 
-def _column(values: list[int], allowed: Range) -> Column:
-    return np.array([v for v in values if _allowed(v, allowed)], dtype=np.float64)
+def among(table: Table, space: Space, name: str) -> NDArray[np.bool_]:
+    """Where a table holds what the space allows."""
+    values = space.values(name)
+    return np.full(length(table), True) if values is None else np.isin(table[name], values)
 
 
 def cross(table: Table, **values: Column) -> Table:
@@ -203,25 +233,23 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
         cp = [c for c in cp if m.hidden % c == 0]
     micro = list(range(1, min(B, RELAXED_MICROBATCH) + 1)) if relaxed else divisors(B)
     tp = tp if options(job, space).count else []  # nothing to evaluate without a schedule
-    table = cross(cross({}, tp=_column(tp, space.tp)), cp=_column(cp, space.cp))
+    table = cross(cross({}, tp=_column(tp, space, "tp")), cp=_column(cp, space, "cp"))
     table = keep(table, table["tp"] * table["cp"] <= N)
-    table = cross(table, microbatch=_column(micro, space.microbatch))
+    table = cross(table, microbatch=_column(micro, space, "microbatch"))
     ways = options(job, space).sequence_parallel
     table = keep(table, np.any([splits(job, table, space.scheme, sp) for sp in ways], axis=0))
     if m.moe:
-        table = cross(table, ep=_column([e for e in divisors(m.moe.experts) if e <= N], space.ep))
+        table = cross(table, ep=_column([e for e in divisors(m.moe.experts) if e <= N], space, "ep"))
         plain, whole = dict(table), dict(table)
         plain["etp"], whole["etp"] = np.ones_like(table["tp"]), table["tp"].copy()
         both = {k: np.concatenate([plain[k], whole[k][table["tp"] > 1]]) for k in plain}
-        table = keep(
-            both,
-            (m.moe.expert_ffn % both["etp"] == 0) & (True if space.etp is None else np.isin(both["etp"], space.etp)),
-        )
+        table = keep(both, (m.moe.expert_ffn % both["etp"] == 0) & among(both, space, "etp"))
     else:
-        only = _allowed(1, space.ep) and _allowed(1, space.etp)  # a dense model has no experts to share out
+        only = _allowed(1, space, "ep") and _allowed(1, space, "etp")  # a dense model has no experts to share out
         table = keep(table, np.full(len(table["tp"]), only))
         table |= {"ep": np.ones_like(table["tp"]), "etp": np.ones_like(table["tp"])}
-    return _panels(job, table) if space.scheme == "summa" else table | {"panels": np.ones_like(table["tp"])}
+    table = _panels(job, table) if space.scheme == "summa" else table | {"panels": np.ones_like(table["tp"])}
+    return keep(table, among(table, space, "panels"))
 
 
 def splits(job: Job, table: Table, scheme: str, sequence_parallel: bool) -> NDArray[np.bool_]:
@@ -248,7 +276,7 @@ def _panels(job: Job, table: Table) -> Table:
 def pipelines(job: Job, space: Space, relaxed: bool) -> Column:
     """Pipeline degrees to try: those that divide the chips, or (relaxed) any, up to the layers; stages may be uneven."""
     degrees = range(1, job.model.layers + 1)
-    return _column([p for p in degrees if relaxed or job.cluster.chips % p == 0], space.pp)
+    return _column([p for p in degrees if relaxed or job.cluster.chips % p == 0], space, "pp")
 
 
 def fill(job: Job, table: Table, space: Space) -> Table:
@@ -261,4 +289,4 @@ def fill(job: Job, table: Table, space: Space) -> Table:
     fine = (B % (dp * table["microbatch"]) == 0) & (
         (table["tp"] * table["cp"] * dp) % (table["ep"] * table["etp"]) == 0
     )
-    return keep(table, fine if space.dp is None else fine & np.isin(dp, space.dp))
+    return keep(table, fine & among(table, space, "dp"))

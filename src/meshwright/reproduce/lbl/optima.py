@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from ...describe.assumptions import LBL_CODE
+from ...describe.assumptions import LBL, LBL_CODE
 from ...describe.job import Job
 from ...describe.layout import Layout
-from ...num import divisors
 from ...prediction.prediction import Prediction
 from ...search import Space, search
+from ...search.strategies import strategies
 from ...step import step_time
 from ...step.memory import capacity
 from ...units import GB
@@ -23,23 +22,12 @@ EQUAL = 1e-9
 
 
 def space(strategy: str, job: Job, **chosen: tuple[int, ...]) -> Space:
-    """The layouts the authors search: ZeRO-1, 1F1B, no recomputation, sequence parallel, even stages, every placement.
+    """The layouts the authors search with a strategy: those of the set `lbl-2024` for its scheme.
 
-    SUMMA cuts tokens n2 ways and widths n1 ways and needs no shards of the sequence over tp: sequence parallel is off.
     chosen: ranges of degrees that are held fixed, such as pp=(64,).
     """
-    theirs = Space(
-        pp=tuple(divisors(job.model.layers)),
-        cp=(1,) if strategy == "1d_tp" else None,
-        schedules=("1f1b",),
-        zero=(1,),
-        recompute=("none",),
-        sequence_parallel=(strategy != "2d_tp_summa",),
-        scheme=SCHEME[strategy],
-        relaxed=False,
-    )
-    fixed: dict[str, Any] = dict(chosen)
-    return replace(theirs, **fixed)
+    (theirs,), _ = strategies(replace(job, assumptions=LBL), Space(scheme=SCHEME[strategy]))
+    return theirs.but(**chosen)
 
 
 def optimum(strategy: str, job: Job, **chosen: tuple[int, ...]) -> tuple[float, Layout] | None:

@@ -95,7 +95,7 @@ def predicted_table_1() -> Table:
     for name, _, t, p, gpus, batch, rate, _, _ in published()["table_1"]:
         job = selene(catalog.model(name), gpus, batch)
         space = Space(
-            tp=(t,), cp=(1,), pp=(p,), schedules=("1f1b", "interleaved"), zero=(0,), recompute=("full",),
+            tp=(t,), cp=(1,), pp=(p,), schedule=("1f1b", "interleaved"), zero=(0,), recompute=("full",),
             sequence_parallel=(False,),
         )  # fmt: skip
         layouts = search(job, space, 1).layouts("megatron", 2)
