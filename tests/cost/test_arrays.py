@@ -19,12 +19,13 @@ from meshwright.cost.chip import compute_time, exposed_memory, rates
 from meshwright.cost.layer import Seconds
 from meshwright.cost.load import Busy, Load
 from meshwright.count.work import Pass
-from meshwright.describe.assumptions import LBL, LBL_CODE, REALISTIC, Assumptions, Hide
+from meshwright.describe.assumptions import LBL, REALISTIC, Assumptions, Hide
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import ALWAYS
 from meshwright.num import divisors
+from meshwright.reproduce.lbl.defects import LBL_CODE
 from meshwright.schedule import get
 from meshwright.step import memory
 

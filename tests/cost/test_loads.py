@@ -14,6 +14,7 @@ from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
+from meshwright.reproduce.lbl.rings import DefectiveRing
 from meshwright.search.nearest import Nearest
 
 RATES, WAITS, BYTES = st.floats(1e9, 1e12), st.floats(0, 1e-4), st.floats(1.0, 1e11)
@@ -97,7 +98,7 @@ def test_sums() -> None:
 def test_free_far_hops_have_no_floor() -> None:
     """The defect of the LBL code makes a pipeline that is farther away the faster one."""
     net = Network("two", (Dim("near", 1e10, 1e-6, 4), Dim("far", 1e9, 1e-5)))
-    fabric = Fabric.of(net, NetworkTime("ring", hop="mean", slow_hops="free"))
+    fabric = Fabric.of(net, NetworkTime("ring", hop="mean", algorithm=DefectiveRing(free_hops=True)))
     far, near = Layout(pp=8, placement={"pp": (2, 4)}), Layout(pp=8, placement={"pp": (4, 2)})
     assert fabric.hop(1e9, far.group("pp")).seconds < fabric.hop(1e9, near.group("pp")).seconds
     assert fabric.bound.hop(1e9, near.group("pp")).seconds == 0

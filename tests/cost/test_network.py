@@ -17,12 +17,13 @@ from meshwright.cost.network import Fabric
 from meshwright.cost.tree import all_reduce as tree_all_reduce
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.network import Dim, Network
+from meshwright.reproduce.lbl.defects import LBL_CODE
 
 FAST, SLOW = 0.7 * 900e9, 0.7 * 100e9
 """B200: bytes a second that NVLink and InfiniBand reach, one way."""
 NEAR, FAR = 2.5e-6, 5e-6
 """Latency of a hop inside and between domains."""
-LBL, CODE = (Fabric.of(network("lbl-b200-nvs64"), assumptions(name).network) for name in ("lbl-2024", "lbl-2024-code"))
+LBL, CODE = (Fabric.of(network("lbl-b200-nvs64"), how.network) for how in (assumptions("lbl-2024"), LBL_CODE))
 GROUPS = [(1, 1), (8, 1), (64, 1), (1, 8), (1, 512), (8, 16), (2, 3), (64, 4), (4, 128)]
 VOLUMES = (0.0, 3e3, 1e6, 105e6, 8e9)
 

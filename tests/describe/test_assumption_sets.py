@@ -98,7 +98,7 @@ def test_choices_of_a_set_in_a_file() -> None:
     )
     assert found.precision == PRECISIONS["fp8"]
     wrong = {**mine, "choices": [{"zero": [5]}]}
-    with pytest.raises(BadInput, match=r"job.assumptions.choices\[0\]: choices.zero must be between 0 and 3, not 5"):
+    with pytest.raises(BadInput, match=r"job.assumptions.choices\[0\]: layout.zero must be between 0 and 3, not 5"):
         load_job({**tables, "job": {"batch": "8seq", "assumptions": wrong}})
 
 

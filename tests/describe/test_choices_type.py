@@ -33,16 +33,16 @@ def test_a_sentence_for_each_field_with_the_nearest_values() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"zeroo": (1,)}, "choices: field 'zeroo' is not known; did you mean zero"),
-        ({"placement": ({},)}, "choices: field 'placement' is not known"),
+        ({"zeroo": (1,)}, "layout: field 'zeroo' is not known; did you mean zero"),
+        ({"placement": ({},)}, "layout: field 'placement' is not known"),
         ({"schedule": ("1fb1",)}, "schedule '1fb1' is not known; did you mean 1f1b"),
-        ({"scheme": ("sumna",)}, "choices.scheme 'sumna' is not known; did you mean summa"),
-        ({"zero": (4,)}, "choices.zero must be between 0 and 3, not 4"),
-        ({"tp": (1, 2, 0)}, "choices.tp must be between 1 and 1e\\+09, not 0"),
-        ({"tp": (2.5,)}, "choices.tp must be a whole number"),
-        ({"sequence_parallel": ("maybe",)}, "choices.sequence_parallel must be true or false"),
-        ({"zero": {"1": 1}}, "choices.zero must be a value or a list of values, not a table"),
-        ({"zero": 4}, "choices.zero must be between 0 and 3, not 4"),
+        ({"scheme": ("sumna",)}, "layout.scheme 'sumna' is not known; did you mean summa"),
+        ({"zero": (4,)}, "layout.zero must be between 0 and 3, not 4"),
+        ({"tp": (1, 2, 0)}, "layout.tp must be between 1 and 1e\\+09, not 0"),
+        ({"tp": (2.5,)}, "layout.tp must be a whole number"),
+        ({"sequence_parallel": ("maybe",)}, "layout.sequence_parallel must be true or false"),
+        ({"zero": {"1": 1}}, "layout.zero must be a value or a list of values, not a table"),
+        ({"zero": 4}, "layout.zero must be between 0 and 3, not 4"),
     ],
 )
 def test_what_no_layout_can_hold_is_refused(given: dict[str, Any], sentence: str) -> None:

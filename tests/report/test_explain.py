@@ -9,7 +9,7 @@ import pytest
 from meshwright.catalog import chip, cluster, model
 from meshwright.cost.chip import MODELS
 from meshwright.cost.network import ALGORITHMS
-from meshwright.describe.assumptions import SETS, assumptions
+from meshwright.describe.assumptions import ELSEWHERE, SETS, assumptions
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.ranges import CHOICES
@@ -70,7 +70,7 @@ def under(name: str, on: str = "64xh100-sxm") -> Prediction:
     return predict(Job(model("mixtral-8x7b"), cluster(on), 128, layout, assumptions=assumptions(name)))
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("name", [*SETS, *ELSEWHERE])
 def test_the_source_of_a_term_is_that_of_the_option_that_ran(name: str) -> None:
     for part in under(name).term.parts:
         if part.name in CHOSEN:

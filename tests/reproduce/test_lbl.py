@@ -5,8 +5,9 @@ commit 54278b0), or were found by re-optimising with that code changed in the wa
 """
 
 import json
+import pickle
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meshwright.describe.assumptions import LBL, LBL_CODE
+from meshwright import dump_job, load_job
+from meshwright.cost.network import Fabric
+from meshwright.describe.assumptions import LBL, SETS, Counting, NetworkTime, assumptions
+from meshwright.describe.network import Dim, Network
 from meshwright.errors import BadInput
+from meshwright.formats import parse_toml
 from meshwright.prediction.prediction import Prediction
 from meshwright.reproduce import Report, reproduce
 from meshwright.reproduce.lbl import defects, figures, nccl, optima, saved, saved_checks, spots, statements
@@ -39,7 +44,7 @@ def test_every_published_configuration_is_reproduced_with_the_defects_on() -> No
     every = [s for case in shipped() for s in case.saved]
     assert len(every) == 1198
     for s in every:
-        p = Prediction(replace(s.job, assumptions=LBL_CODE), s.job.layout)
+        p = Prediction(replace(s.job, assumptions=defects.LBL_CODE), s.job.layout)
         assert p.step_time_s == pytest.approx(s.time_s, rel=1e-12), s.id
         assert p.memory_bytes["total"] == pytest.approx(s.memory_bytes, rel=1e-12), s.id
 
@@ -104,9 +109,42 @@ def test_optimum_with_sends_charged(n: int, seconds: float) -> None:
     assert found is not None and found[0] == pytest.approx(seconds, abs=0.006 if n < 4096 else 0.0006)
 
 
+def code_alone(joint: type, option: str) -> bool:
+    """Is this an option that only `lbl-2024-code` sets?"""
+    name = {Counting: "count", NetworkTime: "network"}[joint]
+    default, code = getattr(joint(), option), getattr(getattr(defects.LBL_CODE, name), option)
+    return code != default and all(getattr(getattr(how, name), option) == default for how in SETS.values())
+
+
+def test_the_core_knows_no_defect() -> None:
+    """Defects are objects of `reproduce`, which no file can give or hold; the set that has them is known by its name."""
+    only = {f.name for joint in (LBL.count, LBL.network) for f in fields(joint) if code_alone(type(joint), f.name)}
+    assert only == {"summa_width", "algorithm"}
+    code = defects.LBL_CODE
+    assert (LBL.count.summa_width, LBL.network.algorithm) == (None, None)
+    assert code == assumptions("lbl-2024-code") == pickle.loads(pickle.dumps(code))
+    job = figures.job(figures.GPT, "b200", 8, 1024, code)
+    assert load_job(parse_toml(dump_job(job), "a file")) == job
+    with pytest.raises(BadInput, match="holds an object, which a file cannot hold"):
+        dump_job(replace(job, assumptions=replace(code, name="mine")))
+    for joint, field in (("count", "summa_width"), ("network", "algorithm")):
+        tables: dict[str, Any] = {"model": "gpt2", "cluster": "8xh100-sxm"}
+        how = {"name": "lbl-2024", joint: {field: "sequence"}}
+        with pytest.raises(BadInput, match=f"assumptions.{joint}.{field} takes an object, which only Python can give"):
+            load_job({**tables, "job": {"batch": "8seq", "assumptions": how}})
+
+
+def test_an_all_reduce_with_the_defect_moves_its_bytes_once() -> None:
+    """Two ranks of one domain, V bytes at W bytes/s: V/W + 2 latencies, and half the bytes with the defect."""
+    network = Network("one", (Dim("near", 1e9, 0.0, 8, efficiency=1.0),))
+    right, wrong = (Fabric.of(network, how.network) for how in (LBL, defects.LBL_CODE))
+    assert right.time("all_reduce", 1e9, (2,)) == pytest.approx(1.0)
+    assert wrong.time("all_reduce", 1e9, (2,)) == pytest.approx(0.5)
+
+
 def test_optimum_with_the_norm_repaired() -> None:
     """GPT3-1T, SUMMA, B200-NVS8, 16384 GPUs: 3.192 -> 3.291 s and pp 128 -> 64 with only the norm's width repaired."""
-    only = replace(LBL_CODE, count=LBL.count)
+    only = replace(defects.LBL_CODE, count=LBL.count)
     found = optima.optimum("2d_tp_summa", figures.job(figures.GPT, "b200", 8, 16384, only))
     assert found is not None and found[0] == pytest.approx(3.291, abs=6e-4)
     assert found[1].pp == 64

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from cyclopts import CycloptsError
 
+from .. import reproduce as papers  # noqa: F401, sets of assumptions of its own
 from ..errors import BadInput, MeshwrightError, unknown
 from ..formats.flags import STDIN
 from ..formats.spellings import translated

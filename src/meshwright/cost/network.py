@@ -13,7 +13,6 @@ from ..num import Num
 from .best import Best
 from .bound import Bound
 from .free import Free
-from .lbl_code import LblCode
 from .levels import Levels
 from .links import Algorithm, Group, Links
 from .load import Load
@@ -52,10 +51,9 @@ class Fabric(Links):
         if self.injected:
             return self.injected
         option = self.how.collective
-        defects = (self.how.all_reduce_factor != "always", self.how.slow_hops == "free")
-        if any(defects) and not self.on_torus:
-            return LblCode(*defects)
-        return NAMED["book" if self.on_torus and option != "free" else option]
+        if self.on_torus and option != "free":
+            return NAMED["book"]
+        return self.how.algorithm or NAMED[option]
 
     @property
     def bound(self) -> Fabric:

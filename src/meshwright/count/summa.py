@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..num import floor, maximum
+from ..num import Num, maximum
 from . import blocks
 from .context import exchange
 from .linear import gradient_bytes
 from .megatron import Kind, seen
 from .work import Message, Op, local
+
+
+def width(job: Job, layout: Layout) -> Num:
+    """Columns of an activation that a rank holds between two products: D / n1."""
+    injected = job.assumptions.count.summa_width
+    return injected(job, layout) if injected else job.model.hidden / layout.tp
 
 
 def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
@@ -42,10 +48,9 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
         )
 
     def norm(name: str) -> Op:
-        width = D / n1 if c.summa_norm == "hidden" else floor(job.T / n1)
         statistics = 2 * t * act
         return blocks.norm(
-            name, t, width, parameters=blocks.NORM_PARAMETERS[m.norm], act=act, wgt=wgt,
+            name, t, width(job, layout), parameters=blocks.NORM_PARAMETERS[m.norm], act=act, wgt=wgt,
             forward=(Message("all_reduce", "tp", statistics),), backward=(Message("all_reduce", "tp", 2 * D / n1 * act + statistics),),
         )  # fmt: skip
 

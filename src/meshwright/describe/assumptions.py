@@ -5,12 +5,13 @@ A set is data: it names options, and the code at each joint looks at the option,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated
 
 from ..errors import BadInput, unknown
 from .choices import Choices
-from .fields import Checked, Unit
+from .fields import Checked, Object, Unit
 from .frozen import shown
 from .precision import PRECISIONS, Precision
 
@@ -47,8 +48,8 @@ class Counting(Checked):
     backward_needs: str = "fused"
     """What stays in memory for the backward pass: what "fused" kernels need (Megatron-LM), or what PyTorch's autograd keeps operation by
     operation ("autograd"): keys and values copied for every query head, the SiLU beside its product, RMSNorm's input in fp32 and normalised."""
-    summa_norm: str = "hidden"
-    """Width of a SUMMA layer norm shard: "hidden" / n1, or "sequence" / n1 (a defect of the LBL code)."""
+    summa_width: Object = None
+    """In place of hidden / n1: a function of job and layout to the width of a SUMMA shard between two products. An object, never a text."""
     weight_gradient: str = "apart"
     """A matrix's two gradients are products "apart", each against its own roofline, and that of the weights is added up over
     microbatches in `Precision.gradient_bytes`; or "one pass" (the papers), which writes dW as wide as W."""
@@ -94,12 +95,10 @@ class NetworkTime(Checked):
     """Share of a link's bandwidth that large messages reach; None = the one of each network dimension (`network.UNMEASURED` where none was measured)."""
     ring_factor: str = "exact"
     """With `book`: n ranks move (n-1)/n of the vector ("exact"), or all of it ("one", the book's shorthand for large n)."""
-    all_reduce_factor: str = "always"
-    """An all-reduce moves twice the bytes "always", or only "across domains" (a defect of the LBL code)."""
+    algorithm: Object = None
+    """In place of the one that `collective` names: an algorithm of `cost`. An object, never a text."""
     hop: str = "slowest"
     """A pipeline hop costs the "slowest" link between stages or the "mean" over the links."""
-    slow_hops: str = "charged"
-    """Hops that leave the fast domain are "charged" or "free" (a defect of the LBL code, if some hops stay inside)."""
 
 
 @dataclass(frozen=True)
@@ -218,14 +217,6 @@ LBL = Assumptions(
     strict=True,
 )
 
-LBL_CODE = replace(
-    LBL,
-    name="lbl-2024-code",
-    source="Subramanian et al. 2024 as its public code computes it, defects included; only to account for published numbers.",
-    count=replace(LBL.count, summa_norm="sequence"),
-    network=NetworkTime("ring", all_reduce_factor="across domains", hop="mean", slow_hops="free"),
-)
-
 MEGATRON = Assumptions(
     "megatron-2021",
     "Narayanan et al. 2021, arXiv 2104.04473: closed forms of the analysis; compute at an achieved share of peak, communication free.",
@@ -301,13 +292,17 @@ WHOLE = ("precision", "choices", "strict")
 NAMED = 4
 """Ignored options that a sentence names."""
 
-SETS = {s.name: s for s in (REALISTIC, PYTORCH, LBL, LBL_CODE, MEGATRON, EPOCH, BOOK_SUM, BOOK_MAX)}
+SETS = {s.name: s for s in (REALISTIC, PYTORCH, LBL, MEGATRON, EPOCH, BOOK_SUM, BOOK_MAX)}
+ELSEWHERE: dict[str, Callable[[], Assumptions]] = {}
+"""Sets of rooms that stand after this one: name -> what makes it."""
 
 
 def assumptions(name: str) -> Assumptions:
     """The assumption set of that name; BadInput names the nearest ones."""
+    if name in ELSEWHERE:
+        return ELSEWHERE[name]()
     if name not in SETS:
-        raise unknown("assumption set", name, SETS)
+        raise unknown("assumption set", name, {*SETS, *ELSEWHERE})
     return SETS[name]
 
 

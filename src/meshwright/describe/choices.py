@@ -76,11 +76,11 @@ def _sentence(name: str, value: Any, values: Values, who: str) -> str:
 def _values(name: str, given: Any) -> Values:
     """The values of one field, as a layout holds them; numbers, texts and true or false alike are read as in a file."""
     if name not in FIELDS:
-        raise unknown("choices: field", name, FIELDS)
+        raise unknown("layout: field", name, FIELDS)
     if isinstance(given, (str, int, float)):  # one value
         return (_value(name, given),)
     if isinstance(given, (bytes, Mapping)) or not isinstance(given, Iterable):
-        raise BadInput(f"choices.{name} must be a value or a list of values, not {brief(given)}")
+        raise BadInput(f"layout.{name} must be a value or a list of values, not {brief(given)}")
     values = tuple(given)
     if len(values) > 2 and all(type(v) is int for v in values):
         _value(name, min(values)), _value(name, max(values))  # what lies between is no worse
@@ -89,7 +89,7 @@ def _values(name: str, given: Any) -> Values:
 
 
 def _value(name: str, given: Any) -> Value:
-    value: Value = getattr(read(Layout, {name: given}, "choices"), name)
+    value: Value = getattr(read(Layout, {name: given}, "layout"), name)
     if name == "schedule":
         schedule_named(str(value))
     return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from ..units import LENGTH
 
@@ -15,6 +15,11 @@ class Unit:
     unit: str
 
 
+class Injected:
+    """Marks a field that takes an object of a room after this one, for what no option says; no file can hold it."""
+
+
+Object = Annotated[Any, Injected]
 Length = Annotated[int, Unit(LENGTH)]
 """Whole tokens of a sequence: "8k" are 8,192."""
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar
 
 from ..errors import BadInput, unknown
 from ..units import parse
-from .fields import Unit
+from .fields import Injected, Unit
 from .frozen import FrozenDict
 from .ranges import CHOICES, RANGES, REAL, WHOLE, check, required
 
@@ -150,6 +150,8 @@ def _value(kind: Any, value: object, at: At) -> Any:
         return None if value is None or value == "none" else _value(args[0], value, at)
     if dataclasses.is_dataclass(kind):
         return _instance(typing.cast(type, kind), value, at)
+    if Injected in args:
+        raise BadInput(f"{at.where} takes an object, which only Python can give")
     if isinstance(kind, type) and issubclass(kind, FrozenDict):
         return _checked(kind, value, at)
     if origin is tuple:
@@ -275,6 +277,10 @@ def to_dict(instance: Any, defaults: bool = False) -> dict[str, Any]:
     for f in fields:
         value = getattr(instance, f.name)
         default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+        if value is not None and Injected in typing.get_args(_hints(type(instance))[f.name]):
+            raise BadInput(
+                f"{f.name} holds an object, which a file cannot hold: give an assumption set that has a name"
+            )
         plain = None if value is None else _plain(value, f.name)
         if plain is not None and (defaults or value != default):
             data[f.name] = plain

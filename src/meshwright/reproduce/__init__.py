@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 
+from ..describe.assumptions import ELSEWHERE
 from ..errors import BadInput, unknown
 from .report import STATUSES, Check, Figure, Report, Table, check, merge
 from .sources import find
@@ -24,6 +25,8 @@ PAPERS = {
     "megatron": ("megatron", ()),
 }
 """paper -> (its module, loaded when first asked for; formats of published numbers it can be held against)."""
+
+ELSEWHERE["lbl-2024-code"] = lambda: import_module(".lbl.defects", __package__).LBL_CODE
 
 __all__ = ["PAPERS", "STATUSES", "Check", "Figure", "Report", "Table", "check", "merge", "reproduce"]
 

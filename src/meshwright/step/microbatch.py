@@ -8,11 +8,11 @@ from ..cost.chip import rates
 from ..cost.layer import Clock, LayerCost, Seconds, Time, Timer, mean
 from ..cost.load import NOTHING, Load
 from ..cost.network import Fabric
-from ..count import vocabulary
+from ..count import summa, vocabulary
 from ..count.model import groups, layer, next_token
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..num import Num, floor
+from ..num import Num
 
 
 class Body(NamedTuple):
@@ -71,11 +71,11 @@ def boundary(job: Job, layout: Layout) -> Num:
     """Bytes one device holds of a microbatch between two layers: b T/cp tokens of width D, a shard of
     them (/ tp) with sequence parallelism or SUMMA, else all.
     """
-    width: Num = job.model.hidden
-    if layout.scheme == "summa" and job.assumptions.count.summa_norm == "sequence":
-        width = floor(job.T / layout.tp) * layout.tp
+    tokens, each = layout.microbatch * job.T / layout.cp, job.precision.activation_bytes
+    if layout.scheme == "summa":
+        return tokens * summa.width(job, layout) * each
     share = layout.tp if _cut(layout) else 1.0
-    return layout.microbatch * job.T / layout.cp * width / share * job.precision.activation_bytes
+    return tokens * job.model.hidden / share * each
 
 
 def stage_message(job: Job, layout: Layout) -> Num:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...describe.assumptions import LBL, LBL_CODE
+from ...describe.assumptions import LBL
 from ...describe.job import Job
 from ...describe.layout import Layout
 from ...prediction.prediction import Prediction
@@ -14,7 +14,7 @@ from ...step import step_time
 from ...step.memory import capacity
 from ...units import GB
 from ..report import Check, relative
-from .defects import touching
+from .defects import LBL_CODE, touching
 from .saved import SCHEME, Case
 
 EQUAL = 1e-9

@@ -8,7 +8,7 @@ from functools import cache, partial
 from typing import Any
 
 from ... import catalog
-from ...describe.assumptions import LBL, LBL_CODE, Assumptions
+from ...describe.assumptions import LBL, Assumptions
 from ...describe.cluster import Cluster
 from ...describe.job import Job
 from ...prediction.prediction import Prediction
@@ -16,6 +16,7 @@ from ...search import search
 from ...units import GB
 from ..report import Check, relative
 from . import figures
+from .defects import LBL_CODE
 from .figures import GPT, VIT, Point
 from .optima import space
 from .saved import FP16

@@ -1,24 +1,24 @@
-"""Two defects of the public code of Subramanian et al. 2024, to account for the numbers that it printed."""
+"""Collectives with two defects of the public code of Subramanian et al. 2024, to account for the numbers that it printed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..num import Num, largest, maximum, product, where
-from .floors import any_hop, any_links
-from .hop import link, point_to_point
-from .links import Group, Links, crossings, several
-from .load import Busy, Load
-from .ring import Ring, latency
+from ...cost.floors import any_hop, any_links
+from ...cost.hop import link, point_to_point
+from ...cost.links import Group, Links, crossings, several
+from ...cost.load import Busy, Load
+from ...cost.ring import Ring, latency
+from ...num import Num, largest, maximum, product, where
 
 
 @dataclass(frozen=True)
-class LblCode(Ring):
+class DefectiveRing(Ring):
     """Rings, with either defect or both."""
 
-    halved: bool
+    halved: bool = False
     """An all-reduce moves twice the bytes only if a group has several ranks in several domains."""
-    free_hops: bool
+    free_hops: bool = False
     """Hops that leave the domain take no time if some stay inside."""
     nearest_is_best = False
     """A farther pipeline is the faster one."""
