@@ -37,6 +37,8 @@ SET: Assumptions = replace(
     network=NetworkTime(collective="ring", efficiency=1.0),
     overlap=Overlap(dp=Hide(), pp="none"),
     memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0),
+    precision=None,
+    choices=(),
 )
 """Only matrix FLOPs and links take time, and nothing hides."""
 

@@ -41,6 +41,14 @@ def test_the_name_of_the_set_gives_the_numbers_of_the_paper(capsys: pytest.Captu
     assert found["precision"] == "fp16"
 
 
+def test_a_layout_that_the_paper_does_not_search_is_said_to_be_none_of_its(capsys: pytest.CaptureFixture[str]) -> None:
+    """The strategy that comes nearest names what it would not take."""
+    *degrees, _, _ = LAYOUT
+    assert not [n for n in asked(capsys, "predict", *PAPER, *LAYOUT)["notes"] if "searches" in n]
+    notes = asked(capsys, "predict", *PAPER, *degrees)["notes"]
+    assert "this layout is none of those that lbl-2024 searches: lbl-2024 allows zero 1, not 0" in notes
+
+
 def test_numbers_that_are_named_win(capsys: pytest.CaptureFixture[str]) -> None:
     """fp32 gradients are twice the bytes of 2-byte ones."""
     own, said = (

@@ -13,6 +13,7 @@ from ..errors import BadInput, unknown
 from .choices import Choices
 from .fields import Checked, Object, Unit
 from .frozen import shown
+from .layout import Layout
 from .precision import PRECISIONS, Precision
 
 UNMEASURED = 0.55
@@ -304,6 +305,13 @@ def assumptions(name: str) -> Assumptions:
     if name not in SETS:
         raise unknown("assumption set", name, {*SETS, *ELSEWHERE})
     return SETS[name]
+
+
+def unsearched(how: Assumptions, layout: Layout) -> str:
+    """The sentence for a layout that the set's own search would not take; empty if it would, or takes any."""
+    reasons = [choices.refused(layout, how.name) for choices in how.choices]
+    fewest = min(reasons, key=len, default=())
+    return f"this layout is none of those that {how.name} searches: {'; '.join(fewest)}" if fewest else ""
 
 
 def demand_read(how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: str) -> None:

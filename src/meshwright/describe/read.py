@@ -277,7 +277,7 @@ def to_dict(instance: Any, defaults: bool = False) -> dict[str, Any]:
     for f in fields:
         value = getattr(instance, f.name)
         default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-        if value is not None and Injected in typing.get_args(_hints(type(instance))[f.name]):
+        if value is not None and Injected in typing.get_args(_hints(typing.cast(Any, type(instance)))[f.name]):
             raise BadInput(
                 f"{f.name} holds an object, which a file cannot hold: give an assumption set that has a name"
             )

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..cost.layer import Clock, Seconds
 from ..count.model import executed_flops, model_flops, parameters
+from ..describe.assumptions import unsearched
 from ..describe.frozen import one_line
 from ..describe.job import Job, demand
 from ..describe.layout import Layout
@@ -226,6 +227,8 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
     notes = list(job.model.notes)
     if idle := _idle(job, full):
         notes.append(idle)
+    if outside := unsearched(job.assumptions, full):
+        notes.append(outside)
     for rule in rules.STRICT:
         if not rule.holds(job, full):
             notes.append(rule.sentence(job, full))
