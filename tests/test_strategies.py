@@ -126,6 +126,16 @@ def test_choices_of_a_set_of_ones_own_restrict_the_plan() -> None:
         assert mine.best.layout == same.best.layout and mine.searched == same.searched
 
 
+def test_strategies_that_overlap_are_ranked_once_and_what_none_tries_is_said() -> None:
+    job = Job("llama3-8b", "16xh100-sxm", 32)
+    how = replace(REALISTIC, name="mine", choices=(Choices(schedule="1f1b", zero=(0, 1)), Choices(zero=(1, 3), pp=1)))
+    found = plan(replace(job, assumptions=how), pareto=False)
+    layouts = [p.layout for p in (found.best, *found.alternatives) if p]
+    assert len(layouts) == len({*layouts}) == 10
+    assert "schedules gpipe, interleaved-zb, dualpipev; ZeRO 2;" in found.untried
+    assert not any("of each scheme" in note for note in found.notes)
+
+
 @pytest.mark.parametrize("name", ["megatron-2021", "epoch-2024", "scaling-book-sum", "scaling-book-max"])
 def test_the_sets_of_the_papers_search_their_own_layouts(name: str) -> None:
     job = Job("llama3-8b", "64xh100-sxm", 64, assumptions=name)

@@ -19,6 +19,7 @@ _HOME = {
     "describe.network": ("Dim", "Network"),
     "describe.cluster": ("Cluster",),
     "describe.layout": ("Layout",),
+    "describe.choices": ("Choices",),
     "describe.job": ("Optimizer", "Precision"),
     "describe.assumptions": ("Assumptions", "assumptions"),
     "catalog": ("chip", "network"),
@@ -43,6 +44,7 @@ if TYPE_CHECKING:  # the same names once more, with their types
     from .describe.assumptions import assumptions as assumptions
     from .describe.chip import Chip as Chip
     from .describe.chip import Hierarchy as Hierarchy
+    from .describe.choices import Choices as Choices
     from .describe.cluster import Cluster as Cluster
     from .describe.job import Job as Job
     from .describe.job import Optimizer as Optimizer

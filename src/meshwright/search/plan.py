@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from textwrap import indent
 from typing import Any
@@ -97,33 +98,40 @@ def plan(
     spaces, beyond = strategies(job, space or Space())
     found = [_searched(job, each, top, progress, pareto) for each in spaces]
     one = found[0] if len(found) == 1 else _together(found, [each.scheme for each in spaces], top)
+    tried, untried = described(job, spaces)
     whose = f"{job.assumptions.name}: " if job.assumptions.choices else ""
-    return replace(one, tried=whose + one.tried, notes=(*beyond, *one.notes), elapsed_s=time.perf_counter() - start)
+    return replace(
+        one, tried=whose + tried, untried=untried, notes=(*beyond, *one.notes), elapsed_s=time.perf_counter() - start
+    )
 
 
-def _together(plans: list[Plan], names: list[str], top: int) -> Plan:
+def _together(plans: list[Plan], schemes: list[str], top: int) -> Plan:
     """One plan of those of several strategies, each with its scheme."""
-    ranked = sorted(plans, key=lambda p: p.best.step_time_s if p.best else np.inf)
-    closest = [p for p in plans if p.closest]
-    first = ranked[0]
-    if not first.best and closest:
-        first = min(closest, key=lambda p: p.closest.memory_bytes["total"] if p.closest else np.inf)
+    first = min(plans, key=_merit)
     every = sorted((x for p in plans if p.best for x in (p.best, *p.alternatives)), key=lambda x: x.step_time_s)
-    front = sorted((x for p in plans for x in p.pareto), key=lambda x: x.step_time_s)
-    seconds = [(name, p.best.step_time_s) for name, p in zip(names, plans, strict=True) if p.best]
-    each = ", ".join(f"{name} {show(s, 's', 4)}" for name, s in sorted(seconds, key=lambda item: item[1]))
+    layouts = {x.layout: x for x in every}  # strategies may overlap
+    fastest: dict[str, float] = {}
+    for scheme, p in sorted(zip(schemes, plans, strict=True), key=lambda item: _merit(item[1])):
+        if p.best:
+            fastest.setdefault(scheme, p.best.step_time_s)
+    each = ", ".join(f"{scheme} {show(seconds, 's', 4)}" for scheme, seconds in fastest.items())
+    rejected: Counter[str] = Counter()
+    for p in plans:
+        rejected.update(p.rejected or {})
     return replace(
         first,
-        alternatives=tuple(every[1:top]),
-        pareto=_thinned(front),
+        alternatives=tuple(layouts.values())[1:top],
+        pareto=_thinned(sorted((x for p in plans for x in p.pareto), key=lambda x: x.step_time_s)),
         searched=sum(p.searched for p in plans),
         feasible=sum(p.feasible for p in plans),
-        rejected={
-            rule: sum((p.rejected or {}).get(rule, 0) for p in plans) for p in plans for rule in p.rejected or {}
-        },
-        notes=(*([f"the fastest of each scheme: {each}"] if seconds else []), *first.notes),
-        tried="; or ".join(dict.fromkeys(p.tried for p in plans)),
+        rejected=dict(rejected),
+        notes=(*([f"the fastest of each scheme: {each}"] if len(fastest) > 1 else []), *first.notes),
     )
+
+
+def _merit(p: Plan) -> tuple[float, float]:
+    """Plans in order: the fastest first, then what comes nearest to fitting."""
+    return p.best.step_time_s if p.best else np.inf, p.closest.memory_bytes["total"] if p.closest else np.inf
 
 
 def _thinned(front: list[Prediction]) -> tuple[Prediction, ...]:
@@ -151,14 +159,11 @@ def _searched(job: Job, space: Space, top: int, progress: Progress | None, paret
     found = tuple(predict(job, layout) for layout in best.layouts(space.scheme, dims))
     broken, sentences = rejections(job, space, relaxed)
     rejected = broken | {"memory": best.too_big, "bound": max(best.searched - best.feasible - best.too_big, 0)}
-    tried, untried = described(job, space)
     seen = Plan(
         None,
         searched=best.searched,
         feasible=best.feasible if found else 0,
         rejected=rejected,
-        tried=tried,
-        untried=untried,
     )
 
     def answer(**more: Any) -> Plan:

@@ -155,9 +155,31 @@ def options(job: Job, space: Space) -> Options:
     return Options(sp, recompute, tuple(schedules), space.values("zero"))
 
 
-def described(job: Job, space: Space) -> tuple[str, str]:
-    """(the fastest of what, what is not tried): for every face that shows the answer."""
-    choice = options(job, space)
+def described(job: Job, spaces: Sequence[Space]) -> tuple[str, str]:
+    """(the fastest of what, what is in none of the spaces): for every face that shows the answer."""
+    choices = [options(job, space) for space in spaces]
+    left = {
+        "schedules": _without(SCHEDULES, {name for choice in choices for name, _ in choice.schedules}),
+        "ZeRO": _without(USUAL["zero"], {zero for choice in choices for zero in choice.zero}),
+        "recomputation": _without(RECOMPUTE, {r for space in spaces for r in space.values("recompute")}),
+    }
+    missing = [f"{what} {', '.join(values)}" for what, values in left.items() if values]
+    if job.model.moe and any(space.values("etp") is None for space in spaces):
+        missing.append("etp other than 1 and tp")
+    if not any(space.relaxed for space in spaces):
+        missing.append("batches cut unevenly (--relaxed)")
+    if not any(space.placements for space in spaces):
+        missing.append("other placements")
+    each = (_tried(choice, space) for choice, space in zip(choices, spaces, strict=True))
+    return "; or ".join(dict.fromkeys(each)), "; ".join(missing)
+
+
+def _without(every: Iterable[Any], tried: set[Any]) -> list[str]:
+    return [str(value) for value in every if value not in tried]
+
+
+def _tried(choice: Options, space: Space) -> str:
+    """What one space holds."""
     chunks = sorted({v for name, v in choice.schedules if schedule_named(name).chunks(7) == 7})
     names = tuple(dict.fromkeys(name for name, _ in choice.schedules))
     tried = [f"scheme {space.scheme}"] if space.choices.get("scheme") else []
@@ -167,19 +189,7 @@ def described(job: Job, space: Space) -> tuple[str, str]:
         f"recomputation {', '.join(choice.recompute)}",
     ]
     tried += [f"{axis} {listed(values)}" for axis in DEGREES if (values := space.values(axis)) is not None]
-    left = {
-        "schedules": [name for name in SCHEDULES if name not in names],
-        "ZeRO": [str(z) for z in range(4) if z not in choice.zero],
-        "recomputation": [r for r in RECOMPUTE if r not in (*choice.recompute, *space.values("recompute"))],
-    }
-    missing = [f"{what} {', '.join(values)}" for what, values in left.items() if values]
-    if job.model.moe and space.values("etp") is None:
-        missing.append("etp other than 1 and tp")
-    if not space.relaxed:
-        missing.append("batches cut unevenly (--relaxed)")
-    if not space.placements:
-        missing.append("other placements")
-    return "; ".join(tried), "; ".join(missing)
+    return "; ".join(tried)
 
 
 def _allowed(value: int, space: Space, name: str) -> bool:
