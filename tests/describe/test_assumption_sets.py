@@ -18,6 +18,7 @@ from meshwright.describe.read import read, to_dict
 from meshwright.errors import BadInput
 from meshwright.formats import parse_toml
 from meshwright.formats.toml import known
+from meshwright.sweep import sweep
 from meshwright.units import GB
 
 PAPER = ["gpt3-1t", "--on", "16384xlbl-b200", "--batch", "4096seq", "--assumptions", "lbl-2024"]
@@ -87,6 +88,21 @@ def test_under_another_set_its_numbers_follow_unless_they_were_named() -> None:
     assert job("realistic").under("lbl-2024") == job("lbl-2024")
     assert job("lbl-2024").under("realistic") == job("realistic")
     assert job("lbl-2024", precision="fp8").under("realistic") == job("realistic", precision="fp8")
+
+
+def test_several_sets_have_their_own_numbers_unless_they_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "llama3-8b", "--on", "16xh100-sxm", "--batch", "32seq", "--assumptions", "realistic,lbl-2024"]
+    own, said = (asked(capsys, *words, *more)["plans"] for more in ((), ("--precision", "bf16")))
+    assert {name: found["best"]["precision"] for name, found in own.items()} == {
+        "realistic": "bf16",
+        "lbl-2024": "fp16",
+    }
+    assert {found["best"]["precision"] for found in said.values()} == {"bf16"}
+
+
+def test_a_sweep_over_sets_takes_the_numbers_of_each() -> None:
+    points = sweep(job("realistic"), "assumptions", ["realistic", "lbl-2024", "scaling-book-sum"], fixed=True).points
+    assert [p.job.precision.name for p in points] == ["bf16", "fp16-pure", "bf16-pure"]
 
 
 @pytest.mark.parametrize("name", SETS)

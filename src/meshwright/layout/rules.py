@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..describe.job import Job
-from ..describe.layout import RECOMPUTE, SCHEMES, Layout
+from ..describe.layout import Layout
 from ..describe.model import Model
 from ..errors import BadInput
 from ..num import divisors
@@ -184,14 +184,7 @@ STRICT = (EVEN_LAYERS, EVEN_BATCH)
 
 
 def broken(job: Job, layout: Layout, rules: tuple[Rule, ...] = ALWAYS) -> list[str]:
-    """Why the (scalar) layout cannot run this job, a sentence each; empty if it can. Categorical fields are checked first."""
-    for field, value, known in (
-        ("scheme", layout.scheme, SCHEMES),
-        ("recompute", layout.recompute, RECOMPUTE),
-        ("zero", layout.zero, (0, 1, 2, 3)),
-    ):
-        if value not in known:
-            return [f"{field} {value!r} is not one of {', '.join(map(str, known))}"]
+    """Why the (scalar) layout cannot run this job, a sentence each; empty if it can. The schedule must exist."""
     schedule_named(layout.schedule)
     first = [POSITIVE.sentence(job, layout)] if not POSITIVE.holds(job, layout) else []
     return first or [r.sentence(job, layout) for r in rules if not r.holds(job, layout)] or _placement(job, layout)
