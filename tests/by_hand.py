@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from meshwright import Prediction, assumptions, predict
-from meshwright.describe.assumptions import Assumptions, ChipTime, Counting, Hide, MemoryCount, NetworkTime, Overlap
+from meshwright.describe.assumptions import Assumptions, ChipTime, Counting, HidePass, MemoryCount, NetworkTime, Overlap
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import Job
@@ -35,7 +35,7 @@ SET: Assumptions = replace(
     count=Counting(dot_product="2k", causal="full", residual=False, optimizer_step=False),
     chip=ChipTime(model="peak", matrix_efficiency=1.0, launch_s=0.0),
     network=NetworkTime(collective="ring", efficiency=1.0),
-    overlap=Overlap(dp=Hide(), pp="none"),
+    overlap=Overlap(dp=HidePass(), pp="none"),
     memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0),
     precision=None,
     choices=(),

@@ -8,7 +8,7 @@ import pytest
 
 from by_hand import MODEL, SET, by_hand
 from meshwright import Layout, Prediction, Term, catalog, predict
-from meshwright.describe.assumptions import SETS, Hide, Overlap
+from meshwright.describe.assumptions import SETS, HidePass, Overlap
 from meshwright.describe.job import PRECISIONS, Job
 
 CASES = {
@@ -68,7 +68,7 @@ def test_parts_by_hand() -> None:
 
 
 def test_recomputed_parts_are_the_forward_ones_again() -> None:
-    p = by_hand(Layout(recompute="full"), 1, model=replace(MODEL, layers=3), overlap=Overlap(dp=Hide(), pp="none"))
+    p = by_hand(Layout(recompute="full"), 1, model=replace(MODEL, layers=3), overlap=Overlap(dp=HidePass(), pp="none"))
     compute = next(t for t in p.term.parts if t.name == "compute")
     seconds = {word: sum(t.value for t in compute.parts if t.name.endswith(word)) for word in ("forward", "recomputed")}
     assert seconds["forward"] == pytest.approx(3.0)

@@ -19,7 +19,7 @@ from meshwright.cost.chip import compute_time, exposed_memory, rates
 from meshwright.cost.layer import Seconds
 from meshwright.cost.load import Busy, Load
 from meshwright.count.work import Pass
-from meshwright.describe.assumptions import LBL, REALISTIC, Assumptions, Hide
+from meshwright.describe.assumptions import LBL, REALISTIC, Assumptions, HidePass
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
@@ -137,7 +137,7 @@ TIME, COUNT = st.floats(0, 10), st.integers(1, 100)
 @given(st.lists(st.tuples(TIME, TIME, COUNT), min_size=1, max_size=10), st.sampled_from(["shared", "serial", "free"]))
 def test_overlap(rows: list[tuple[float, float, int]], links: str) -> None:
     comm, work, count = (np.array(x, dtype=float) for x in zip(*rows, strict=True))
-    how = Hide("pass", links=links)
+    how = HidePass("pass", links=links)
 
     def shown(comm: Any, work: Any) -> Any:
         own = Load(work / 2, 0.0, Busy((work / 2,)))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from meshwright.cost.load import Busy, Load
 from meshwright.cost.overlap import behind, mesh, summa
-from meshwright.describe.assumptions import Hide
+from meshwright.describe.assumptions import HidePass
 
 TIME, SHARE = st.floats(0, 1e3), st.floats(0, 1)
 
@@ -19,12 +19,12 @@ def load(*busy: float, start: float = 0.0) -> Load:
 
 
 @pytest.mark.parametrize(("how", "seconds"), [
-    (Hide("pass"), max(6 - 5, 3 + 4 - 5, 1 + 2 - 5)),  # the first dimension is full
-    (Hide("pass", links="free"), 6 - 5),
-    (Hide("pass", links="serial"), 4 + 6 - 5),  # and the network takes one collective at a time
-    (Hide("pass", share=0.4), 6 - 2),
+    (HidePass("pass"), max(6 - 5, 3 + 4 - 5, 1 + 2 - 5)),  # the first dimension is full
+    (HidePass("pass", links="free"), 6 - 5),
+    (HidePass("pass", links="serial"), 4 + 6 - 5),  # and the network takes one collective at a time
+    (HidePass("pass", share=0.4), 6 - 2),
 ])  # fmt: skip
-def test_what_does_not_hide(how: Hide, seconds: float) -> None:
+def test_what_does_not_hide(how: HidePass, seconds: float) -> None:
     """5 s of work, in which 3 s and 1 s are sent in two dimensions, beside 4 s and 2 s."""
     found = behind(5.0, load(3.0, 1.0), load(4.0, 2.0), how)
     assert found == (pytest.approx(seconds), 0.0)
@@ -32,7 +32,7 @@ def test_what_does_not_hide(how: Hide, seconds: float) -> None:
 
 def test_compute_is_slower_beside_communication() -> None:
     """Of 6 s 5 hide, and cost a tenth."""
-    assert behind(5.0, Load(), load(6.0), Hide("pass", slow=0.1)).total == pytest.approx(1 + 0.5)
+    assert behind(5.0, Load(), load(6.0), HidePass("pass", slow=0.1)).total == pytest.approx(1 + 0.5)
 
 
 @pytest.mark.parametrize(("panel", "work", "seconds"), [(1.0, 100.0, 1.0), (1.0, 6.0, 1 + 2.0), (1.0, 0.0, 9.0)])
@@ -48,13 +48,13 @@ def test_mesh_axes_add_up_or_share_the_busiest_dimension() -> None:
     assert mesh(loads, "full") == 1 + 5
 
 
-HOW = st.builds(Hide, st.just("pass"), SHARE, SHARE, st.sampled_from(["shared", "serial", "free"]))
+HOW = st.builds(HidePass, st.just("pass"), SHARE, SHARE, st.sampled_from(["shared", "serial", "free"]))
 PAIR = st.tuples(TIME, TIME)
 
 
 @given(TIME, PAIR, PAIR, HOW, st.floats(0, 1e3), st.sampled_from(["work", "own", "hidden"]))
 def test_more_of_anything_never_makes_a_scope_shorter(
-    work: float, own: tuple[float, float], hidden: tuple[float, float], how: Hide, more: float, what: str
+    work: float, own: tuple[float, float], hidden: tuple[float, float], how: HidePass, more: float, what: str
 ) -> None:
     """The work contains its own collectives: if they take longer, so does it."""
 
@@ -73,7 +73,7 @@ def test_more_of_anything_never_makes_a_scope_shorter(
 
 @given(TIME, PAIR, PAIR, HOW)
 def test_never_more_than_it_takes_alone_and_never_more_than_the_links_carry(
-    work: float, own: tuple[float, float], hidden: tuple[float, float], how: Hide
+    work: float, own: tuple[float, float], hidden: tuple[float, float], how: HidePass
 ) -> None:
     whole = work + sum(own)
     shown = behind(whole, load(*own), load(*hidden), how).shown

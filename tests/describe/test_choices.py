@@ -56,6 +56,7 @@ def test_every_text_has_its_list_or_is_free() -> None:
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
+    "HidePass": {"scope": "pass"},
     "Model": {"name": "m", "layers": 1, "hidden": 8, "heads": 1, "ffn": 8, "vocab": 8, "seq": 8},
     "Chip": {"name": "c", "matrix_flops": {"bf16": 1.0}, "vector_flops": 1.0, "hbm_bytes": 1.0, "hbm_bandwidth": 1.0},
     "Dim": {"name": "d", "bandwidth": 1.0, "latency": 0.0},

@@ -123,7 +123,7 @@ ASSUMPTIONS = st.sampled_from(list(assumptions.SETS.values())) | st.builds(
     assumptions.Assumptions, TEXT, TEXT, st.just(assumptions.LBL.count),
     st.builds(assumptions.ChipTime, choice("ChipTime.model"), st.none() | SHARE), st.builds(assumptions.NetworkTime,
     st.just("free")),
-    st.builds(assumptions.Overlap, st.just(assumptions.Hide()), st.builds(assumptions.Hide, st.just("layer"), st.floats(0, 1))),
+    st.builds(assumptions.Overlap, st.just(assumptions.HidePass()), st.builds(assumptions.Hide, st.just("layer"), st.floats(0, 1))),
 )  # fmt: skip
 JOBS = st.builds(
     job.Job, models() | st.just(catalog.model("llama3-8b")), CLUSTERS | st.just(catalog.cluster("64xh100")), SIZE,

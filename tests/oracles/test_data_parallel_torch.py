@@ -15,7 +15,7 @@ import pytest
 from meshwright import step as ours
 from meshwright.cost.load import Load
 from meshwright.cost.network import Fabric
-from meshwright.describe.assumptions import Hide
+from meshwright.describe.assumptions import HidePass
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
@@ -74,6 +74,6 @@ def run(model: Model, dp: int, zero: int) -> Record:
 def test_bytes_of_a_step(model: Model, zero: int, monkeypatch: pytest.MonkeyPatch) -> None:
     record = run(model, 2, zero)
     job = job_of(model, Layout(dp=2, zero=zero), 2 * MICROBATCHES)
-    silent = replace(job.assumptions, overlap=replace(job.assumptions.overlap, dp=Hide()))
+    silent = replace(job.assumptions, overlap=replace(job.assumptions.overlap, dp=HidePass()))
     expected = {kind: predicted(replace(job, assumptions=silent), kind, monkeypatch) for kind in KINDS}
     assert {kind: record.volume("dp").get(kind, 0) for kind in KINDS} == expected

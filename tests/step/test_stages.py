@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
-from meshwright.describe.assumptions import Hide, Overlap
+from meshwright.describe.assumptions import HidePass, Overlap
 from meshwright.describe.layout import Layout
 
 HOP = 2.0 * TOKENS * WIDTH
@@ -53,7 +53,7 @@ def test_sends_of_every_microbatch(rate: float, policy: str, seconds: float) -> 
 
 def test_sends_between_chunks_hide_behind_a_chunk() -> None:
     """Interleaved, two chunks of one layer: a hop of 1.5 s outlasts a chunk's 1 s forward, not its 2 s backward."""
-    m, overlap = 4, Overlap(dp=Hide(), pp="interleaved")
+    m, overlap = 4, Overlap(dp=HidePass(), pp="interleaved")
     layout = Layout(pp=2, interleave=2, schedule="interleaved")
     found = by_hand(layout, m, HOP / 1.5, replace(MODEL, layers=4), overlap=overlap).time_s
     assert found["pp_comm"] == pytest.approx(m * 2 * 0.5)

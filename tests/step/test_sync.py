@@ -12,13 +12,13 @@ import pytest
 
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
 from meshwright.cost.load import Busy, Load
-from meshwright.describe.assumptions import Hide, Overlap
+from meshwright.describe.assumptions import HidePass, Overlap
 from meshwright.describe.layout import Layout
 from meshwright.step import Device, Unit, synchronise
 from meshwright.step import exposed as waits
 
 RATE = 73728.0
-HIDDEN = replace(SET.overlap, dp=Hide("pass"))
+HIDDEN = replace(SET.overlap, dp=HidePass("pass"))
 
 
 def exposed(zero: int, rate: float, overlap: Overlap, microbatches: int = 3, recompute: str = "none") -> float:
@@ -99,7 +99,7 @@ def test_the_ends_of_the_model_are_reduced_once(pp: int, tied: bool, parameters:
     assert with_ends - without == pytest.approx(2 * (1 / 2) * 4 * parameters / RATE - sooner)
 
 
-def shown(d: Device, m: float, zero: int, how: Hide) -> float:
+def shown(d: Device, m: float, zero: int, how: HidePass) -> float:
     """Seconds that do not hide."""
     return float(waits(d, m, zero, how).total)
 
@@ -122,14 +122,14 @@ BUSY_ENDS = Device(2.0, 4.0, NOTHING, NOTHING, (1.0, 2.0, NOTHING, NOTHING), END
     ],
 )
 def test_embedding_and_head_are_waited_for_once_and_hide_behind_whole_passes(zero: int, seconds: float) -> None:
-    assert shown(BUSY_ENDS, 3.0, zero, Hide("pass")) == pytest.approx(seconds)
+    assert shown(BUSY_ENDS, 3.0, zero, HidePass("pass")) == pytest.approx(seconds)
 
 
 def test_a_pass_hides_no_more_than_it_takes() -> None:
     """Layers and ends share one budget: 2 s forward and 4 s backward of work, 15 s of collectives a microbatch."""
     layers = Unit(NOTHING, Load(5.0, 0.0, Busy((5.0,))), Load(5.0, 0.0, Busy((5.0,))))
     d = BUSY_ENDS._replace(every=layers + Unit(NOTHING, Load(1.0), Load(2.0)))
-    more, less = (shown(d, m, 3, Hide("pass")) for m in (11.0, 1.0))
+    more, less = (shown(d, m, 3, HidePass("pass")) for m in (11.0, 1.0))
     assert more - less == pytest.approx(10 * ((6 - 2) + (6 + 7 - 4)))
 
 
@@ -138,14 +138,14 @@ def test_links_that_a_pass_keeps_busy_itself_hide_little() -> None:
     pair = Unit(Load(1.0, 0.0, Busy((1.0,))), NOTHING, NOTHING)
     busy = Load(3.0, 0.0, Busy((3.0,)))
     d = Device(2.0, 4.0, NOTHING, busy, (0.0, 0.0, NOTHING, NOTHING), NO_LAYERS, pair * 2, pair * 2)
-    assert shown(d, 1.0, 0, Hide("pass")) == pytest.approx(1.0)
-    assert shown(d, 1.0, 0, Hide("pass", links="free")) == 0
-    assert shown(d, 1.0, 0, Hide("pass", share=0.25)) == pytest.approx(1.0), "1 s of the pass, or of the links"
+    assert shown(d, 1.0, 0, HidePass("pass")) == pytest.approx(1.0)
+    assert shown(d, 1.0, 0, HidePass("pass", links="free")) == 0
+    assert shown(d, 1.0, 0, HidePass("pass", share=0.25)) == pytest.approx(1.0), "1 s of the pass, or of the links"
     elsewhere = d._replace(
         sent_back=Load(3.0, 0.0, Busy((0.0, 3.0))), rest=Unit(Load(2.0, 0.0, Busy((2.0, 0.0))), NOTHING, NOTHING)
     )
-    assert shown(elsewhere, 1.0, 0, Hide("pass")) == 0, "another dimension carries the gradients"
-    assert shown(elsewhere, 1.0, 0, Hide("pass", links="serial")) == pytest.approx(1.0)
+    assert shown(elsewhere, 1.0, 0, HidePass("pass")) == 0, "another dimension carries the gradients"
+    assert shown(elsewhere, 1.0, 0, HidePass("pass", links="serial")) == pytest.approx(1.0)
 
 
 def test_the_step_ends_with_the_last_device() -> None:
@@ -153,5 +153,5 @@ def test_the_step_ends_with_the_last_device() -> None:
     little, much = (Unit(Load(s, 0.0, Busy((s,))), NOTHING, NOTHING) for s in (1.0, 3.0))
     slow = Device(2.0, 3.0, NOTHING, NOTHING, (0.0, 0.0, NOTHING, NOTHING), little, NO_LAYERS, little)
     quick = slow._replace(backward=2.0, first=much, every=much)
-    assert synchronise([slow, quick], 2.0, 0, Hide("pass")) == pytest.approx(max(10 + 1, 8 + 3) - 10)
-    assert synchronise([slow, quick], 1.0, 0, Hide("pass")) == pytest.approx(max(5 + 1, 4 + 3) - 5)
+    assert synchronise([slow, quick], 2.0, 0, HidePass("pass")) == pytest.approx(max(10 + 1, 8 + 3) - 10)
+    assert synchronise([slow, quick], 1.0, 0, HidePass("pass")) == pytest.approx(max(5 + 1, 4 + 3) - 5)

@@ -228,7 +228,7 @@ class Timer:
                 times = [halves[i].time for i in scope]
                 work = sum(t.compute + t.memory - u for t, u in zip(times, spent, strict=True))
                 comm = sum(getattr(t, cause) for t in times)
-                shown, slower = overlap.behind(work, NOTHING, Load(comm), option)
+                shown, slower = overlap.outlasting(work, comm, option)
                 hides = comm - shown
                 hidden.setdefault(cause, []).append(hides - slower)
                 # spread over the operations as their own seconds are

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..describe.assumptions import Hide
+from ..describe.assumptions import Hide, HidePass
 from ..num import Num, maximum, minimum
 from . import levels
 from .load import Load
@@ -25,7 +25,7 @@ class Exposed(NamedTuple):
         return self.shown + self.slowdown
 
 
-def behind(work: Num, own: Load, hidden: Load, how: Hide) -> Exposed:
+def behind(work: Num, own: Load, hidden: Load, how: HidePass) -> Exposed:
     """Communication beside `work` seconds that contain the collectives `own`. One call a scope: a budget is spent once.
 
     Exposed is what outlasts the share of the work that may hide it, and what does not fit on the links beside `own`:
@@ -36,13 +36,22 @@ def behind(work: Num, own: Load, hidden: Load, how: Hide) -> Exposed:
     It never falls when work, links or communication take longer, by less than what they take longer themselves; and
     with shared links t + shown is at least the busy seconds of every dimension.
     """
-    shown = maximum(hidden.seconds - how.share * work, 0.0)
+    shown = outlasting(work, hidden.seconds, how).shown
     if how.links == "serial":
         shown = maximum(shown, own.seconds + hidden.seconds - work)
     if how.links == "shared":
         shown = maximum(shown, (own.busy + hidden.busy).most - work)
-    shown = minimum(shown, hidden.seconds)
-    return Exposed(shown, how.slow * (hidden.seconds - shown) if how.slow else 0.0 * shown)
+    return _exposed(minimum(shown, hidden.seconds), hidden.seconds, how)
+
+
+def outlasting(work: Num, hidden: Num, how: Hide) -> Exposed:
+    """The same on links that nothing else uses meanwhile: max(h - share t, 0)."""
+    return _exposed(maximum(hidden - how.share * work, 0.0), hidden, how)
+
+
+def _exposed(shown: Num, hidden: Num, how: Hide) -> Exposed:
+    """With the slowdown of what hides."""
+    return Exposed(shown, how.slow * (hidden - shown) if how.slow else 0.0 * shown)
 
 
 def summa(panel: Num, work: Num, panels: Num) -> Num:

@@ -104,17 +104,28 @@ class NetworkTime(Checked):
 
 @dataclass(frozen=True)
 class Hide(Checked):
-    """How far the collectives of one axis hide behind compute."""
+    """How far the collectives of one axis hide behind the compute of their layer."""
 
     scope: str = "none"
-    """Whose seconds they hide behind, each second once: the "operation" that sends, its "sublayer" (attention or feed-forward), its "layer",
-    or the whole forward or backward "pass" of a microbatch; or "none"."""
+    """Whose seconds they hide behind, each second once: the "operation" that sends, its "sublayer" (attention or feed-forward), or its "layer"; or
+    "none"."""
     share: float = 1.0
     """Of those seconds."""
     slow: float = 0.0
     """Compute beside them is slower: seconds added for each second hidden, at most 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scope == "none" and any(getattr(self, f.name) != f.default for f in fields(self)):
+            raise BadInput("overlap: with scope none nothing hides, so that share, slow and links mean nothing")
+
+
+@dataclass(frozen=True)
+class HidePass(Hide):
+    """How far the collectives of weights and gradients hide behind a forward or backward "pass" of a microbatch."""
+
     links: str = "shared"
-    """With the other collectives of the scope they are "shared": no dimension of the network carries more than its rate; taken "serial", one
+    """With the collectives of the pass itself: "shared", no dimension of the network carries more than its rate; taken "serial", one
     collective after the other; or "free", as if each axis had links of its own."""
 
 
@@ -125,15 +136,15 @@ NOT_HIDDEN = Hide()
 class Overlap(Checked):
     """What hides behind what."""
 
-    dp: Hide = Hide("pass")
+    dp: HidePass = HidePass("pass")
     """Gradients and weights: ZeRO 0 to 2 hide behind the forward pass of the first and the backward pass of the last microbatch, ZeRO 2 and 3
     behind every pass; of each the first unit that arrives, or the last that leaves, is always exposed."""
     tp: Hide = NOT_HIDDEN
-    """Tensor parallelism; scope up to "layer"."""
+    """Tensor parallelism."""
     cp: Hide = NOT_HIDDEN
-    """Exchange of keys and values; scope up to "layer": "operation" for a ring that computes on the blocks that are there."""
+    """Exchange of keys and values: "operation" for a ring that computes on the blocks that are there."""
     ep: Hide = NOT_HIDDEN
-    """All-to-all of the experts; scope up to "layer"."""
+    """All-to-all of the experts."""
     pp: str = "interleaved"
     """Pipeline sends hide behind compute in the steady state: "none", "interleaved" (schedules with chunks only, Megatron-LM) or "all"."""
     step_barrier: str = "global norm"
@@ -207,7 +218,7 @@ LBL = Assumptions(
     ),
     chip=ChipTime(matrix_efficiency=0.8, vector_efficiency=0.8, memory_efficiency=1.0, launch_s=20e-6),
     network=NetworkTime(hop="mean"),
-    overlap=Overlap(dp=Hide("pass", links="free"), pp="none"),
+    overlap=Overlap(dp=HidePass("pass", links="free"), pp="none"),
     memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
     precision=PRECISIONS["fp16-pure"],
     choices=(
@@ -243,7 +254,7 @@ EPOCH = Assumptions(
     count=Counting(causal="full", vocabulary=False, residual=False, optimizer_step=False, weight_gradient="one pass"),
     chip=ChipTime("hierarchy", memory_efficiency=1.0, launch_s=4.5e-6),
     network=NetworkTime("levels", hop="mean"),
-    overlap=Overlap(dp=NOT_HIDDEN, tp=Hide("layer"), pp="all"),
+    overlap=Overlap(dp=HidePass(), tp=Hide("layer"), pp="all"),
     memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
     precision=PRECISIONS["fp16-pure"],
     choices=(  # weights on every replica, states sharded
@@ -283,7 +294,7 @@ PYTORCH = Assumptions(
     ),
     chip=replace(REALISTIC.chip, model="calibrated"),
     network=NetworkTime(collective="measured"),
-    overlap=Overlap(dp=NOT_HIDDEN, pp="none"),
+    overlap=Overlap(dp=HidePass(), pp="none"),
 )
 
 JOINTS = ("count", "chip", "network", "overlap", "memory")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..count.model import model_flops, parameters
-from ..describe.assumptions import REALISTIC, Assumptions, Hide
+from ..describe.assumptions import REALISTIC, Assumptions, Hide, HidePass
 from ..describe.cluster import Cluster
 from ..describe.job import PRECISIONS, Job, Precision
 from ..describe.model import Model, MoE
@@ -195,7 +195,7 @@ OMISSIONS: dict[str, Without] = {
     "no attention scores": lambda r: replace(r, attention=False),
     "no embedding, head and loss": lambda r: replace(r, vocabulary=0),
     "endless memory": _assume(memory={"capacity_share": ENDLESS}),
-    "data-parallel traffic not overlapped": _assume(overlap={"dp": Hide()}),
+    "data-parallel traffic not overlapped": _assume(overlap={"dp": HidePass()}),
     "tensor-parallel traffic overlapped": _assume(overlap={"tp": Hide("layer"), "ep": Hide("layer"), "pp": "all"}),
     "products on the memory hierarchy": _assume(chip={"model": "hierarchy"}),
     "collectives level by level": _assume(network={"collective": "levels"}),

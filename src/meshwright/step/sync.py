@@ -11,7 +11,7 @@ from ..cost.chip import compute_time, exposed_memory
 from ..cost.layer import Clock
 from ..cost.load import NOTHING, Busy, Load
 from ..count import optimizer, vocabulary
-from ..describe.assumptions import Hide
+from ..describe.assumptions import HidePass
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, maximum, minimum, where
@@ -179,7 +179,7 @@ class Exposed(NamedTuple):
         return self.arrives + self.forward + self.backward + self.leaves
 
 
-def exposed(d: Device, m: Num, zero: int, how: Hide) -> Exposed:
+def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
     """What does not hide beside m microbatches.
 
     ZeRO 0 all-reduces gradients once a step; 1 reduce-scatters them and gathers weights; 2 reduce-scatters after every
@@ -224,7 +224,7 @@ def occupied(of: Sequence[Device], m: Num, zero: int) -> Busy:
     return found
 
 
-def last(of: Sequence[Device], m: Num, zero: int, how: Hide) -> tuple[Device, Exposed, Num]:
+def last(of: Sequence[Device], m: Num, zero: int, how: HidePass) -> tuple[Device, Exposed, Num]:
     """(the device that ends last, what it waits for, the seconds by which it has less to compute than the slowest); numbers only."""
     waits = [exposed(d, m, zero, how) for d in of]
     busy = [m * (d.forward + d.backward) for d in of]
@@ -232,7 +232,7 @@ def last(of: Sequence[Device], m: Num, zero: int, how: Hide) -> tuple[Device, Ex
     return of[at], waits[at], reduce(maximum, busy) - busy[at]
 
 
-def synchronise(of: Sequence[Device], m: Num, zero: int, how: Hide) -> Num:
+def synchronise(of: Sequence[Device], m: Num, zero: int, how: HidePass) -> Num:
     """Seconds by which the step outlasts m microbatches on the slowest device: each device has its own to wait for."""
     busy = [m * (d.forward + d.backward) for d in of]
     done = [work + exposed(d, m, zero, how).total for work, d in zip(busy, of, strict=True)]

@@ -1,0 +1,109 @@
+"""Every field of an assumption set is read by `predict`: changing it changes the seconds or bytes of some job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+
+from meshwright import BadInput, Cluster, Job, Layout, assumptions, chip, cluster, model, network, predict
+from meshwright.describe.assumptions import JOINTS, Hide, HidePass, Overlap
+from meshwright.describe.ranges import CHOICES
+from meshwright.reproduce.lbl.defects import LBL_CODE as DEFECTS
+
+H100, MODEL = cluster("64xh100-sxm"), model("llama3-8b")
+MIXTRAL = model("mixtral-8x7b")
+GPT = replace(model("gpt3-1.3b"), dropout=True)
+TPU = cluster("64xtpu-v5p")
+EPOCH = Cluster(chip("epoch-h100"), network("epoch-h100-superpod"), 64)
+
+
+def job(of: Any = MODEL, on: Cluster = H100, set_: str = "realistic", kernel: str = "flash", **layout: Any) -> Job:
+    return Job(of, on, 128, Layout(**layout), attention_kernel=kernel, assumptions=assumptions(set_))
+
+
+def hiding(of: Job) -> Job:
+    """The job under a set that hides what it can."""
+    layer = Hide("layer", share=0.9)
+    overlap = Overlap(dp=HidePass("pass", share=0.9), tp=layer, cp=layer, ep=layer)
+    return replace(of, assumptions=replace(of.assumptions, overlap=overlap))
+
+
+JOBS = (
+    job(tp=4, cp=2, pp=2, dp=4, zero=1),
+    job(tp=4, cp=2, pp=2, dp=4, zero=1, sequence_parallel=False),
+    job(tp=2, pp=4, dp=8, zero=3, interleave=2, schedule="interleaved", recompute="selective"),
+    job(tp=16, dp=4, zero=3, recompute="full"),
+    job(pp=8, dp=8, schedule="zb-h2", microbatch=4),
+    job(MIXTRAL, tp=2, dp=32, ep=8, zero=1),
+    job(GPT, tp=4, dp=16, kernel="unfused"),
+    job(GPT, tp=4, dp=16, kernel="unfused", set_="lbl-2024"),
+    replace(job(GPT, tp=4, cp=2, dp=8, scheme="summa", panels=4, set_="lbl-2024"), seq=4096),
+    job(set_="epoch-2024", on=EPOCH, tp=4, pp=2, dp=8),
+    job(on=TPU, set_="scaling-book-sum", tp=4, dp=16, zero=3),
+    job(on=cluster("64xmi250x"), tp=4, dp=16),
+    job(pp=16, dp=4),
+    hiding(job(tp=4, cp=2, dp=8, zero=3)),
+    hiding(job(MIXTRAL, tp=2, dp=32, ep=8, zero=1)),
+)
+"""Between them they exercise every option."""
+
+
+OBJECTS = {"Counting.summa_width": DEFECTS.count.summa_width, "NetworkTime.algorithm": DEFECTS.network.algorithm}
+"""Fields that hold what only Python can give."""
+
+
+def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], type, Any]]:
+    """(path, class that has the field, its value) of every field below a joint."""
+    for field in fields(value):
+        inner = getattr(value, field.name)
+        if is_dataclass(inner):
+            yield from leaves(inner, (*path, field.name))
+        else:
+            yield (*path, field.name), type(value), inner
+
+
+def others(owner: type, name: str, value: Any) -> list[Any]:
+    """Other values that the field may have."""
+    listed = CHOICES.get(f"{owner.__name__}.{name}")
+    if f"{owner.__name__}.{name}" in OBJECTS:
+        return [OBJECTS[f"{owner.__name__}.{name}"]]
+    if listed:
+        return [text for text in listed if text != value]
+    if isinstance(value, bool):
+        return [not value]
+    if value is None or isinstance(value, (int, float)):
+        less = [0.0] if owner in (Hide, HidePass) else []
+        return [*less, 0.3 if value is None or value > 0.5 else value + 0.3]
+    return []
+
+
+def changed(on: Any, path: tuple[str, ...], value: Any) -> Any:
+    """The description with one field changed."""
+    first, *rest = path
+    return replace(on, **{first: changed(getattr(on, first), tuple(rest), value) if rest else value})
+
+
+def numbers(of: Job) -> tuple[Any, ...]:
+    p = predict(of)
+    return p.time_s, p.memory_bytes
+
+
+FIELDS = sorted({path for joint in JOINTS for path, *_ in leaves(getattr(assumptions("realistic"), joint), (joint,))})
+
+
+@pytest.mark.parametrize("path", FIELDS, ids=".".join)
+def test_a_change_changes_some_number(path: tuple[str, ...]) -> None:
+    for of in JOBS:
+        for owner, value in [
+            (owner, v) for p, owner, v in leaves(getattr(of.assumptions, path[0]), path[:1]) if p == path
+        ]:
+            for other in others(owner, path[-1], value):
+                try:
+                    if numbers(replace(of, assumptions=changed(of.assumptions, path, other))) != numbers(of):
+                        return
+                except BadInput:  # refused by name
+                    continue
+    pytest.fail(f"{'.'.join(path)} changes nothing in any job")
