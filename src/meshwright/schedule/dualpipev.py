@@ -9,6 +9,10 @@ half):
 
 exact for all f, i, w and all legal m: the schedule needs m >= 2p.
 
+Where stages differ or sends take time the step is the longest of: every rank as light as the lightest, by the law above;
+rank 0 with both ends of the model, which waits for its first microbatch and for its last gradient; and what goes down and
+up the V once with F and I1, stays on the last rank, comes up and goes round once more.
+
 Here the two of a pair run one after the other, the forward first, as PyTorch runs them unless told otherwise. Run as
 one block, whose outputs leave when both are done, pairs hide more communication and idle longer: DeepSeek gives
 (p-1)(F&B + B - 3W) for chunks, with f = i = w and F&B = F + B twice the bubble above.
@@ -21,8 +25,9 @@ from __future__ import annotations
 
 from functools import reduce
 
-from ..num import Num, maximum
-from .folded import numbered
+from ..num import Num, maximum, where
+from .dealt import Dealt, Pass
+from .folded import as_if_equal, first_waits, fullest_never_waits, numbered
 from .types import Order, Rule, Schedule, folded_stage, two_chunks
 
 
@@ -62,6 +67,30 @@ def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     return reduce(maximum, paths) / 2
 
 
+def span(d: Dealt, barrier: bool) -> Num:
+    """The longest of the paths above."""
+    p, m, q = d.p, d.m, d.q
+    first, last = d.at(0.0), d.at(d.stages - 1)
+    paths = [
+        as_if_equal(d, lambda f, i, w: bubble(p, m, 2.0, f, i, w)),
+        first_waits(d, 2 * q + 1, p * first.b),
+        _around(d, first, last),
+    ]
+    if d.uneven:
+        paths.append(fullest_never_waits(d, True))
+    return where(p == 1, d.busy(0.0), reduce(maximum, paths))
+
+
+def _around(d: Dealt, first: Pass, last: Pass) -> Num:
+    """F down and up, I1 down; on the last rank all but the first and last p; B0 up, B1 and I1 down, I0 up."""
+    p, q = d.p, d.q
+    begin = d.f(0.0, 2 * p) + d.hops(0.0, 2 * p - 1) + d.up(2 * p, p + 1)
+    stay = (d.m - p) * d.load(q).total - d.f(q, p)
+    back = d.up_whole(q, 0.0)
+    again = last.b + d.up(2 * p - 1, 0.0) + first.w
+    return begin + stay + back + again
+
+
 def in_flight(p: Num, m: Num, v: Num = 2) -> Num:
     """p + 1/2: 2p + 1 chunks of half a microbatch."""
     return p + 0.5
@@ -81,6 +110,7 @@ DUALPIPEV = Schedule(
     stage_of=folded_stage,
     order=order,
     bubble=bubble,
+    span=span,
     in_flight=in_flight,
     heads=lambda p, m, v: 1,
     needs=(two_chunks("dualpipev"), Rule(lambda p, m, v: m >= 2 * p, _enough)),

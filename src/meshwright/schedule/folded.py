@@ -8,7 +8,10 @@ turn of the V needs no send.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
+from ..num import Num, maximum, where
+from .dealt import Dealt
 from .types import Action
 
 
@@ -22,3 +25,33 @@ def numbered(program: str) -> list[Action]:
         actions.append(Action(kind, int(digit), seen[passes[0] + digit]))
         seen.update(k + digit for k in passes)
     return actions
+
+
+def first_waits(d: Dealt, ahead: Num, leaves: Num, back: Num = 0.0) -> Num:
+    """Rank 0, which has both ends: its work, the wait for its first microbatch to come back as the last stage's less the
+    `ahead` forwards it runs meanwhile, and the way of the last gradient down and up less what it does meanwhile.
+
+    leaves: seconds of rank 0 between its last gradient's start from the last stage and its W of the first;
+    back: what that gradient waits for on its way.
+    """
+    wait = d.down(0.0, d.stages - 1) - ahead * d.f(0.0, 1.0)
+    end = d.up(d.stages - 1, 0.0) + d.w(0.0, 1.0) + back - leaves
+    return d.busy(0.0) + maximum(wait, 0.0) + maximum(end, 0.0)
+
+
+def as_if_equal(d: Dealt, idle: Callable[[Num, Num, Num], Num]) -> Num:
+    """Every rank as light as the one with the fewest layers; idle: (f, i, w) of a rank -> idle seconds."""
+    fewest = d.v * d.cut.most - minimum_spare(d)
+    f, i, w = (fewest * seconds for seconds in d.layer)
+    send = 2 * d.send * d.q / d.p  # 2 p - 2 of them on 2 p chunks, each way
+    return d.m * (f + i + w) + idle(f + send, i + send, w)
+
+
+def minimum_spare(d: Dealt) -> Num:
+    """Layers that the lightest rank has fewer than two of the fullest stages."""
+    return where(d.spare >= 2, 2.0, where(d.spare >= 1, 1.0, 0.0))
+
+
+def fullest_never_waits(d: Dealt, barrier: bool) -> Num:
+    """The rank with the most layers from its first microbatch on."""
+    return d.busy(d.fuller) + (d.down(0.0, d.fuller) if barrier else 0.0)

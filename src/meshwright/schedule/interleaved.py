@@ -3,6 +3,11 @@
     bubble = (p - 1) (f + i + w) / v    exact for all p and v, m a multiple of p
     in flight = min(m, p + (p - 1)/v)   on rank 0: (v-1) p + 2 (p-1) warm-up forwards and one more, 1/v each
 
+Where stages differ or sends take time, rank x first waits for its last chunk's first microbatch, which comes through all
+stages before (v p - 1 sends for x = p - 1, not p - 1) or behind a group of p on some rank; then it has the rest of its
+work, and the way back is the same the other way round. Where x is not the last rank, it may wait for its first gradient
+besides, less 2 (p-1-x) forwards that it runs ahead. Sends longer than a chunk's passes make rounds of 2 v p - 1 slots.
+
 The price: v times the messages between stages, and (p - 1)/v more activations than 1F1B.
 
 Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.2, figure 4 bottom.
@@ -10,7 +15,10 @@ Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.2, figure 4 bottom.
 
 from __future__ import annotations
 
-from ..num import Num, minimum
+from functools import reduce
+
+from ..num import Num, floor, maximum, minimum, where
+from .dealt import Dealt
 from .looped import looped_order
 from .types import Order, Schedule, looped_stage, many_chunks, whole_rounds
 
@@ -23,6 +31,46 @@ def order(p: int, m: int, v: int) -> Order:
 def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     """(p - 1)(f + i + w) / v."""
     return (p - 1) * (f + i + w) / v
+
+
+def span(d: Dealt, barrier: bool) -> Num:
+    """The longest of the paths above."""
+    paths = [_rounds(d)]
+    for x in d.slow:
+        own = d.busy(x) - d.p * (d.earlier(x).f + d.earlier(x).b)
+        paths.append(d.to_last_chunk(x) + maximum(_turned(d, x), 0.0) + own + _from_last_chunk(d, x))
+    return reduce(maximum, paths)
+
+
+def _from_last_chunk(d: Dealt, x: Num) -> Num:
+    """From the end of rank x's last B in its last chunk to the end: the mirror image of `Dealt.to_last_chunk`."""
+    ways = [d.up_whole(d.top + x, 0.0)]
+    for y in (*d.slow, x):
+        here = minimum(y, x)
+        group = d.p * d.earlier(here).b
+        ways.append(d.up_whole(d.top + x, d.top + here) + group + d.up_whole(here, 0.0))
+    return reduce(maximum, ways)
+
+
+def _turned(d: Dealt, x: Num) -> Num:
+    """From x's last chunk to the last stage and back, less the forwards that x runs meanwhile: p - 1 more of that chunk,
+    then those of its first one."""
+    ahead = minimum(2 * (d.q - x), d.m * d.v - d.top - 1)
+    same = minimum(ahead, d.q)
+    back = d.below(d.top + x, d.stages - 1) + d.w(d.top + x + 1, d.stages)
+    return back - same * d.at(d.top + x).f - (ahead - same) * d.at(x).f
+
+
+def _rounds(d: Dealt) -> Num:
+    """Microbatches through all stages and back, one behind the other, and what is left on the last rank."""
+    once, slots = 2 * d.stages - 1, (d.m - d.p) * d.v + d.q
+    k = floor(slots / once)
+    return (1 + k) * (d.through + d.w(0.0, d.stages)) + (slots - k * once) * d.layer.total * _least(d)
+
+
+def _least(d: Dealt) -> Num:
+    """Layers of the lightest stage: what a slot takes at least."""
+    return d.cut.most - where(d.spare >= 1, 1.0, 0.0)
 
 
 def in_flight(p: Num, m: Num, v: Num) -> Num:
@@ -40,6 +88,7 @@ INTERLEAVED = Schedule(
     stage_of=looped_stage,
     order=order,
     bubble=bubble,
+    span=span,
     in_flight=in_flight,
     heads=lambda p, m, v: 1,
     needs=(many_chunks("interleaved", "1f1b"), whole_rounds("interleaved")),

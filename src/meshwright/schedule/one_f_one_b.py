@@ -3,12 +3,25 @@
     bubble = (p - 1) (f + i + w)        exact for all p, m: GPipe's
     in flight = min(p, m)               on rank 0; rank r holds min(p - r, m)
 
+Where stages differ or sends take time, with T_x all of rank x's passes and C = sum T + 2 (p-1) send, a microbatch down
+through all stages and up again, the step is the longest of
+
+    rank x never waits              down to x, m T_x, up from x
+    one that goes to the end first  C + (m-1) T_x, less the forwards that x ran ahead meanwhile, p-1-x of them
+    the last, too                   2 C + (m-1-p) T_x
+    all in rounds of p              k + 1 times C and what is left, r = m-1 - k p: on the last rank, or one round of r ranks
+
+and rounds over the fuller ranks only. Each round pays 2 (p-1) sends for p microbatches: nothing hides them.
+
 Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.1, figure 4 top.
 """
 
 from __future__ import annotations
 
-from ..num import Num, minimum
+from functools import reduce
+
+from ..num import Num, floor, maximum, minimum, where
+from .dealt import Dealt
 from .looped import looped_order
 from .types import Order, Schedule, looped_stage, one_chunk
 
@@ -21,6 +34,38 @@ def order(p: int, m: int, v: int = 1) -> Order:
 def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     """(p - 1)(f + i + w)."""
     return (p - 1) * (f + i + w)
+
+
+def span(d: Dealt, barrier: bool) -> Num:
+    """The longest of the paths above."""
+    first = d.through + d.w(0.0, d.stages)
+    paths = [_rounds(d, first)]
+    for x in d.slow:
+        mine = d.load(x)
+        ahead = minimum(d.q - x, d.m - 1) * mine.f
+        paths.append(d.down(0.0, x) + d.busy(x) + d.up_whole(x, 0.0))
+        paths.append(first + (d.m - 1) * mine.total - ahead)
+        paths.append(where(d.m > d.p, 2 * first + (d.m - 1 - d.p) * mine.total, 0.0))
+    if d.uneven:
+        paths.append(_fuller_rounds(d, first))
+    return reduce(maximum, paths)
+
+
+def _rounds(d: Dealt, first: Num) -> Num:
+    """p microbatches a round, and those that are left."""
+    k = floor((d.m - 1) / d.p)
+    left = d.m - 1 - k * d.p
+    weights = where(left > 0, d.w(d.p - left, d.p), 0.0)
+    return (1 + k) * first + maximum(left * d.load(d.q).total, d.last_ranks(left) + weights)
+
+
+def _fuller_rounds(d: Dealt, first: Num) -> Num:
+    """Rounds of the n ranks that hold the most layers, as long as there are forwards left; then the last of them."""
+    n, top = where(d.spare >= 1, d.p - d.spare, d.p), where(d.spare >= 2, 1.0, 0.0)
+    k = floor(maximum(d.m - 1 - (d.q - top), 0.0) / n)
+    layers, below = d.cut.rank_layers(d.fuller), minimum(d.q - d.fuller, d.m - 1)
+    once = n * layers * d.layer.total + 2 * (n - 1) * d.send
+    return first + k * once + (d.m - 1 - k * n) * layers * d.layer.total - below * layers * d.layer.f
 
 
 def in_flight(p: Num, m: Num, v: Num = 1) -> Num:
@@ -38,6 +83,7 @@ ONE_F_ONE_B = Schedule(
     stage_of=looped_stage,
     order=order,
     bubble=bubble,
+    span=span,
     in_flight=in_flight,
     heads=lambda p, m, v: 1,
     needs=(one_chunk("1f1b"),),

@@ -15,6 +15,7 @@ from functools import reduce
 from typing import Any, NamedTuple, TypeAlias
 
 from ..num import Num, minimum, where
+from .dealt import Dealt
 
 
 class Action(NamedTuple):
@@ -33,6 +34,8 @@ Order: TypeAlias = list[list[Action]]
 
 Bubble: TypeAlias = Callable[[Num, Num, Num, Num, Num, Num], Num]
 """(p, m, v, f, i, w) -> idle seconds of a device per step. Equal stages, free sends."""
+Span: TypeAlias = Callable[[Dealt, bool], Num]
+"""(dealt, barrier) -> seconds of a step."""
 LeastBubble: TypeAlias = Callable[[Num, Num, Num, Num, Num], Num]
 """(p, v, f, i, w) -> the same, at most, for every m."""
 
@@ -71,6 +74,10 @@ class Schedule:
     """(p, m, v) -> the actions of each rank."""
     bubble: Bubble
     """Of a step by itself: makespan - m (f + i + w)."""
+    span: Span
+    """Seconds of a step of stages that differ, sends included; barrier: no rank begins the next step before all have ended
+    this one. The longest of the paths that the schedule's file names; all are paths of the order, so no step takes less.
+    With equal stages and free sends it is m (f + i + w) + `bubble`."""
     in_flight: Callable[[Num, Num, Num], Num]
     """(p, m, v) -> the most microbatches whose activations a device holds at once; 1 = one through all its chunks."""
     heads: Callable[[Num, Num, Num], Num]

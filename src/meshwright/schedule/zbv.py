@@ -17,6 +17,11 @@ Exact for all f, i, w if m <= p or m >= 2p - 1. Between the two there are more p
 is a lower bound: the makespan is longer by at most 5 % (3 % for the usual f, i, w; the tests measure it), the step in
 a run by at most 1 %.
 
+Where stages differ or sends take time the step is the longest of: every rank as light as the lightest, by the law above;
+rank 0 with both ends of the model, which waits for its first microbatch and, at the end, for its last gradient; the same
+from the turn's last gradient on, with the weight gradients that are left there; and what goes down and up the V once with
+F and I, stays on a rank with the turn's work, and comes up (or goes round once more).
+
 With f = i = w and m >= 2p - 1 the bubble is (p-1) f / 2, half of ZB-H1's. In a run of steps, where each rank begins
 the next one when it is done, it is 0: the paper's zero bubble.
 
@@ -30,7 +35,8 @@ from collections.abc import Callable
 from functools import reduce
 
 from ..num import Num, maximum, minimum, where
-from .folded import numbered
+from .dealt import Dealt
+from .folded import as_if_equal, first_waits, fullest_never_waits, numbered
 from .types import Order, Schedule, folded_stage, two_chunks
 
 
@@ -137,6 +143,41 @@ def _least(paths: Callable[[Num, Num, Num, Num, Num], tuple[Num, ...]], p: Num, 
     return where(p == 1, 0.0, minimum(_few(q, q, f, i, w), longest))
 
 
+def span(d: Dealt, barrier: bool) -> Num:
+    """The longest of the paths above."""
+    p, m, last = d.p, d.m, d.at(d.stages - 1)
+    first, turn = d.at(0.0), d.at(d.q)
+    law = bubble if barrier else bubble_in_run
+    ahead, leaves = minimum(2 * p - 1, m), last.w + minimum(p, m) * first.b
+    paths = [
+        as_if_equal(d, lambda f, i, w: law(p, m, 2.0, f, i, w)),
+        first_waits(d, ahead, leaves, where(m <= p, d.w(p, p + 1), 0.0)),
+        *_around(d, d.q),
+    ]
+    if d.uneven:
+        paths += [fullest_never_waits(d, barrier), *_around(d, d.fuller)]
+    if barrier:
+        wait = maximum(d.down(0.0, 2 * p - 1) - ahead * first.f, 0.0)
+        few = maximum(2 * p - 1 - m, 0.0)
+        held = (minimum(d.q, m - 1) + 1) * turn.w + maximum(d.q - few, 0.0) * d.w(p, p + 1)
+        paths.append(d.busy(0.0) + wait + d.up(2 * p - 1, d.q) + held - leaves)
+    return where(p == 1, d.busy(0.0), reduce(maximum, paths))
+
+
+def _around(d: Dealt, y: Num) -> tuple[Num, Num]:
+    """Down and up the V and down to rank y, on y to its last I0 and up;  on y only to the last but p, up, and round again."""
+    p, m, first, last = d.p, d.m, d.at(0.0), d.at(d.stages - 1)
+    one, other = d.at(y), d.at(2 * p - 1 - y)
+    begin = d.f(0.0, 2 * p) + d.hops(0.0, 2 * p - 1) + d.up(2 * p, 2 * p - y)
+    end = d.up(y, 0.0) + first.w
+    steady = maximum(m, 2 * p - 1) - p  # rounds of F0 I0 W0 F1 I1 W1 on the last rank
+    stay = m * (one.i + other.i) + minimum(m, steady + p - y) * other.w + minimum(m - 1, steady + p - 1 - y) * one.w
+    ahead = maximum(m - 1 - y, 0.0) * other.f + maximum(m - 2 * p + y + 1, 0.0) * one.f
+    short = (m - 1 - y) * other.b + (m - y - 2) * other.f + (m - p) * (one.f + one.i) + (m - p - 1) * one.w
+    again = last.f + d.i(0.0, 2 * p) + d.hops(0.0, 2 * p - 1) + first.w
+    return begin + stay + ahead + end, where(m > p, begin + short + end + again, 0.0)
+
+
 def in_flight(p: Num, m: Num, v: Num = 2) -> Num:
     """min(p, m), the same on every rank."""
     return minimum(p, m)
@@ -152,6 +193,7 @@ ZBV = Schedule(
     stage_of=folded_stage,
     order=order,
     bubble=bubble,
+    span=span,
     in_flight=in_flight,
     heads=lambda p, m, v: 1,
     needs=(two_chunks("zbv"),),

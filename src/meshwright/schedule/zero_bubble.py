@@ -20,6 +20,16 @@ every rank begins the next step as soon as it is done, and two steps take less t
 m (f + i + w) is, if w <= f and w <= (f + i)/2, the paper's (p-1)(f + i - w) for H1 and, from m = 2p - 1 on,
 (p-1)(f + i - 2w) for H2: zero. H2 is never below zero: beyond w = (f + i)/2 there is nothing left to fill.
 
+Where stages differ or sends take time (rank x runs w_x = h (p-1-x) forwards ahead and holds back h x weight gradients; h
+is 1 or 2), the step is rank x's work and what comes before and after it, the longest way:
+
+    before  down to x;  or further down with the first microbatch and up again, less the forwards run ahead meanwhile
+    after   nothing;  or up from x with the last one to rank y, which has fewer weight gradients left
+    in a run  after, and down again to x with the next step's first, or nothing
+
+or the microbatches go in rounds of h (p-1) + 1, sum (f + i) + 2 (p-1) send + w each: where sends are longer than the
+weight gradients that hide them.
+
 With fewer than 2p - 1 microbatches ZB-H2 can be slower than ZB-H1. Activations are counted until the weight gradients
 are done; the paper's M_W, what is left of them after I, is smaller.
 
@@ -29,7 +39,10 @@ the longest paths of the order, checked against `timeline` on every p, m of the 
 
 from __future__ import annotations
 
-from ..num import Num, floor, minimum
+from functools import reduce
+
+from ..num import Num, floor, maximum, minimum, where
+from .dealt import Dealt
 from .looped import looped_order
 from .types import Order, Schedule, looped_stage, one_chunk
 
@@ -48,6 +61,69 @@ def h1_bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 def h1_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     """(p-1)(f + i) - a min(f, w), a = min(m, p) - 1."""
     return (p - 1) * (f + i) - (minimum(m, p) - 1) * minimum(f, w)
+
+
+def h1_span(d: Dealt, barrier: bool) -> Num:
+    """See above, h = 1."""
+    return _span(d, 1.0, barrier)
+
+
+def h2_span(d: Dealt, barrier: bool) -> Num:
+    """See above, h = 2."""
+    return _span(d, 2.0, barrier)
+
+
+def _span(d: Dealt, h: float, barrier: bool) -> Num:
+    """The longest path, h forwards ahead for each rank below."""
+    paths = [_rounds(d, h), _two_rounds(d, h)]
+    for x in d.slow:
+        after = [(d.up(x, y) - _owed(d, h, x) + _owed(d, h, y), d.down(y, x)) for y in _ends(d, h, x)]
+        if barrier:
+            around = d.down(0.0, x) + reduce(maximum, [way for way, _ in after])
+        else:
+            around = reduce(maximum, [way + again for way, again in after])
+        quiet = d.down(0.0, x) if barrier else 0.0
+        paths.append(d.busy(x) + maximum(_turned(d, h, x), 0.0) + maximum(around, quiet))
+    return reduce(maximum, paths)
+
+
+def _owed(d: Dealt, h: float, rank: Num) -> Num:
+    """Weight gradients that a rank has left after its last input gradient."""
+    return (minimum(h * rank, d.m - 1) + 1) * d.load(rank).w
+
+
+def _ends(d: Dealt, h: float, x: Num) -> tuple[Num, ...]:
+    """Ranks where the way up may end: the first, or where the weight gradients left are all m."""
+    all_left = minimum(floor((d.m - 1) / h), x)
+    return 0.0, all_left, minimum(all_left + 1, x)
+
+
+def _turned(d: Dealt, h: float, x: Num) -> Num:
+    """Down from x with its first microbatches to where F turns into I, less the forwards that x runs meanwhile."""
+
+    def at(t: Num) -> Num:
+        ahead = minimum(h * (d.q - x), d.m - 1) - h * (d.q - t)
+        return d.below(x, t) - maximum(ahead, 0.0) * d.load(x).f
+
+    near = maximum(x, d.q - floor((d.m - 1) / h))
+    return reduce(maximum, [at(d.q), at(near), at(maximum(x, near - 1))])
+
+
+def _rounds(d: Dealt, h: float) -> Num:
+    """As many rounds as there are, and what is left on the last rank or, with h = 1, in a round of fewer ranks."""
+    once = h * d.q + 1
+    k = floor((d.m - 1) / once)
+    left, last = d.m - 1 - k * once, d.load(d.q)
+    rest = left * (last.f + last.i) + minimum(left, maximum(d.m - 1 - h * d.q, 0.0)) * last.w
+    if h == 1.0:
+        rest = maximum(rest, d.last_ranks(left) + where((left > 0) & (k > 0), last.w, 0.0))
+    return (1 + k) * (d.through + d.load(0.0).w) + rest
+
+
+def _two_rounds(d: Dealt, h: float) -> Num:
+    """The first and the last microbatch through all stages, the others on the first rank, which holds nothing back."""
+    between, first = d.m - 1 - (h * d.q + 1), d.load(0.0)
+    return where(between >= 0, 2 * (d.through + first.w) + between * first.total, 0.0)
 
 
 def h1_in_flight(p: Num, m: Num, v: Num = 1) -> Num:
@@ -92,6 +168,7 @@ ZB_H1 = Schedule(
     stage_of=looped_stage,
     order=h1_order,
     bubble=h1_bubble,
+    span=h1_span,
     in_flight=h1_in_flight,
     heads=lambda p, m, v: 1,
     heads_late=lambda p, m, v: h1_in_flight(p, m) - 1,
@@ -109,6 +186,7 @@ ZB_H2 = Schedule(
     stage_of=looped_stage,
     order=h2_order,
     bubble=h2_bubble,
+    span=h2_span,
     in_flight=h2_in_flight,
     heads=lambda p, m, v: 1,
     heads_late=lambda p, m, v: h2_in_flight(p, m) - 1,

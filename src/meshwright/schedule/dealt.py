@@ -1,0 +1,221 @@
+"""A model dealt to the stages of a pipeline: what one microbatch takes in any range of stages, and on any rank.
+
+All stages hold as many layers as the fullest, but `spare` of them hold one fewer: the last, then the first, then those
+before the last (`layout.stages.stage_layers`). The first stage has the embedding besides and the last the head. So the
+layers of a range of stages are a difference of two prefixes, and the fuller ranks are those with fewer light stages.
+
+Fields are numbers or arrays. Stages count from 0 to p v - 1; looped ones go round the ranks (stage k on rank k mod p),
+folded ones down the ranks and up again (v = 2), so that rank 0 has both ends and the turn needs no send.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import NamedTuple
+
+from ..num import Num, ceil_div, floor, maximum, minimum, where
+
+
+class Pass(NamedTuple):
+    """Seconds of F, I and W of one microbatch."""
+
+    f: Num
+    i: Num
+    w: Num
+
+    @property
+    def b(self) -> Num:
+        """The whole backward pass."""
+        return self.i + self.w
+
+    @property
+    def total(self) -> Num:
+        return self.f + self.i + self.w
+
+    def plus(self, other: Pass, times: Num = 1.0) -> Pass:
+        """With so many times another added."""
+        return Pass(self.f + times * other.f, self.i + times * other.i, self.w + times * other.w)
+
+
+class Cut(NamedTuple):
+    """Layers dealt to p ranks with v chunks each."""
+
+    p: Num
+    v: Num
+    folded: bool
+    most: Num
+    """Layers of the fullest stage."""
+    spare: Num
+    """Stages with one layer fewer."""
+
+    @classmethod
+    def of(cls, layers: int, p: Num, v: Num, folded: bool) -> Cut:
+        """As even as can be."""
+        most = ceil_div(float(layers), p * v)
+        return cls(p, v, folded, most, p * v * most - layers)
+
+    @property
+    def q(self) -> Num:
+        """p - 1."""
+        return self.p - 1.0
+
+    @property
+    def stages(self) -> Num:
+        return self.p * self.v
+
+    @property
+    def _end(self) -> Num:
+        """Light stages at the end; one more is the first, if there are two."""
+        return where(self.spare >= 2, self.spare - 1.0, self.spare)
+
+    def layers(self, a: Num, b: Num) -> Num:
+        """Layers of the stages from a up to b, without b; 0 <= a <= b <= p v."""
+        return self._before(b) - self._before(a)
+
+    def _before(self, stage: Num) -> Num:
+        light = maximum(stage - (self.stages - self._end), 0.0)
+        first = where(self.spare >= 2, minimum(stage, 1.0), 0.0)
+        return stage * self.most - light - first
+
+    def rank_layers(self, rank: Num) -> Num:
+        """Layers of a rank."""
+        e, p = self._end, self.p
+        if self.folded:
+            light = (rank < e) * 1.0 + (rank >= 2 * p - e) * 1.0
+        else:
+            light = floor((e + rank) / p)
+        return self.v * self.most - light - where((rank == 0) & (self.spare >= 2), 1.0, 0.0)
+
+    @property
+    def fuller(self) -> Num:
+        """Of the ranks that hold the most layers the last; folded: the turn's, or the second."""
+        e = self._end
+        if self.folded:
+            return where(e <= self.p, self.q, minimum(self.q, 1.0))
+        return self.q - (e - self.p * floor(e / self.p))
+
+
+class Dealt(NamedTuple):
+    """The work of m microbatches on a cut model."""
+
+    cut: Cut
+    m: Num
+    layer: Pass
+    first: Pass
+    """What the first stage has besides its layers."""
+    last: Pass
+    send: Num
+    uneven: bool
+    """Some stages hold fewer layers than others (of a table: in some rows)."""
+
+    @property
+    def p(self) -> Num:
+        return self.cut.p
+
+    @property
+    def v(self) -> Num:
+        return self.cut.v
+
+    @property
+    def q(self) -> Num:
+        """p - 1."""
+        return self.cut.q
+
+    @property
+    def stages(self) -> Num:
+        return self.cut.stages
+
+    @property
+    def spare(self) -> Num:
+        return self.cut.spare
+
+    @property
+    def fuller(self) -> Num:
+        return self.cut.fuller
+
+    def load(self, rank: Num) -> Pass:
+        """One microbatch on a rank."""
+        n, last = self.cut.rank_layers(rank), 0.0 if self.cut.folded else self.q
+        found = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w)
+        return found.plus(self.first, (rank == 0) * 1.0).plus(self.last, (rank == last) * 1.0)
+
+    @property
+    def slow(self) -> tuple[Num, ...]:
+        """Ranks that may have the most work: the first, the last, and between them a fuller one."""
+        return (0.0, self.q, self.fuller) if self.uneven else (0.0, self.q)
+
+    def busy(self, rank: Num) -> Num:
+        """Seconds that a rank computes."""
+        return self.m * self.load(rank).total
+
+    def at(self, stage: Num) -> Pass:
+        """One microbatch in a stage."""
+        return Pass(self.f(stage, stage + 1), self.i(stage, stage + 1), self.w(stage, stage + 1))
+
+    def f(self, a: Num, b: Num) -> Num:
+        """Forward seconds of the stages from a up to b, without b."""
+        return self._sum("f", a, b)
+
+    def i(self, a: Num, b: Num) -> Num:
+        """Seconds of their input gradients."""
+        return self._sum("i", a, b)
+
+    def w(self, a: Num, b: Num) -> Num:
+        """Seconds of their weight gradients."""
+        return self._sum("w", a, b)
+
+    def _sum(self, what: str, a: Num, b: Num) -> Num:
+        layer, first, last = (getattr(part, what) for part in (self.layer, self.first, self.last))
+        ends = ((a <= 0) & (b > 0)) * 1.0, ((b >= self.stages) & (a < self.stages)) * 1.0
+        return self.cut.layers(a, b) * layer + ends[0] * first + ends[1] * last
+
+    def hops(self, a: Num, b: Num) -> Num:
+        """Seconds of the sends between stages a and b."""
+        turn = ((a < self.p) & (b >= self.p)) * 1.0 if self.cut.folded else 0.0
+        return (b - a - turn) * where(self.p > 1, self.send, 0.0)
+
+    def down(self, a: Num, b: Num) -> Num:
+        """From the start of F in stage a to its start in stage b, of one microbatch that waits for nobody."""
+        return self.f(a, b) + self.hops(a, b)
+
+    def up(self, b: Num, a: Num) -> Num:
+        """From the end of I in stage b to its end in stage a before it."""
+        return self.i(a, b) + self.hops(a, b)
+
+    def up_whole(self, b: Num, a: Num) -> Num:
+        """The same of whole backward passes."""
+        return self.up(b, a) + self.w(a, b)
+
+    def below(self, stage: Num, to: Num) -> Num:
+        """From the end of F in a stage down to stage `to` and back to the start of its own I."""
+        return self.f(stage + 1, to + 1) + self.i(stage + 1, to + 1) + 2 * self.hops(stage, to)
+
+    def last_ranks(self, r: Num) -> Num:
+        """F and I of one microbatch on the last r ranks of the last chunk, down and up again; 0 if r is."""
+        first = self.stages - r
+        work = self.f(first, self.stages) + self.i(first, self.stages)
+        return where(r > 0, work + 2 * self.hops(first, self.stages - 1), 0.0)
+
+    @property
+    def through(self) -> Num:
+        """F and I of one microbatch through all stages, down and up again."""
+        return self.f(0.0, self.stages) + self.i(0.0, self.stages) + 2 * self.hops(0.0, self.stages - 1)
+
+    @property
+    def top(self) -> Num:
+        """The first stage of the last chunks."""
+        return (self.v - 1.0) * self.p
+
+    def earlier(self, rank: Num) -> Pass:
+        """One microbatch in all chunks of a rank but the last (looped)."""
+        return self.load(rank).plus(self.at(self.top + rank), -1.0)
+
+    def to_last_chunk(self, x: Num) -> Num:
+        """To the start of rank x's first F in its last chunk (looped, v > 1): one microbatch through all stages before, or
+        a group of p through the earlier chunks of one rank, of x or one before it."""
+        ways = [self.down(0.0, self.top + x)]
+        for y in (*self.slow, x):
+            here = minimum(y, x)
+            group = self.p * self.earlier(here).f
+            ways.append(self.down(0.0, here) + group + self.down(self.top + here, self.top + x))
+        return reduce(maximum, ways)
