@@ -82,6 +82,16 @@ def where(condition: Any, a: Num, b: Num) -> Num:
     return np.where(condition, a, b)
 
 
+def anywhere(condition: Any) -> bool:
+    """Whether a condition holds, for an array in any place."""
+    return bool(condition if isinstance(condition, SCALARS) else condition.any())
+
+
+def most(x: Num) -> float:
+    """The largest element."""
+    return float(x if isinstance(x, SCALARS) else x.max(initial=0.0))
+
+
 def ceil(x: Num) -> Num:
     """The smallest whole number not below x, forgiving 1e-9 of rounding."""
     if isinstance(x, SCALARS):

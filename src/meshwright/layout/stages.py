@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..num import Num, ceil_div
+from ..num import Num, ceil_div, where
 from ..schedule import get as schedule_named
+from ..schedule.dealt import Cut
+from ..schedule.types import Schedule
 
 
 def microbatches(job: Job, layout: Layout) -> Num:
@@ -15,18 +15,15 @@ def microbatches(job: Job, layout: Layout) -> Num:
     return ceil_div(job.batch, layout.dp * layout.microbatch)
 
 
-def layers_on(job: Job, layout: Layout, chunks: Num) -> tuple[Num, Num, Num]:
-    """(fullest, first, last): layers of a device; when L does not divide, the last and then the first device hold fewer."""
-    L = job.model.layers
-    n = chunks * ceil_div(L, layout.pp * chunks)
-    spare: Any = layout.pp * n - L
-    return n, n - 1.0 * (spare >= 2), n - 1.0 * (spare >= 1)
+def cut(job: Job, pp: Num, schedule: Schedule, v: Num) -> Cut:
+    """The layers dealt to the stages of a pipeline; a device that is alone has one stage."""
+    return Cut.of(job.model.layers, pp, where(pp == 1, 1.0, schedule.chunks(v)), schedule.folded)
 
 
 def stage_layers(layers: int, stages: int) -> list[range]:
     """The layers of each stage: as even as can be; where they do not divide, the last stage has one fewer, then the first, then those between.
 
-    The same order as in the prediction (`layers_on`): the ends also hold the head and the embedding.
+    The same order as in the prediction (`schedule.dealt.Cut`): the ends also hold the head and the embedding.
     """
     most, spare = -(-layers // stages), -layers % stages
     fewer = [stages - 1, 0, *range(stages - 2, 0, -1)][:spare]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import NamedTuple
 
-from ..num import Num, ceil_div, floor, maximum, minimum, where
+from ..num import Num, ceil_div, floor, maximum, minimum, most, where
 
 
 class Pass(NamedTuple):
@@ -86,6 +86,15 @@ class Cut(NamedTuple):
             light = floor((e + rank) / p)
         return self.v * self.most - light - where((rank == 0) & (self.spare >= 2), 1.0, 0.0)
 
+    def leading(self, rank: Num, lead: float) -> Num:
+        """How many of the first `lead` layers a rank holds; its chunks after so many rounds hold none."""
+        found: Num = 0.0 * self.p
+        for chunk in range(int(min(most(self.v), lead + 1))):
+            stage = rank + self.p * chunk if not self.folded else rank if chunk == 0 else 2 * self.p - 1 - rank
+            mine = minimum(self._before(stage + 1), lead) - minimum(self._before(stage), lead)
+            found = found + where(chunk < self.v, maximum(mine, 0.0), 0.0)
+        return found
+
     @property
     def fuller(self) -> Num:
         """Of the ranks that hold the most layers the last; folded: the turn's, or the second."""
@@ -104,6 +113,10 @@ class Dealt(NamedTuple):
     first: Pass
     """What the first stage has besides its layers."""
     last: Pass
+    lead: float
+    """So many of the first layers are others."""
+    leading: Pass
+    """What one of them takes more."""
     send: Num
     uneven: bool
     """Some stages hold fewer layers than others (of a table: in some rows)."""
@@ -137,12 +150,16 @@ class Dealt(NamedTuple):
         """One microbatch on a rank."""
         n, last = self.cut.rank_layers(rank), 0.0 if self.cut.folded else self.q
         found = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w)
+        if self.lead:
+            found = found.plus(self.leading, self.cut.leading(rank, self.lead))
         return found.plus(self.first, (rank == 0) * 1.0).plus(self.last, (rank == last) * 1.0)
 
     @property
     def slow(self) -> tuple[Num, ...]:
-        """Ranks that may have the most work: the first, the last, and between them a fuller one."""
-        return (0.0, self.q, self.fuller) if self.uneven else (0.0, self.q)
+        """Ranks that may have the most work: the first, the last, and between them a fuller one, or the second."""
+        between = (self.fuller,) if self.uneven else ()
+        second = (minimum(self.q, 1.0),) if self.lead else ()
+        return (0.0, self.q, *between, *second)
 
     def busy(self, rank: Num) -> Num:
         """Seconds that a rank computes."""
@@ -167,7 +184,11 @@ class Dealt(NamedTuple):
     def _sum(self, what: str, a: Num, b: Num) -> Num:
         layer, first, last = (getattr(part, what) for part in (self.layer, self.first, self.last))
         ends = ((a <= 0) & (b > 0)) * 1.0, ((b >= self.stages) & (a < self.stages)) * 1.0
-        return self.cut.layers(a, b) * layer + ends[0] * first + ends[1] * last
+        found = self.cut.layers(a, b) * layer + ends[0] * first + ends[1] * last
+        if self.lead:
+            leading = minimum(self.cut.layers(0.0, b), self.lead) - minimum(self.cut.layers(0.0, a), self.lead)
+            found = found + leading * getattr(self.leading, what)
+        return found
 
     def hops(self, a: Num, b: Num) -> Num:
         """Seconds of the sends between stages a and b."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from ..num import Num, maximum, where
+from ..num import Num, maximum, minimum, where
 from .dealt import Dealt
 from .types import Action
 
@@ -41,17 +41,13 @@ def first_waits(d: Dealt, ahead: Num, leaves: Num, back: Num = 0.0) -> Num:
 
 def as_if_equal(d: Dealt, idle: Callable[[Num, Num, Num], Num]) -> Num:
     """Every rank as light as the one with the fewest layers; idle: (f, i, w) of a rank -> idle seconds."""
-    fewest = d.v * d.cut.most - minimum_spare(d)
+    fewest = d.v * d.cut.most - minimum(d.spare, 2.0)
     f, i, w = (fewest * seconds for seconds in d.layer)
     send = 2 * d.send * d.q / d.p  # 2 p - 2 of them on 2 p chunks, each way
     return d.m * (f + i + w) + idle(f + send, i + send, w)
 
 
-def minimum_spare(d: Dealt) -> Num:
-    """Layers that the lightest rank has fewer than two of the fullest stages."""
-    return where(d.spare >= 2, 2.0, where(d.spare >= 1, 1.0, 0.0))
-
-
 def fullest_never_waits(d: Dealt, barrier: bool) -> Num:
     """The rank with the most layers from its first microbatch on."""
-    return d.busy(d.fuller) + (d.down(0.0, d.fuller) if barrier else 0.0)
+    found = d.busy(d.fuller) + (d.down(0.0, d.fuller) if barrier else 0.0)
+    return where(d.spare >= 1, found, 0.0)

@@ -155,7 +155,7 @@ def span(d: Dealt, barrier: bool) -> Num:
         *_around(d, d.q),
     ]
     if d.uneven:
-        paths += [fullest_never_waits(d, barrier), *_around(d, d.fuller)]
+        paths += [fullest_never_waits(d, barrier), *(where(d.spare >= 1, x, 0.0) for x in _around(d, d.fuller))]
     if barrier:
         wait = maximum(d.down(0.0, 2 * p - 1) - ahead * first.f, 0.0)
         few = maximum(2 * p - 1 - m, 0.0)

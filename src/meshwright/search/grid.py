@@ -144,10 +144,10 @@ def pieces(
         choice = choice.part([sp, rec, sched, np.ones(len(choice.zero), dtype=bool)])
         pipe = pipe[sp][:, rec][:, :, sched][..., index]
         blocks = [block.rows(index) for block, use in zip(blocks, sp, strict=True) if use]
-    folds = sorted({kind.schedule.folded for kind in kinds(choice)})
+    folds = sorted({*deals(job, kinds(choice))})
     new = np.diff(table["row"][index] if "row" in table else index, prepend=-1.0) != 0
-    p = _empty(index, choice, pipe, folds, _ends(job, table["pp"][index]), np.cumsum(new) - 1)
-    if shares is not None and step.shared(at.overlap) and any(kind.chunks > 1 for kind in kinds(choice)):
+    p = _empty(job, index, choice, pipe, folds, _ends(job, table["pp"][index]), np.cumsum(new) - 1)
+    if shares is not None and step.shared(at.overlap):
         p = p._replace(links=_no_traffic(p, len(job.cluster.sizes)))
     for i, block in enumerate(blocks):
         unplaced = block.rows(np.flatnonzero(new))
@@ -178,12 +178,12 @@ def _ends(job: Job, pp: Column) -> tuple[str, ...]:
     return step.ENDS if uneven or lighter else (step.ENDS[0], step.ENDS[-1])
 
 
-def _empty(index: Index, choice: Options, pipe: Grid, folds: list[bool], ends: tuple[str, ...], of: Index) -> Pieces:
+def _empty(job: Job, index: Index, choice: Options, pipe: Grid, folds: list[Deal], ends: tuple[str, ...], of: Index) -> Pieces:
     """Pieces to be filled; of: the unplaced row of each row."""
     n_sp, n_rec, n_sched, n_zero = choice.shape
     n, folded = (
         of[-1] + 1 if len(of) else 0,
-        np.array([folds.index(x.schedule.folded) for x in kinds(choice)], dtype=np.intp),
+        np.array([folds.index(deal) for deal in deals(job, kinds(choice))], dtype=np.intp),
     )
     return Pieces(
         index, choice, pipe, np.empty((n_sp, n_rec, len(folds), n_zero, len(of))), tuple(np.empty((1, 1, len(folds), n_zero, n)) for _ in ends),
@@ -191,15 +191,26 @@ def _empty(index: Index, choice: Options, pipe: Grid, folds: list[bool], ends: t
     )  # fmt: skip
 
 
-def holders_of(job: Job, layout: Layout, folded: bool) -> step.Shares:
-    """What the devices hold under folded or other schedules."""
-    return step.shares(job, layout, schedule_named("zbv" if folded else "1f1b"), 2.0 if folded else 1.0)
+Deal = tuple[bool, float]
+"""How layers are dealt: (folded, chunks, where it matters)."""
+
+
+def deals(job: Job, every: list[Kind]) -> list[Deal]:
+    """The ways in which the schedules deal layers, those that keep as many on each device once; chunks matter to leading ones."""
+    leading = job.model.moe is not None and job.model.moe.dense_layers > 0
+    return [(kind.schedule.folded, kind.chunks if leading else 1.0 + kind.schedule.folded) for kind in every]
+
+
+def holders_of(job: Job, layout: Layout, deal: Deal) -> step.Shares:
+    """What the devices hold."""
+    folded, chunks = deal
+    name = "zbv" if folded else "interleaved" if chunks > 1 else "1f1b"
+    return step.shares(job, layout, schedule_named(name), chunks)
 
 
 def fullest(job: Job, pp: Column) -> Column:
     """At least so many typical layers are on some device."""
-    lead = job.model.moe.dense_layers if job.model.moe else 0
-    return np.where(pp == 1, float(job.model.layers - lead), ceil_div(job.model.layers, pp))
+    return np.asarray(ceil_div(job.model.layers - step.leading_layers(job), pp))
 
 
 def _pipelines(
@@ -215,16 +226,17 @@ def _pipelines(
         some = block.rows(rows)
         near, m, parts = some.near, some.m, some.parts
         send = step.hop(near, parts, clock).seconds
-        for fold in sorted({kind.schedule.folded for kind in every}):
-            s = step.stages(near, parts, recompute, holders_of(job, near, fold))
+        ways = deals(job, every)
+        for deal in sorted({*ways}):
+            s = step.stages(near, parts, recompute, holders_of(job, near, deal))
             short = m * (s.forward + s.backward) <= limit
             for k, kind in enumerate(every):
                 can = short & can_run[k][rows]
-                if kind.schedule.folded != fold or not (some_ := np.count_nonzero(can)):
+                if ways[k] != deal or not (some_ := np.count_nonzero(can)):
                     continue
                 at = np.flatnonzero(can) if 2 * some_ < len(can) else slice(None)  # the rest is not worth leaving out
                 p, n, stages, hop = pick((near.pp, m, s, send), at)
-                total = step.ordered(job, p, n, stages, hop, kind.schedule, kind.v).total
+                total = step.span(job, p, n, stages, hop, kind.schedule, kind.v)
                 seconds[r, k, 0, rows[at]] = np.where(can[at], total, np.inf)
 
 
@@ -257,7 +269,7 @@ def _after(
     block: Block,
     unplaced: Block,
     owned: list[list[step.Held]],
-    folds: list[bool],
+    folds: list[Deal],
 ) -> None:
     """Seconds after the pipeline: synchronisation (of no folds: left out), and the optimizer."""
     near, parts, choice = block.near, block.parts, p.choice
@@ -279,7 +291,7 @@ def _after(
                 _fill(p.links, 0, (i, r, f, z), step.occupied(held[r][f], block.m, zero) if p.links else ())
     for k, kind in enumerate(kinds(choice) if p.links else ()):
         send = step.hop(near, parts, at)
-        _fill(p.links, 1, (i, 0, k, 0), step.carried(at.overlap, block.m, send, kind.schedule, kind.v))
+        _fill(p.links, 1, (i, 0, k, 0), step.carried(block.m, send, kind.schedule, kind.v))
 
 
 def _no_traffic(p: Pieces, dims: int) -> tuple[tuple[Grid, Grid], ...]:

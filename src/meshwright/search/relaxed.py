@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..layout.stages import cut
 from ..num import ceil_div
 from ..schedule import get as schedule_named
-from ..step import Body, Stages, barrier, memory, stages
+from ..step import Body, Stages, barrier, leading_layers, least_idle, memory, stages
 from .best import Best
 from .evaluate import BLOCK, LARGEST, Progress, best_first, bound_clock, dp_step, largest_dp, lower, valid
-from .grid import Kind, fullest, holders_of, kinds, pieces
+from .grid import Deal, Kind, deals, fullest, holders_of, kinds, pieces
 from .nearest import bodies, layouts, pick
 from .pieces import bound
 from .placement import spread
@@ -58,7 +59,7 @@ def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column)
     Nearest groups, nothing recomputed, no memory limit.
     """
     at, every, found = bound_clock(job), kinds(best.choice), []
-    folds = sorted({kind.schedule.folded for kind in every})
+    every_deal = sorted({*deals(job, every)})
     for start in range(0, length(table), CROSSED):
         part = take(table, np.arange(start, min(start + CROSSED, length(table))))
         alone = _alone(job, part, space)
@@ -68,7 +69,9 @@ def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column)
         rows, here, fewest = _worth_it(job, space, best, part, degrees, costs)
         pipes = Layout(pp=here["pp"])
         staged = [
-            (fold, stages(pipes, pick(c, rows), "none", holders_of(job, pipes, fold))) for c in costs for fold in folds
+            (deal, stages(pipes, pick(c, rows), "none", holders_of(job, pipes, deal)))
+            for c in costs
+            for deal in every_deal
         ]
         each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
         bubbles = _least_bubbles(job, every, here["pp"], staged)
@@ -83,33 +86,41 @@ def _worth_it(
 ) -> tuple[NDArray[np.intp], Table, Column]:
     """Shards x pipelines that no simple law rules out: (shard of each row, rows, fewest microbatches).
 
-    A device has ceil(L/pp) layers to do m times; and the last one waits until a microbatch has come through all others, or
-    through one chunk of each: m - 1 of the m, and the whole model forward over the number of chunks. (Not if the next step
-    may begin meanwhile.)
+    A device has ceil(L/pp) layers to do m times; and the last that has so many waits until a microbatch has come through
+    the stages before. (Not if the next step may begin meanwhile.)
     """
     typical = [c.typical for c in costs]
     forward = np.reshape(reduce(np.minimum, [t.forward for t in typical]), (-1, 1))
     both = np.reshape(reduce(np.minimum, [t.forward + t.backward for t in typical]), (-1, 1))
-    waits = [np.where(k.even(job, degrees), k.schedule.waits(k.v, barrier(job)), 1.0) for k in kinds(best.choice)]
+    before = reduce(np.minimum, [_before(job, kind, degrees) for kind in kinds(best.choice)])
     grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees[None, :]}
     dp = largest_dp(job, grid, space)
     m = _ceil_div(float(job.batch), np.maximum(dp, 1) * grid["microbatch"])
     once = both * fullest(job, degrees)
-    through = np.maximum(forward * (fullest(job, np.ones(1)) * reduce(np.minimum, waits)) - once, 0.0)
-    rows, columns = np.nonzero((dp >= 1) & (m * once + through <= best.limit))
+    rows, columns = np.nonzero((dp >= 1) & (m * once + forward * before <= best.limit))
     return rows, take(part, rows) | {"pp": degrees[columns], "dp": dp[rows, columns]}, m[rows, columns]
 
 
-def _least_bubbles(job: Job, every: list[Kind], pp: Column, staged: list[tuple[bool, Stages]]) -> dict[str, Column]:
-    """The smallest bubble of each schedule with any of its numbers of chunks; staged: (folded, one microbatch)."""
+def _before(job: Job, kind: Kind, pp: Column) -> Column:
+    """Typical layers that a microbatch passes, at least, before it reaches the fullest device."""
+    if leading_layers(job) or (not barrier(job) and kind.schedule.bubble_in_run is not None):
+        return np.zeros(len(pp))
+    layers = cut(job, pp, kind.schedule, kind.v)
+    return np.where(kind.even(job, pp), layers.layers(0.0, layers.fuller), np.inf)
+
+
+def _least_bubbles(job: Job, every: list[Kind], pp: Column, staged: list[tuple[Deal, Stages]]) -> dict[str, Column]:
+    """What each schedule takes beyond the slowest device's work at least, with any of its numbers of chunks.
+
+    staged: (how layers are dealt, one microbatch).
+    """
     least = {kind.schedule.name: np.full(len(pp), np.inf) for kind in every}
-    for kind in every:
+    for kind, deal in zip(every, deals(job, every), strict=True):
         rows, name = np.flatnonzero(kind.even(job, pp)), kind.schedule.name
-        for folded, s in staged:
-            if folded == kind.schedule.folded:
-                f, b, w = pick((s.others_forward, s.others_backward, s.others_weight), rows)
-                bubble = kind.schedule.least_bubble(pp[rows], kind.v, f, b - w, w, barrier(job))
-                least[name][rows] = np.minimum(least[name][rows], bubble)
+        for other, s in staged:
+            if other == deal:
+                idle = least_idle(job, pp[rows], pick(s, rows), kind.schedule, kind.v)
+                least[name][rows] = np.minimum(least[name][rows], idle)
     return least
 
 
@@ -143,7 +154,7 @@ def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
 def _whole_model(job: Job, space: Space, best: Best, table: Table) -> Column:
     """Bound of one microbatch through the whole model on one device of each shard, in seconds."""
     at, found = bound_clock(job), np.full(length(table), np.inf)
-    whole = holders_of(job, Layout(), False)["whole"]
+    whole = holders_of(job, Layout(), (False, 1.0))["whole"]
     for start in range(0, length(table), BLOCK):
         rows = slice(start, start + BLOCK)
         part = _alone(job, {k: c[rows] for k, c in table.items()}, space)

@@ -18,7 +18,25 @@ from ..layout.stages import microbatches
 from ..num import Num, maximum
 from ..schedule import get as schedule_named
 from .microbatch import Body, backward, body, boundary, clock, stage_message, total
-from .pipeline import Pipeline, Share, Shares, Stages, barrier, carried, hop, ordered, pick, shares, slowest, stages
+from .pipeline import (
+    Pipeline,
+    Share,
+    Shares,
+    Stages,
+    barrier,
+    by_order,
+    carried,
+    dealt,
+    hop,
+    leading_layers,
+    least_idle,
+    ordered,
+    pick,
+    shares,
+    slowest,
+    span,
+    stages,
+)
 from .sync import (
     ENDS,
     Device,
@@ -75,7 +93,7 @@ def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step
     pipe = ordered(job, layout.pp, m, s, send.seconds, schedule, v)
     links = Busy()
     if shared(at.overlap):
-        links = occupied(of, m, layout.zero) + carried(at.overlap, m, send, schedule, v)
+        links = occupied(of, m, layout.zero) + carried(m, send, schedule, v)
     return Step(pipe, sync, update(job, layout, ends, layout.zero, at), tuple(of), links)
 
 
@@ -91,7 +109,7 @@ def step_time(job: Job, layout: Layout) -> Num:
 
 
 __all__ = [
-    "ENDS", "Body", "Device", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "Unit", "Units", "body", "boundary", "carried", "clock", "devices", "exposed",
-    "held", "hop", "last", "occupied", "ordered", "pick", "shared", "shares", "slowest", "stage_message", "stages", "step", "step_time", "synchronise",
+    "ENDS", "Body", "Device", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "Unit", "Units", "body", "boundary", "by_order", "carried", "clock", "dealt", "devices", "exposed",
+    "held", "hop", "last", "leading_layers", "least_idle", "occupied", "ordered", "pick", "shared", "shares", "slowest", "span", "stage_message", "stages", "step", "step_time", "synchronise",
     "total", "unit", "units", "update",
 ]  # fmt: skip

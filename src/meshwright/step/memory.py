@@ -85,12 +85,12 @@ def activations(job: Job, layout: Layout, parts: Body, recompute: str, by: Share
     working = parts.typical.saved if recompute == "full" and job.assumptions.memory.working_set else 0.0
     alone, head = layout.pp == 1, parts.head.saved
     late = head - logits(job, layout) * (FP32 - job.precision.activation_bytes)
-    if end == "last":
-        found = (share.typical * keep, head * share.head, late * share.head, working)
-        return Activations(*(where(alone, 0.0, bytes_) for bytes_ in found))
     each = share.typical * keep
     if job.model.moe:
         each = each + share.leading * saved(parts.leading, parts, recompute)
+    if end == "last":
+        found = (each, head * share.head, late * share.head, working)
+        return Activations(*(where(alone, 0.0, bytes_) for bytes_ in found))
     mine = where(alone, 1.0, share.head)
     return Activations(each, head * mine, late * mine, working)
 

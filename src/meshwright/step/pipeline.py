@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
 from typing import Any, NamedTuple
 
-from ..cost.layer import Clock, Seconds, Time
+from ..cost.layer import Clock, LayerCost, Seconds, Time
 from ..cost.load import NOTHING, Busy, Load
-from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.stages import layers_on
-from ..num import Num, maximum, minimum, where
+from ..layout.stages import cut
+from ..num import Num, anywhere, maximum, where
+from ..schedule.dealt import Dealt, Pass
 from ..schedule.types import Schedule
 from .microbatch import Body, backward, sent_back, total
 
@@ -24,6 +23,11 @@ class Share(NamedTuple):
     leading: Num
     embedding: Num
     head: Num
+
+    @property
+    def layers(self) -> Num:
+        """Of either kind."""
+        return self.typical + self.leading
 
     def of(self, parts: Body, what: Any) -> Any:
         """The sum of what(part) over the parts, each times its share."""
@@ -54,13 +58,18 @@ class Share(NamedTuple):
 
 
 class Stages(NamedTuple):
-    """One microbatch on the slowest device, and on the mean of the others."""
+    """One microbatch: on the slowest device, on the mean of the others, and in the parts that stages are made of."""
 
     forward: Time
     backward: Time
     others_forward: Num
     others_backward: Num
     others_weight: Num
+    layer: Pass
+    leading: Pass
+    """What a leading layer takes more than another."""
+    embedding: Pass
+    head: Pass
 
 
 class Pipeline(NamedTuple):
@@ -71,10 +80,12 @@ class Pipeline(NamedTuple):
     sends: Num
     """Stage boundaries, as far as they are not hidden."""
     bubble: Num
+    span: Num
+    """From the first action to the end: the sum of the three."""
 
     @property
     def total(self) -> Num:
-        return total(self.busy) + self.sends + self.bubble
+        return self.span
 
 
 Shares = dict[str, Share]
@@ -90,18 +101,20 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
 
     First: embedding and leading layers; last: head. A folded schedule gives the first device both ends.
     """
-    n, n_first, n_last = layers_on(job, layout, schedule.chunks(v))
-    lead = float(job.model.moe.dense_layers) if job.model.moe else 0.0
-    early = minimum(n_first, lead) if lead else 0.0
-    ends = 1.0 if schedule.folded else 0.0
-    middle, first = Share(n, 0.0, 0.0, 0.0), Share(n_first - early, early, 1.0, ends)
-    inside = layout.pp > 2
+    dealt = cut(job, layout.pp, schedule, v)
+    lead, ends, inside = leading_layers(job), 1.0 if schedule.folded else 0.0, layout.pp > 2
+
+    def share(rank: Num, embedding: Num = 0.0, head: Num = 0.0) -> Share:
+        early = dealt.leading(rank, lead) if lead else 0.0
+        return Share(dealt.rank_layers(rank) - early, early, embedding, head)
+
+    first, second = share(0.0, 1.0, ends), Share(dealt.rank_layers(1.0), 0.0, 0.0, 0.0)
     return {
-        "middle": middle,
+        "middle": share(dealt.fuller),
         "first": first,
-        "last": Share(n_last, 0.0, 0.0, 1.0 - ends),
+        "last": share(dealt.q, 0.0, 1.0 - ends),
         # the second device: as full as any in the middle, and with nearly as many microbatches in flight as the first
-        "second": Share(*(where(inside, a, b) for a, b in zip(middle, first, strict=True))),
+        "second": Share(*(where(inside, a, b) for a, b in zip(second, first, strict=True))),
         "whole": Share(job.model.layers - lead, lead, 1.0, 1.0),
     }
 
@@ -111,10 +124,27 @@ def stages(layout: Layout, parts: Body, recompute: str, by: Shares) -> Stages:
     forward = {name: by[name].of(parts, lambda c: c.forward) for name in DEVICES}
     back = {name: by[name].back(parts, recompute) for name in DEVICES}
     name = slowest(layout, {k: total(forward[k]) + total(back[k]) for k in DEVICES})
+    layer = _passes(parts.typical, recompute)
     f, b = pick(name, forward), pick(name, back)
     others = maximum(layout.pp - 1.0, 1.0)
     rest_f, rest_b = (total(forward["whole"]) - total(f)) / others, (total(back["whole"]) - total(b)) / others
-    return Stages(f, b, rest_f, rest_b, by["whole"].of(parts, lambda c: c.weight_pass) / layout.pp)
+    return Stages(
+        f,
+        b,
+        rest_f,
+        rest_b,
+        by["whole"].of(parts, lambda c: c.weight_pass) / layout.pp,
+        layer,
+        _passes(parts.leading, recompute).plus(layer, -1.0),
+        _passes(parts.embedding, "none"),
+        _passes(parts.head, "none"),
+    )
+
+
+def _passes(part: LayerCost, recompute: str) -> Pass:
+    """F, I and W of one microbatch; recomputation belongs to I."""
+    back = total(backward(part, recompute))
+    return Pass(total(part.forward), back - part.weight_pass, part.weight_pass)
 
 
 Choice = tuple[Any, Any, Any]
@@ -124,7 +154,7 @@ Choice = tuple[Any, Any, Any]
 def slowest(layout: Layout, seconds: dict[str, Num]) -> Choice:
     """Which device the pipeline waits for."""
     first, last = seconds["first"], seconds["last"]
-    return layout.pp == 1, maximum(first, last) >= seconds["middle"], last >= first
+    return layout.pp == 1, (maximum(first, last) >= seconds["middle"]) | (layout.pp == 2), last >= first
 
 
 def pick(choice: Choice, values: dict[str, Time]) -> Time:
@@ -157,19 +187,9 @@ def hop(layout: Layout, parts: Body, at: Clock) -> Load:
     return at.fabric.hop(parts.message, layout.group("pp"))
 
 
-def carried(how: Overlap, m: Num, send: Load, schedule: Schedule, v: Num) -> Busy:
-    """Seconds each dimension is busy with sends that hide: of every chunk one forward and one backward a microbatch.
-
-    -inf where they do not hide: time that is paid needs no other limit.
-    """
-    chunks = schedule.chunks(v)
-    hidden = hides(how, chunks) > 0
-    return Busy(where(hidden, seconds * (2 * m * chunks), -inf) for seconds in send.busy)
-
-
-def hides(how: Overlap, chunks: Num) -> Num:
-    """1 where sends hide behind compute in the steady state, else 0."""
-    return where(chunks > 1, 1.0, 0.0) if how.pp == "interleaved" else float(how.pp == "all")
+def carried(m: Num, send: Load, schedule: Schedule, v: Num) -> Busy:
+    """Seconds each dimension is busy with sends: of every chunk one forward and one backward a microbatch."""
+    return send.busy * (2 * m * schedule.chunks(v))
 
 
 def barrier(job: Job) -> bool:
@@ -178,17 +198,66 @@ def barrier(job: Job) -> bool:
 
 
 def ordered(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> Pipeline:
-    """m microbatches through p stages in the order of a schedule.
+    """m microbatches through p stages in the order of a schedule, by cause."""
+    busy, whole = (s.forward + s.backward) * m, span(job, p, m, s, send, schedule, v)
+    if not by_order(job):
+        return Pipeline(busy, *_published(job, p, m, s, send, schedule, v), whole)
+    quiet = span(job, p, m, s, 0.0, schedule, v)
+    return Pipeline(busy, whole - quiet, quiet - total(busy), whole)
 
-    Each chunk costs a send forward and one backward. In the bubble every send counts; in the steady state the assumption
-    set says whether sends hide behind compute.
+
+def span(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> Num:
+    """Seconds of m microbatches through p stages in the order of a schedule: its longest path, or what papers add up."""
+    if by_order(job):
+        return schedule.span(dealt(job, p, m, s, send, schedule, v), barrier(job))
+    sends, bubble = _published(job, p, m, s, send, schedule, v)
+    return m * (total(s.forward) + total(s.backward)) + sends + bubble
+
+
+def by_order(job: Job) -> bool:
+    """Sends wait where the order of the schedule has them wait; papers say for all microbatches whether they do."""
+    return job.assumptions.overlap.pp == "interleaved"
+
+
+def dealt(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> Dealt:
+    """The stages of a pipeline."""
+    layers = cut(job, p, schedule, v)
+    lead, uneven = leading_layers(job), anywhere(layers.spare > 0)
+    return Dealt(layers, m, s.layer, s.embedding, s.head, lead, s.leading, send, uneven)
+
+
+def leading_layers(job: Job) -> float:
+    """Dense layers before those of a mixture of experts."""
+    return float(job.model.moe.dense_layers) if job.model.moe else 0.0
+
+
+def least_idle(job: Job, p: Num, s: Stages, schedule: Schedule, v: Num) -> Num:
+    """Of the span, what is beyond m microbatches on the slowest device at least, for every m."""
+    together = barrier(job)
+    if not by_order(job):
+        f, b, w = s.others_forward, s.others_backward, s.others_weight
+        return schedule.least_bubble(p, v, f, b - w, w, together)
+    if schedule.folded or (schedule.split_backward and not together):
+        return 0.0 * p
+    d = dealt(job, p, 1.0, s, 0.0, schedule, v)
+    longest, way = -1.0 + 0.0 * p, 0.0 * p
+    for rank in d.slow:
+        load = d.load(rank).total
+        there = d.down(0.0, rank) if schedule.split_backward else d.down(0.0, rank) + d.up_whole(rank, 0.0)
+        way, longest = where(load > longest, there, way), maximum(load, longest)
+    return way
+
+
+def _published(
+    job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num
+) -> tuple[Num, Num]:
+    """(sends, bubble) of papers: the bubble of equal stages, where every send counts; in the steady state the assumption
+    set says whether sends hide behind compute, each behind that of one chunk.
     """
     chunks = schedule.chunks(v)
     sends = chunks * send
-    waits = 1.0 - hides(job.assumptions.overlap, chunks)
-    # what hides does so behind the compute of one chunk
+    waits = float(job.assumptions.overlap.pp != "all")
     longer = maximum(send - total(s.forward) / chunks, 0.0) + maximum(send - total(s.backward) / chunks, 0.0)
     paid = 2 * sends * waits + longer * chunks * (1.0 - waits)
     f, i = s.others_forward + sends, s.others_backward - s.others_weight + sends
-    bubble = schedule.idle(p, m, v, f, i, s.others_weight, barrier(job))
-    return Pipeline((s.forward + s.backward) * m, m * paid, bubble)
+    return m * paid, schedule.idle(p, m, v, f, i, s.others_weight, barrier(job))
