@@ -23,6 +23,7 @@ from ..schedule import get as schedule_named
 from ..schedule.types import Schedule
 from ..step import Body, Step, body, clock, memory, step
 from ..units import show
+from .exact import replayed
 from .notes import chip_unmeasured, choices, corners, unmeasured
 from .terms import Term, memory_term, step_term
 
@@ -80,6 +81,12 @@ class Prediction:
     def step_time_s(self) -> float:
         """Seconds of one optimizer step."""
         return sum(self.time_s.values())
+
+    @cached_property
+    def replayed_s(self) -> float | None:
+        """Seconds of the step with its pipeline replayed action by action; None under a paper's set, whose closed form is
+        the answer, and where there are too many actions."""
+        return replayed(self.job, [self.layout])[0]
 
     @cached_property
     def cpu_time_s(self) -> dict[str, float] | None:
@@ -204,7 +211,7 @@ class Prediction:
             "model": self.job.model.name, "cluster": self.job.cluster.name or f"{self.job.cluster.chips}x{self.job.cluster.chip.name}",
             "chips": self.job.cluster.chips, "batch_sequences": self.job.batch, "seq_tokens": self.job.T, "batch_tokens": self.job.batch_tokens,
             "parameters": parameters(self.job.model), "active_parameters": parameters(self.job.model, True),
-            "step_time_s": self.step_time_s, "cpu_time_s": self.cpu_time_s, "interval_s": self.interval_s, "tokens_per_s": self.tokens_per_s,
+            "step_time_s": self.step_time_s, "replayed_s": self.replayed_s, "cpu_time_s": self.cpu_time_s, "interval_s": self.interval_s, "tokens_per_s": self.tokens_per_s,
             "tokens_per_s_per_chip": self.tokens_per_s_per_chip, "model_flops_per_s_per_chip": self.model_flops_per_s_per_chip,
             "mfu": self.mfu, "hfu": self.hfu, "time_s": self.time_s, "memory_bytes": self.memory_bytes,
             "memory_by_stage_bytes": {end: {k: float(v) for k, v in u._asdict().items()} for end, u in self.memory_by_stage.items()}, "fits": self.fits,

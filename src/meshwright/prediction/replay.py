@@ -8,23 +8,18 @@ the assumption set has no barrier between them, what a second step adds to one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..describe.frozen import shown
-from ..describe.job import Job
-from ..describe.layout import Layout
 from ..errors import BadInput
-from ..num import ceil_div
 from ..schedule import get as schedule_named
 from ..schedule.timeline import Passes, Timeline, step_in_run_s, timeline
-from ..step import Body, Share, barrier, body, clock, hop, total
+from ..step import barrier, body, clock, hop
 from ..units import show
+from .exact import MOST_ACTIONS, actions_of, stage_seconds
 from .prediction import Prediction
 
-MOST_ACTIONS = 1_000_000
-"""Actions of a timeline: more take too long and too much memory to replay."""
 NEGLIGIBLE = 1e-9
 """Of the makespan: rounding."""
 IN_THE_PIPELINE = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "bubble")
@@ -98,14 +93,13 @@ def replay(prediction: Prediction) -> Replay:
     job, layout, m = prediction.job, prediction.layout, prediction.microbatches
     schedule = schedule_named(layout.schedule)
     p, v = int(layout.pp), int(layout.interleave)
-    actions = p * m * int(schedule.chunks(v)) * (3 if schedule.split_backward else 2)
-    if actions > MOST_ACTIONS:
+    if (actions := actions_of(schedule, p, m, v)) > MOST_ACTIONS:
         raise BadInput(
             f"the timeline has {actions:,} actions, more than {MOST_ACTIONS:,}: raise dp or microbatch, or lower pp"
         )
     at = clock(job)
-    parts = body(job, layout, at, details=True)
-    passes = stage_seconds(job, layout, parts)
+    parts = body(job, layout, at)
+    passes = tuple((float(f), float(i), float(w)) for f, i, w in stage_seconds(job, layout, parts))
     send = float(hop(layout, parts, at).seconds)
     order, place = schedule.order(p, m, v), schedule.placement(p, v)
     one = timeline(order, place, passes, send)
@@ -114,36 +108,3 @@ def replay(prediction: Prediction) -> Replay:
     together = barrier(job) or not schedule.split_backward
     exact = one.makespan_s if together else step_in_run_s(order, place, passes, send)
     return Replay(prediction, one, passes, send, closed, exact)
-
-
-def stage_seconds(job: Job, layout: Layout, parts: Body) -> tuple[Passes, ...]:
-    """F, I and W of one microbatch through each stage; recomputation belongs to I."""
-    found = []
-    for share in stage_shares(job, layout):
-        forward = float(total(share.of(parts, lambda c: c.forward)))
-        back = float(total(share.back(parts, layout.recompute)))
-        weight = float(share.of(parts, lambda c: c.weight_pass))
-        found.append((forward, back - weight, weight))
-    return tuple(found)
-
-
-def stage_shares(job: Job, layout: Layout) -> tuple[Share, ...]:
-    """What each stage holds: the embedding is in the first, the head in the last; leading layers come first."""
-    count = int(layout.pp * schedule_named(layout.schedule).chunks(layout.interleave))
-    lead = job.model.moe.dense_layers if job.model.moe else 0
-    found, first = [], 0
-    for stage, layers in enumerate(stage_layers(job.model.layers, count)):
-        leading = min(max(lead - first, 0), layers)
-        ends = float(stage == 0), float(stage == count - 1)
-        found.append(Share(float(layers - leading), float(leading), *ends))
-        first += layers
-    return tuple(found)
-
-
-def stage_layers(layers: int, stages: int) -> Sequence[int]:
-    """Layers of each stage; where they do not divide, the last, the first, the last but one, ... hold one fewer."""
-    most = int(ceil_div(layers, stages))
-    held = [most] * stages
-    for k in range(most * stages - layers):
-        held[-1 - k // 2 if k % 2 == 0 else k // 2] -= 1
-    return held

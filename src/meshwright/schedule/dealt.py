@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import NamedTuple
 
-from ..num import Num, ceil_div, floor, maximum, minimum, most, where
+from ..num import Num, anywhere, ceil_div, floor, maximum, minimum, most, where
 
 
 class Pass(NamedTuple):
@@ -34,6 +34,8 @@ class Pass(NamedTuple):
 
     def plus(self, other: Pass, times: Num = 1.0) -> Pass:
         """With so many times another added."""
+        if isinstance(times, float) and not times:
+            return self
         return Pass(self.f + times * other.f, self.i + times * other.i, self.w + times * other.w)
 
 
@@ -47,12 +49,15 @@ class Cut(NamedTuple):
     """Layers of the fullest stage."""
     spare: Num
     """Stages with one layer fewer."""
+    uneven: bool
+    """There are some (of a table: in some rows)."""
 
     @classmethod
     def of(cls, layers: int, p: Num, v: Num, folded: bool) -> Cut:
         """As even as can be."""
         most = ceil_div(float(layers), p * v)
-        return cls(p, v, folded, most, p * v * most - layers)
+        spare = p * v * most - layers
+        return cls(p, v, folded, most, spare, anywhere(spare > 0))
 
     @property
     def q(self) -> Num:
@@ -70,15 +75,19 @@ class Cut(NamedTuple):
 
     def layers(self, a: Num, b: Num) -> Num:
         """Layers of the stages from a up to b, without b; 0 <= a <= b <= p v."""
-        return self._before(b) - self._before(a)
+        return self._before(b) - self._before(a) if self.uneven else (b - a) * self.most
 
     def _before(self, stage: Num) -> Num:
+        if not self.uneven:
+            return stage * self.most
         light = maximum(stage - (self.stages - self._end), 0.0)
         first = where(self.spare >= 2, minimum(stage, 1.0), 0.0)
         return stage * self.most - light - first
 
     def rank_layers(self, rank: Num) -> Num:
         """Layers of a rank."""
+        if not self.uneven:
+            return self.v * self.most
         e, p = self._end, self.p
         if self.folded:
             light = (rank < e) * 1.0 + (rank >= 2 * p - e) * 1.0
@@ -98,6 +107,8 @@ class Cut(NamedTuple):
     @property
     def fuller(self) -> Num:
         """Of the ranks that hold the most layers the last; folded: the turn's, or the second."""
+        if not self.uneven:
+            return self.q
         e = self._end
         if self.folded:
             return where(e <= self.p, self.q, minimum(self.q, 1.0))
@@ -118,8 +129,6 @@ class Dealt(NamedTuple):
     leading: Pass
     """What one of them takes more."""
     send: Num
-    uneven: bool
-    """Some stages hold fewer layers than others (of a table: in some rows)."""
 
     @property
     def p(self) -> Num:
@@ -141,6 +150,10 @@ class Dealt(NamedTuple):
     @property
     def spare(self) -> Num:
         return self.cut.spare
+
+    @property
+    def uneven(self) -> bool:
+        return self.cut.uneven
 
     @property
     def fuller(self) -> Num:
@@ -167,7 +180,24 @@ class Dealt(NamedTuple):
 
     def at(self, stage: Num) -> Pass:
         """One microbatch in a stage."""
-        return Pass(self.f(stage, stage + 1), self.i(stage, stage + 1), self.w(stage, stage + 1))
+        return self._times(self.cut.layers(stage, stage + 1), stage, stage + 1)
+
+    def _times(self, n: Num, a: Num, b: Num) -> Pass:
+        """n layers and what the stages from a up to b have besides."""
+        first, last = self._ends(a, b)
+        found = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w)
+        if self.lead:
+            found = found.plus(self.leading, self._leading(a, b))
+        return found.plus(self.first, first).plus(self.last, last)
+
+    def _ends(self, a: Num, b: Num) -> tuple[Num, Num]:
+        """Whether the first and the last stage are among those from a up to b: 1 or 0."""
+        first = 0.0 if isinstance(a, float) and a > 0 else ((a <= 0) & (b > 0)) * 1.0
+        return first, ((b >= self.stages) & (a < self.stages)) * 1.0
+
+    def _leading(self, a: Num, b: Num) -> Num:
+        """Leading layers among those of the stages from a up to b."""
+        return minimum(self.cut.layers(0.0, b), self.lead) - minimum(self.cut.layers(0.0, a), self.lead)
 
     def f(self, a: Num, b: Num) -> Num:
         """Forward seconds of the stages from a up to b, without b."""
@@ -183,12 +213,11 @@ class Dealt(NamedTuple):
 
     def _sum(self, what: str, a: Num, b: Num) -> Num:
         layer, first, last = (getattr(part, what) for part in (self.layer, self.first, self.last))
-        ends = ((a <= 0) & (b > 0)) * 1.0, ((b >= self.stages) & (a < self.stages)) * 1.0
-        found = self.cut.layers(a, b) * layer + ends[0] * first + ends[1] * last
+        at_first, at_last = self._ends(a, b)
+        found = self.cut.layers(a, b) * layer + at_last * last
         if self.lead:
-            leading = minimum(self.cut.layers(0.0, b), self.lead) - minimum(self.cut.layers(0.0, a), self.lead)
-            found = found + leading * getattr(self.leading, what)
-        return found
+            found = found + self._leading(a, b) * getattr(self.leading, what)
+        return found if isinstance(at_first, float) and not at_first else found + at_first * first
 
     def hops(self, a: Num, b: Num) -> Num:
         """Seconds of the sends between stages a and b."""
@@ -229,14 +258,25 @@ class Dealt(NamedTuple):
 
     def earlier(self, rank: Num) -> Pass:
         """One microbatch in all chunks of a rank but the last (looped)."""
-        return self.load(rank).plus(self.at(self.top + rank), -1.0)
+        stage = self.top + rank
+        n = self.cut.rank_layers(rank) - self.cut.layers(stage, stage + 1)
+        found = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w).plus(self.first, (rank == 0) * 1.0)
+        if self.lead:
+            n = self.cut.leading(rank, self.lead) - self._leading(stage, stage + 1)
+            found = found.plus(self.leading, n)
+        return found
+
+    def upstream(self, x: Num) -> tuple[Num, ...]:
+        """Ranks up to x that may hold it up: the first, one that is fuller, itself."""
+        if isinstance(x, float) and x == 0.0:
+            return (x,)
+        return (0.0, *((minimum(self.fuller, x),) if self.uneven else ()), x)
 
     def to_last_chunk(self, x: Num) -> Num:
         """To the start of rank x's first F in its last chunk (looped, v > 1): one microbatch through all stages before, or
         a group of p through the earlier chunks of one rank, of x or one before it."""
         ways = [self.down(0.0, self.top + x)]
-        for y in (*self.slow, x):
-            here = minimum(y, x)
-            group = self.p * self.earlier(here).f
-            ways.append(self.down(0.0, here) + group + self.down(self.top + here, self.top + x))
+        for y in self.upstream(x):
+            group = self.p * self.earlier(y).f
+            ways.append(self.down(0.0, y) + group + self.down(self.top + y, self.top + x))
         return reduce(maximum, ways)

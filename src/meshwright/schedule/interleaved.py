@@ -45,10 +45,9 @@ def span(d: Dealt, barrier: bool) -> Num:
 def _from_last_chunk(d: Dealt, x: Num) -> Num:
     """From the end of rank x's last B in its last chunk to the end: the mirror image of `Dealt.to_last_chunk`."""
     ways = [d.up_whole(d.top + x, 0.0)]
-    for y in (*d.slow, x):
-        here = minimum(y, x)
-        group = d.p * d.earlier(here).b
-        ways.append(d.up_whole(d.top + x, d.top + here) + group + d.up_whole(here, 0.0))
+    for y in d.upstream(x):
+        group = d.p * d.earlier(y).b
+        ways.append(d.up_whole(d.top + x, d.top + y) + group + d.up_whole(y, 0.0))
     return reduce(maximum, ways)
 
 

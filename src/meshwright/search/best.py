@@ -63,15 +63,22 @@ class Best:
 
     def layouts(self, scheme: str, dims: int) -> list[Layout]:
         """The layouts found, best first."""
-        found = []
-        for row in self.rows:
-            degrees = dict(zip(DEGREES, (int(x) for x in row[2 : 2 + len(DEGREES)]), strict=True))
-            sp, rec, sched, zero = row[2 + len(DEGREES) : 6 + len(DEGREES)]
-            where = row[6 + len(DEGREES) :]
-            shares = {a: tuple(int(x) for x in where[i * dims : (i + 1) * dims]) for i, a in enumerate(AXES)}
-            name, v = self.choice.schedules[sched]
-            found.append(
-                Layout(**degrees, interleave=v, schedule=name, zero=self.choice.zero[zero], recompute=self.choice.recompute[rec],
-                       sequence_parallel=self.choice.sequence_parallel[sp], scheme=scheme, placement=shares)
-            )  # fmt: skip
-        return found
+        return [self.layout(row, scheme, dims) for row in self.rows]
+
+    def layout(self, row: tuple[Any, ...], scheme: str, dims: int) -> Layout:
+        """The layout of a row."""
+        degrees = dict(zip(DEGREES, (int(x) for x in row[2 : 2 + len(DEGREES)]), strict=True))
+        sp, rec, sched, zero = row[2 + len(DEGREES) : 6 + len(DEGREES)]
+        where = row[6 + len(DEGREES) :]
+        shares = {a: tuple(int(x) for x in where[i * dims : (i + 1) * dims]) for i, a in enumerate(AXES)}
+        name, v = self.choice.schedules[sched]
+        return Layout(
+            **degrees,
+            interleave=v,
+            schedule=name,
+            zero=self.choice.zero[zero],
+            recompute=self.choice.recompute[rec],
+            sequence_parallel=self.choice.sequence_parallel[sp],
+            scheme=scheme,
+            placement=shares,
+        )

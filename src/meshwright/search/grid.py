@@ -136,7 +136,7 @@ def pieces(
     index, pipe = np.arange(len(table["tp"])), np.full((*choice.shape[:3], 1, len(table["tp"])), np.inf)
     can_run = runs(job, choice, table["pp"], blocks[0].m)
     for block, seconds in zip(blocks, pipe, strict=True):
-        _pipelines(job, at, block, choice, can_run, limit, seconds)
+        _pipelines(job, at, block, choice, can_run, limit, seconds, shares is None)
     if limit < np.inf:
         within = pipe <= limit
         sp, rec, sched = (np.asarray(within.any(axis=o)) for o in ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4)))
@@ -214,9 +214,19 @@ def fullest(job: Job, pp: Column) -> Column:
 
 
 def _pipelines(
-    job: Job, clock: Clock, block: Block, choice: Options, can_run: list[Mask], limit: float, seconds: Grid
+    job: Job,
+    clock: Clock,
+    block: Block,
+    choice: Options,
+    can_run: list[Mask],
+    limit: float,
+    seconds: Grid,
+    bounds: bool,
 ) -> None:
-    """Seconds of the pipeline, (recompute, schedule, 1, row), of rows that may stay within the limit; can_run: as `runs` has it."""
+    """Seconds of the pipeline, (recompute, schedule, 1, row), of rows that may stay within the limit.
+
+    can_run: as `runs` has it;  bounds: a bound will do.
+    """
     every, t, layers = kinds(choice), block.costs.typical, block.m * fullest(job, np.asarray(block.near.pp))
     for r, recompute in enumerate(choice.recompute):
         busy = layers * pick(t.forward + step.backward(t, recompute), block.which)
@@ -236,6 +246,14 @@ def _pipelines(
                     continue
                 at = np.flatnonzero(can) if 2 * some_ < len(can) else slice(None)  # the rest is not worth leaving out
                 p, n, stages, hop = pick((near.pp, m, s, send), at)
+                bubble = step.least_idle(job, p, stages, kind.schedule, kind.v)
+                least = n * (stages.forward + stages.backward) + bubble
+                if bounds and not kind.schedule.split_backward:  # tight enough, but for sends
+                    seconds[r, k, 0, rows[at]] = np.where(can[at], least, np.inf)
+                    continue
+                few = np.flatnonzero(can[at] & (least <= limit))
+                at = few if isinstance(at, slice) else at[few]
+                p, n, stages, hop = pick((p, n, stages, hop), few)
                 total = step.span(job, p, n, stages, hop, kind.schedule, kind.v)
                 seconds[r, k, 0, rows[at]] = np.where(can[at], total, np.inf)
 

@@ -21,6 +21,7 @@ from ..units import show
 from .cascade import search
 from .evaluate import Progress, smallest
 from .nearby import better_batch, fewer_chips, on, on_fewer, why_fewer
+from .ranked import ranked
 from .space import Column, Space, cross, described
 from .strategies import strategies
 
@@ -155,8 +156,7 @@ def _searched(job: Job, space: Space, top: int, progress: Progress | None, paret
         all_chips = best
         used, best = on_fewer(job, space, top, all_chips)
         idle = why_fewer(job, used, best.rows[0][0], all_chips) if used is not job else ""
-    dims = len(job.cluster.network.dims)
-    found = tuple(predict(job, layout) for layout in best.layouts(space.scheme, dims))
+    found = tuple(predict(job, layout) for layout in ranked(used, space, top, relaxed, best).layouts)
     broken, sentences = rejections(job, space, relaxed)
     rejected = broken | {"memory": best.too_big, "bound": max(best.searched - best.feasible - best.too_big, 0)}
     seen = Plan(

@@ -10,7 +10,7 @@ from ..cost.load import NOTHING, Busy, Load
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import cut
-from ..num import Num, anywhere, maximum, where
+from ..num import Num, maximum, where
 from ..schedule.dealt import Dealt, Pass
 from ..schedule.types import Schedule
 from .microbatch import Body, backward, sent_back, total
@@ -222,8 +222,7 @@ def by_order(job: Job) -> bool:
 def dealt(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> Dealt:
     """The stages of a pipeline."""
     layers = cut(job, p, schedule, v)
-    lead, uneven = leading_layers(job), anywhere(layers.spare > 0)
-    return Dealt(layers, m, s.layer, s.embedding, s.head, lead, s.leading, send, uneven)
+    return Dealt(layers, m, s.layer, s.embedding, s.head, leading_layers(job), s.leading, send)
 
 
 def leading_layers(job: Job) -> float:

@@ -1,0 +1,86 @@
+"""Steps with their pipelines replayed: what the longest path takes, for many layouts at once.
+
+The closed form (`Schedule.span`) is the longest of a few paths of an order, so it is never above this; a replay looks
+at all of them. So layouts in the order of their closed forms can be replayed until the next closed form is above the
+best replay: then no other is faster (`search.ranked`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cost.layer import Clock
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..layout.stages import microbatches
+from ..schedule import get as schedule_named
+from ..schedule.dealt import Cut
+from ..schedule.longest import longest
+from ..schedule.types import Schedule
+from ..step import Body, barrier, body, by_order, clock, dealt, hop, shares, stages, step
+
+MOST_ACTIONS = 1_000_000
+"""Actions of a timeline: more take too long and too much memory to replay."""
+
+
+def actions_of(schedule: Schedule, p: int, m: int, v: int) -> int:
+    """Actions of a step."""
+    return p * m * int(schedule.chunks(v)) * (3 if schedule.split_backward else 2)
+
+
+def stage_seconds(job: Job, layout: Layout, parts: Body) -> NDArray[np.float64]:
+    """F, I and W of one microbatch through each stage: (stages, 3); recomputation belongs to I."""
+    schedule, p, v = schedule_named(layout.schedule), float(layout.pp), float(layout.interleave)
+    layers = Cut.of(job.model.layers, p, schedule.chunks(v), schedule.folded)
+    s = stages(layout, parts, layout.recompute, shares(job, layout, schedule, v))
+    work = dealt(job, p, 1.0, s, 0.0, schedule, v)._replace(cut=layers)
+    return np.stack(work.at(np.arange(layers.stages)), axis=1)
+
+
+class Replayed(NamedTuple):
+    """A layout's pipeline, ready to be replayed."""
+
+    order: tuple[str, int, int, int]
+    """(schedule, p, m, v): those of one order are replayed at once."""
+    passes: NDArray[np.float64]
+    send: float
+    rest: float
+    """Seconds of the step outside the pipeline."""
+
+
+def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
+    """Seconds of a step of each (placed) layout with its pipeline replayed, all of one order at once.
+
+    None if there are too many actions, or if the assumption set is a paper's: there the closed form is the answer.
+    """
+    at = clock(job)
+    found: list[float | None] = [None] * len(layouts)
+    by_name: dict[tuple[str, int, int, int], list[tuple[int, Replayed]]] = {}
+    for k, layout in enumerate(layouts):
+        if one := _prepared(job, layout, at):
+            by_name.setdefault(one.order, []).append((k, one))
+    for (name, p, m, v), group in by_name.items():
+        passes, send = (np.array([getattr(one, field) for _, one in group]) for field in ("passes", "send"))
+        seconds = longest(schedule_named(name), p, m, v, passes, send, barrier(job))
+        for (k, one), pipeline in zip(group, seconds, strict=True):
+            found[k] = float(pipeline) + one.rest
+    return found
+
+
+def _prepared(job: Job, layout: Layout, at: Clock) -> Replayed | None:
+    schedule, m = schedule_named(layout.schedule), int(microbatches(job, layout))
+    p, v = int(layout.pp), int(layout.interleave)
+    if not by_order(job) or actions_of(schedule, p, m, v) > MOST_ACTIONS:
+        return None
+    parts = body(job, layout, at)
+    closed = step(job, layout, parts, at)
+    if p == 1:  # nothing waits for anything: one order stands for all
+        alone = np.array([[float(closed.pipeline.span), 0.0, 0.0]])
+        return Replayed(("gpipe", 1, 1, 1), alone, 0.0, float(closed.sync + closed.update))
+    send = float(hop(layout, parts, at).seconds)
+    rest = float(closed.sync + closed.update)
+    return Replayed((layout.schedule, p, m, v), stage_seconds(job, layout, parts), send, rest)
