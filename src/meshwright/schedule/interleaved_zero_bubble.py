@@ -78,14 +78,15 @@ def _rounds(d: Dealt) -> tuple[Num, Num]:
     k = floor(slots / once)
     left, last, first = slots - k * once, d.load(d.q), d.load(0.0)
     down = maximum(d.down(0.0, d.top), d.p * d.earlier(0.0).f)
-    up = maximum(d.up(d.top, 0.0), d.p * d.earlier(0.0).b) + d.w(0.0, 1.0)
+    weights = d.at(d.top).w
+    up = maximum(d.up(d.top, 0.0) + d.w(0.0, 1.0), d.p * d.earlier(0.0).b + weights)
     end = d.last_ranks(d.p)
     mean = (d.f(0.0, d.stages) + d.i(0.0, d.stages)) / d.v + 2 * d.q * d.send + d.layer.w * (d.cut.most - d.spare / d.stages)
     short = d.layer.w * (d.cut.most - where(d.spare >= 1, 1.0, 0.0))
     fewer = d.last_ranks(left) + where((left > 0) & (k > 0), short, 0.0)
     held = maximum(minimum(left, slots - d.q), 0.0)
     rest = maximum(fewer, (left * (last.f + last.i) + held * last.w) / d.v)
-    two = down + 2 * end + d.at(d.top).w + (slots - d.p) * first.total / d.v + up
+    two = down + 2 * end + weights + (slots - d.p) * first.total / d.v + up
     return down + end + k * mean + rest + up, where(slots >= d.p, two, 0.0)
 
 

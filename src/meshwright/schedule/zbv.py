@@ -158,8 +158,7 @@ def span(d: Dealt, barrier: bool) -> Num:
         paths += [fullest_never_waits(d, barrier), *(where(d.spare >= 1, x, 0.0) for x in _around(d, d.fuller))]
     if barrier:
         wait = maximum(d.down(0.0, 2 * p - 1) - ahead * first.f, 0.0)
-        few = maximum(2 * p - 1 - m, 0.0)
-        held = (minimum(d.q, m - 1) + 1) * turn.w + maximum(d.q - few, 0.0) * d.w(p, p + 1)
+        held = minimum(maximum(m - d.q, 1.0), p) * turn.w + minimum(maximum(m - p, 0.0), d.q) * d.w(p, p + 1)
         paths.append(d.busy(0.0) + wait + d.up(2 * p - 1, d.q) + held - leaves)
     return where(p == 1, d.busy(0.0), reduce(maximum, paths))
 
