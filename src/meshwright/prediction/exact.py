@@ -50,6 +50,8 @@ class Replayed(NamedTuple):
     send: float
     rest: float
     """Seconds of the step outside the pipeline."""
+    links: float
+    """Seconds of its busiest link."""
 
 
 def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
@@ -67,7 +69,7 @@ def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
         passes, send = (np.array([getattr(one, field) for _, one in group]) for field in ("passes", "send"))
         seconds = longest(schedule_named(name), p, m, v, passes, send, barrier(job))
         for (k, one), pipeline in zip(group, seconds, strict=True):
-            found[k] = float(pipeline) + one.rest
+            found[k] = max(float(pipeline) + one.rest, one.links)
     return found
 
 
@@ -78,9 +80,9 @@ def _prepared(job: Job, layout: Layout, at: Clock) -> Replayed | None:
         return None
     parts = body(job, layout, at)
     closed = step(job, layout, parts, at)
+    rest, links = float(closed.sync + closed.update), float(closed.links.most)
     if p == 1:  # nothing waits for anything: one order stands for all
         alone = np.array([[float(closed.pipeline.span), 0.0, 0.0]])
-        return Replayed(("gpipe", 1, 1, 1), alone, 0.0, float(closed.sync + closed.update))
+        return Replayed(("gpipe", 1, 1, 1), alone, 0.0, rest, links)
     send = float(hop(layout, parts, at).seconds)
-    rest = float(closed.sync + closed.update)
-    return Replayed((layout.schedule, p, m, v), stage_seconds(job, layout, parts), send, rest)
+    return Replayed((layout.schedule, p, m, v), stage_seconds(job, layout, parts), send, rest, links)
