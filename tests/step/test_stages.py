@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
-from meshwright.describe.assumptions import HidePass, Overlap
 from meshwright.describe.layout import Layout
 
 HOP = 2.0 * TOKENS * WIDTH
@@ -39,7 +38,6 @@ def test_interleaving_divides_the_bubble_by_the_chunks() -> None:
 @pytest.mark.parametrize(("rate", "policy", "seconds"), [
     (HOP, "none", 2 * 1.0),  # a hop of 1 s forward and one backward
     (HOP, "all", 0.0),  # behind 2 s forward and 4 s backward of two layers
-    (HOP, "interleaved", 2 * 1.0),  # 1F1B has no second chunk to hide behind
     (HOP / 3, "all", 3.0 - 2.0),  # 3 s: one more than the forward of two layers, less than the backward
     (HOP / 5, "all", (5.0 - 2.0) + (5.0 - 4.0)),
 ])  # fmt: skip
@@ -51,12 +49,32 @@ def test_sends_of_every_microbatch(rate: float, policy: str, seconds: float) -> 
     assert found["bubble"] == pytest.approx(2 * 3 + 2 * HOP / rate)  # the other stage's, and the way there and back
 
 
-def test_sends_between_chunks_hide_behind_a_chunk() -> None:
-    """Interleaved, two chunks of one layer: a hop of 1.5 s outlasts a chunk's 1 s forward, not its 2 s backward."""
-    m, overlap = 4, Overlap(dp=HidePass(), pp="interleaved")
+ORDER = replace(SET.overlap, pp="interleaved")
+
+
+def test_each_round_of_a_pipeline_waits_for_its_sends() -> None:
+    """1F1B, two stages of two layers (6 s a microbatch and stage), a hop of 1 s, four microbatches: two at a time go down,
+    come back and let the next two begin, each round 2 x 6 + 2 x 1 s, and one microbatch of 6 s is left."""
+    found = by_hand(Layout(pp=2), 4, HOP, replace(MODEL, layers=4), overlap=ORDER).time_s
+    assert found["pp_comm"] == pytest.approx(2 * 2 * 1.0)
+    assert found["bubble"] == pytest.approx(6)
+    assert sum(found[cause] for cause in ("compute", "bubble", "pp_comm")) == pytest.approx(2 * 14 + 6)
+
+
+def test_a_heavier_stage_hides_the_sends_of_the_other() -> None:
+    """Three layers, 6 s and 3 s a microbatch, a hop of 1 s: between the first and the last of four microbatches, which wait
+    for their way down and up, 6 + 3 + 2 s, the first stage works on one more."""
+    found = by_hand(Layout(pp=2), 4, HOP, replace(MODEL, layers=3), overlap=ORDER).time_s
+    seconds = sum(found[cause] for cause in ("compute", "bubble", "pp_comm"))
+    assert seconds == pytest.approx(2 * (6 + 3 + 2) + 6)
+
+
+def test_the_first_microbatch_goes_through_all_chunks() -> None:
+    """Interleaved, two stages of two chunks of one layer, two microbatches: four stages down and up again, 3 sends each way."""
     layout = Layout(pp=2, interleave=2, schedule="interleaved")
-    found = by_hand(layout, m, HOP / 1.5, replace(MODEL, layers=4), overlap=overlap).time_s
-    assert found["pp_comm"] == pytest.approx(m * 2 * 0.5)
+    found = by_hand(layout, 2, HOP / 0.5, replace(MODEL, layers=4), overlap=ORDER).time_s
+    assert found["pp_comm"] == pytest.approx(2 * 3 * 0.5)
+    assert found["bubble"] == pytest.approx((2 - 1) * 3)
 
 
 @pytest.mark.parametrize(("tp", "cp"), [(2, 1), (1, 2), (2, 2)])

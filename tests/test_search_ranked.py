@@ -1,0 +1,84 @@
+"""The answer of a plan by replay against the replay of every layout of small spaces."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from meshwright import plan, predict
+from meshwright.catalog import cluster, model
+from meshwright.describe.assumptions import SETS
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.prediction.exact import replayed
+from meshwright.prediction.replay import replay
+from meshwright.search import Space, brute, search
+from meshwright.search.ranked import ranked
+from test_search import random_job
+
+EVERY = 1_000_000
+"""More than the layouts of a small space."""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_first_answers_are_the_best_by_replay(seed: int) -> None:
+    """Every layout of the space replayed: the same k best, in the same order."""
+    rng, compared = random.Random(7000 + seed), 0
+    while compared < 3:
+        job, space, relaxed = random_job(rng)
+        if job.cluster.chips * job.batch > (60 if relaxed else 200) or job.assumptions.name != "realistic":
+            continue
+        compared += 1
+        k, dims = rng.choice([1, 3, 5]), len(job.cluster.network.dims)
+        every = brute(job, space, EVERY, relaxed)
+        layouts = every.layouts(space.scheme, dims)
+        exact = [float(f"{seconds:.12g}") for seconds in replayed(job, layouts)]
+        best = sorted(zip(exact, (row[1:] for row in every.rows), range(len(exact)), strict=True))[:k]
+        found = ranked(job, space, k, relaxed, search(job, space, k, relaxed))
+        assert list(found.layouts) == [layouts[i] for *_, i in best]
+
+
+def test_closed_forms_of_a_space_are_never_above_their_replays() -> None:
+    """What lets the search stop."""
+    rng, compared = random.Random(5), 0
+    while compared < 12:
+        job, space, relaxed = random_job(rng)
+        if relaxed or job.cluster.chips * job.batch > 400 or job.assumptions.name != "realistic":
+            continue
+        compared += 1
+        every = brute(job, space, 400)
+        exact = replayed(job, every.layouts(space.scheme, len(job.cluster.network.dims)))
+        assert all(row[0] <= seconds * (1 + 1e-9) for row, seconds in zip(every.rows, exact, strict=True))
+
+
+def test_both_numbers_are_shown() -> None:
+    """A replay by itself, the one in the prediction, and the order of a plan."""
+    job = Job(model("llama3-8b"), cluster("64xh100-sxm"), 64)
+    found = plan(job, Space(pp=(4, 8), schedules=("interleaved", "zb-h1")), pareto=False)
+    answers = (found.best, *found.alternatives)
+    times = [p.replayed_s for p in answers]
+    assert times == sorted(times)
+    for p in answers:
+        one = replay(p)
+        after = p.time_s["dp_comm"] + p.time_s["optimizer"] + p.time_s["other"]
+        assert p.replayed_s == pytest.approx(one.exact_s + after)
+        assert p.to_dict()["replayed_s"] == p.replayed_s
+        assert p.step_time_s <= p.replayed_s * (1 + 1e-9)
+
+
+def test_a_paper_is_answered_by_its_closed_form() -> None:
+    job = Job(model("gpt3-175b"), cluster("64xa100-80"), 64, assumptions=SETS["lbl-2024"])
+    assert predict(job, Layout(tp=8, pp=8)).replayed_s is None
+
+
+def test_sends_and_a_heavy_last_stage_turn_the_order_of_schedules() -> None:
+    """The README's layout under three schedules: interleaving 20 chunks is slower than 10 and than a V, by both numbers."""
+    layout = Layout(tp=2, cp=2, pp=4, dp=64, zero=2, sequence_parallel=False)
+    job = Job(model("llama3-70b"), cluster("1024xh100-sxm"), 512)
+    ways = (("interleaved", 20), ("interleaved", 10), ("zbv", 2))
+    found = [predict(job, replace(layout, schedule=name, interleave=v)) for name, v in ways]
+    closed, exact = [p.step_time_s for p in found], [p.replayed_s for p in found]
+    assert closed == pytest.approx(exact, rel=0.005)
+    assert exact[0] > exact[1] > exact[2]
