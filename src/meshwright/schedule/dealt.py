@@ -174,6 +174,13 @@ class Dealt(NamedTuple):
         second = (minimum(self.q, 1.0),) if self.lead else ()
         return (0.0, self.q, *between, *second)
 
+    @property
+    def lightest(self) -> Pass:
+        """A layer, of the kind that takes less."""
+        if not self.lead:
+            return self.layer
+        return Pass(*(each + minimum(more, 0.0) for each, more in zip(self.layer, self.leading, strict=True)))
+
     def busy(self, rank: Num) -> Num:
         """Seconds that a rank computes."""
         return self.m * self.load(rank).total

@@ -64,7 +64,7 @@ def _rounds(d: Dealt) -> Num:
     """Microbatches through all stages and back, one behind the other, and what is left on the last rank."""
     once, slots = 2 * d.stages - 1, (d.m - d.p) * d.v + d.q
     k = floor(slots / once)
-    return (1 + k) * (d.through + d.w(0.0, d.stages)) + (slots - k * once) * d.layer.total * _least(d)
+    return (1 + k) * (d.through + d.w(0.0, d.stages)) + (slots - k * once) * d.lightest.total * _least(d)
 
 
 def _least(d: Dealt) -> Num:

@@ -46,7 +46,7 @@ def span(d: Dealt, barrier: bool) -> Num:
         paths.append(d.down(0.0, x) + d.busy(x) + d.up_whole(x, 0.0))
         paths.append(first + (d.m - 1) * mine.total - ahead)
         paths.append(where(d.m > d.p, 2 * first + (d.m - 1 - d.p) * mine.total, 0.0))
-    if d.uneven:
+    if d.uneven and not d.lead:
         paths.append(where(d.spare >= 1, _fuller_rounds(d, first), 0.0))
     return reduce(maximum, paths)
 

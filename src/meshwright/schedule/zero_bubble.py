@@ -116,7 +116,7 @@ def _rounds(d: Dealt, h: float) -> Num:
     left, last = d.m - 1 - k * once, d.load(d.q)
     rest = left * (last.f + last.i) + minimum(left, maximum(d.m - 1 - h * d.q, 0.0)) * last.w
     if h == 1.0:
-        rest = maximum(rest, d.last_ranks(left) + where((left > 0) & (k > 0), last.w, 0.0))
+        rest = maximum(rest, d.last_ranks(left) + where((left > 0) & (k > 0), d.at(d.p - left).w, 0.0))
     return (1 + k) * (d.through + d.load(0.0).w) + rest
 
 
