@@ -53,7 +53,7 @@ def test_the_reason_names_what_binds_and_what_the_runner_up_loses() -> None:
 def test_a_ranking_counts_from_the_fastest() -> None:
     title, same, header, first, second = printed(ranking("layouts", (FAST, SLOW))).splitlines()
     assert title == "layouts" and "ZeRO 1" in same and "recompute none" in same
-    assert header.split()[:2] == ["step", "slower"] and "cp" not in header.split()
+    assert header.split()[:3] == ["step", "replay", "slower"] and "cp" not in header.split()
     assert first.count("%") == 1 and second.count("%") == 2, "the fastest loses nothing"
     assert first.startswith("1 ") and "tp 8" in second
 

@@ -23,12 +23,6 @@ def test_a_larger_microbatch_makes_larger_products() -> None:
     assert "matrix products" not in notes(Layout(cp=32, dp=2, microbatch=2, zero=3))
 
 
-def test_many_virtual_stages_are_named() -> None:
-    few, many = (Layout(tp=4, pp=4, dp=4, interleave=v, schedule="interleaved", zero=1) for v in (5, 20))
-    assert "virtual stages" not in notes(few)
-    assert "20 virtual stages per rank" in notes(many)
-
-
 def test_a_set_without_kernels_has_no_such_corner() -> None:
     assert "matrix products" not in notes(Layout(cp=32, dp=2, zero=3), assumptions=MEGATRON)
 
@@ -38,9 +32,3 @@ def test_the_editions_of_the_book_say_that_they_are_one_here() -> None:
         notes(Layout(tp=8, dp=8, zero=3), assumptions=SETS[f"scaling-book-{edition}"]) for edition in ("sum", "max")
     ]
     assert ["are a choice of rooflines" in said for said in both] == [False, True]
-
-
-def test_an_answer_of_the_search_says_so_too() -> None:
-    best = plan(Job("llama3-70b", "1024xh100-sxm", 512), pareto=False).best
-    assert best is not None
-    assert (best.layout.interleave > 8) == ("virtual stages" in "; ".join(best.notes))

@@ -146,7 +146,8 @@ class Overlap(Checked):
     ep: Hide = NOT_HIDDEN
     """All-to-all of the experts."""
     pp: str = "interleaved"
-    """Pipeline sends hide behind compute in the steady state: "none", "interleaved" (schedules with chunks only, Megatron-LM) or "all"."""
+    """Pipeline sends: "interleaved", they wait where the order of the schedule has them wait, and hide elsewhere (`Schedule.span`, replayed);
+    as papers add them up, those of every microbatch hide behind compute ("all") or do not ("none"), and the bubble is that of equal stages."""
     step_barrier: str = "global norm"
     """What ends a step on all ranks at once: a "global norm" of the gradients (PyTorch's and this project's trainer), or "none": each rank of
     the pipeline begins the next step as soon as it is done (zero bubble as published, Qi et al. 2024, whose optimizer validates afterwards).

@@ -60,6 +60,12 @@ def _stages(l: Layout) -> str:
     return f"pp {l.pp}" if chunks == 1 else f"pp {l.pp} x {chunks} chunks ({l.schedule})"
 
 
+def _ends(job: Job, layout: Layout) -> int:
+    """Stages that embedding and head may fill alone: with several chunks on a device the others hold its layers."""
+    chunked = schedule_named(layout.schedule).chunks(layout.interleave) > 1
+    return 2 if chunked and job.model.vocab else 0
+
+
 POSITIVE = Rule(
     "degrees are positive",
     lambda j, l: (
@@ -116,8 +122,16 @@ HIDDEN = Rule(
 )
 LAYERS = Rule(
     "layers over pp",
+    lambda j, l: l.pp * schedule_named(l.schedule).chunks(l.interleave) <= j.model.layers + _ends(j, l),
+    lambda j, l: (
+        f"{j.model.layers} layers are too few for {_stages(l)}: a chunk needs a layer"
+        + (", the first and the last at least embedding and head" if _ends(j, l) else "")
+    ),
+)
+FILLED = Rule(
+    "layers in every stage",
     lambda j, l: l.pp * schedule_named(l.schedule).chunks(l.interleave) <= j.model.layers,
-    lambda j, l: f"{j.model.layers} layers are too few for {_stages(l)}: a chunk needs a layer",
+    lambda j, l: f"{j.model.layers} layers are too few for {_stages(l)}: here a chunk needs a layer",
 )
 EVEN_LAYERS = Rule(
     "even stages",
@@ -220,4 +234,4 @@ def demand(job: Job, layout: Layout) -> None:
         raise BadInput("; ".join(why))
 
 
-__all__ = ["ALWAYS", "STRICT", "Rule", "broken", "demand"]
+__all__ = ["ALWAYS", "FILLED", "STRICT", "Rule", "broken", "demand"]

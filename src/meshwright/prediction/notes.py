@@ -15,8 +15,6 @@ WORST_CHIP = ", the lowest measured share of the catalogue (H100 PCIe; Erdil & S
 WORST_LINK = ", the lowest measured share of the catalogue (Perlmutter; Subramanian et al. 2024, arXiv 2410.00273)"
 FEW_TOKENS = 512
 """Of a product on one device: with fewer, kernels reach less of the peak than the share that is assumed for all shapes."""
-MANY_CHUNKS = 8
-"""Of a device: with more, sends that the closed form hides lie on the critical path of the replay."""
 
 
 def unmeasured(job: Job) -> list[str]:
@@ -73,11 +71,6 @@ def corners(job: Job, layout: Layout) -> list[str]:
         found.append(
             f"matrix products of {tokens:,.0f} tokens (microbatch x sequence / cp) are small: kernels reach less of the "
             f"peak below about {FEW_TOKENS} tokens, so this is too fast"
-        )
-    if job.assumptions.overlap.pp == "interleaved" and layout.interleave > MANY_CHUNKS and layout.pp > 1:
-        found.append(
-            f"{layout.interleave:g} virtual stages per rank send {layout.interleave:g} times as often: the closed form hides "
-            "these sends, `meshwright timeline` replays them"
         )
     return found
 

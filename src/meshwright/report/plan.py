@@ -87,7 +87,7 @@ def why(plan: Plan) -> Iterator[Text]:
     if not plan.alternatives:
         return
     second = plan.alternatives[0]
-    slower = second.step_time_s / best.step_time_s - 1
+    slower = _decides(second) / _decides(best) - 1
     changes = [(cause, second.time_s[cause] - s) for cause, s in best.time_s.items()]
     largest = sorted(changes, key=lambda item: -abs(item[1]))[:3]
     parts = ", ".join(
@@ -101,16 +101,23 @@ def why(plan: Plan) -> Iterator[Text]:
 
 def ranking(title: str, predictions: Sequence[Prediction]) -> RenderableType:
     """One layout a row; what is the same in all of them is said once, above."""
-    fastest = min(p.step_time_s for p in predictions)
+    fastest = min(_decides(p) for p in predictions)
     rows = [_row(p) for p in predictions]
     varied = [name for name in rows[0] if name in ALWAYS or len({row[name] for row in rows}) > 1]
     same = [f"{name} {text}" for name, text in rows[0].items() if name not in varied and (name, text) not in IDLE]
-    table = plain("", "step", "slower", "MFU", "memory", *varied)
+    replays = any(p.replayed_s is not None for p in predictions)
+    table = plain("", "step", *(["replay"] if replays else []), "slower", "MFU", "memory", *varied)
     for rank, (p, row) in enumerate(zip(predictions, rows, strict=True), 1):
-        loss = p.step_time_s / fastest - 1
-        cells = [str(rank), seconds(p.step_time_s, 4), percent(loss, 2) if loss > 1e-9 else "", percent(p.mfu)]
+        loss = _decides(p) / fastest - 1
+        replay = ["" if p.replayed_s is None else seconds(p.replayed_s, 4)] if replays else []
+        cells = [str(rank), seconds(p.step_time_s, 4), *replay, percent(loss, 2) if loss > 1e-9 else "", percent(p.mfu)]
         table.add_row(*cells, show(p.memory_bytes["total"], "GiB"), *(row[name] for name in varied))
     return Group(Text(title, "bold"), *([Text(f"all: {', '.join(same)}")] if same else []), table)
+
+
+def _decides(p: Prediction) -> float:
+    """Seconds that rank a layout: replayed, or the closed form of a paper."""
+    return p.step_time_s if p.replayed_s is None else p.replayed_s
 
 
 def _row(p: Prediction) -> dict[str, str]:

@@ -110,6 +110,8 @@ def headline(p: Prediction) -> list[str]:
         f"{show(p.model_flops_per_s_per_chip, 'FLOP/s')}/chip",
         f"MFU {percent(p.mfu)}, HFU {percent(p.hfu)} of {show(peak, 'FLOP/s')} {p.job.precision.compute}",
     ]
+    if p.layout.pp > 1 and p.replayed_s is not None:
+        lines.insert(1, f"{seconds(p.replayed_s)} with the pipeline replayed action by action")
     if p.interval_s:
         low, high = p.interval_s
         ratios = f"{low / p.step_time_s:.2f} to {high / p.step_time_s:.2f}"

@@ -33,7 +33,7 @@ def demand(job: Job, settings: Settings, world: int | None = None) -> None:
     world: ranks a launcher has already started; None: they are to be started on this machine.
     """
     layout = job.layout
-    why = rules.broken(job, layout, rules.ALWAYS + (rules.EVEN_BATCH,))
+    why = rules.broken(job, layout, rules.ALWAYS + (rules.EVEN_BATCH, rules.FILLED))
     why = why or model(job.model) + of_layout(job, layout) + of_job(job) + expert_ranks(job, layout) + of_settings(
         job, layout, settings
     ) + ranks(layout, settings, world)
