@@ -16,8 +16,8 @@ from meshwright.errors import BadInput
 from meshwright.layout.placement import placed
 from meshwright.layout.stages import stage_layers
 from meshwright.prediction import replay as module
-from meshwright.prediction.prediction import predict
 from meshwright.prediction.exact import stage_seconds
+from meshwright.prediction.prediction import predict
 from meshwright.prediction.replay import replay
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named

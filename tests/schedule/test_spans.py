@@ -153,7 +153,14 @@ def test_a_table_gives_the_spans_of_its_rows(name: str) -> None:
 
     one = rows[0].cut
     cut = Cut(column(lambda d: d.p), one.v, one.folded, column(lambda d: d.cut.most), column(lambda d: d.spare), True)
-    table = Dealt(cut, column(lambda d: d.m), *(parts(x) for x in ("layer", "first", "last")), 0.0, NOTHING, column(lambda d: d.send))
+    table = Dealt(
+        cut,
+        column(lambda d: d.m),
+        *(parts(x) for x in ("layer", "first", "last")),
+        0.0,
+        NOTHING,
+        column(lambda d: d.send),
+    )
     for barrier in (True, False):
         spans = get(name).span(table, barrier)
         assert np.array_equal(spans, [get(name).span(d, barrier) for d in rows])
@@ -164,8 +171,8 @@ def test_ranks_hold_the_layers_of_their_stages(folded: bool) -> None:
     for layers in range(1, 70):
         for p, v in ((1, 1), (2, 2), (4, 2), (3, 2)) if folded else ((1, 1), (2, 1), (4, 1), (5, 3), (16, 2), (4, 7)):
             cut, of = Cut.of(layers, float(p), float(v), folded), stage_layers(layers, p * v)
-            rank = (lambda k: min(k, 2 * p - 1 - k)) if folded and p > 1 else (lambda k: k % p)
-            held = [sum(len(mine) for k, mine in enumerate(of) if rank(k) == r) for r in range(p)]
+            rank = [min(k, 2 * p - 1 - k) if folded and p > 1 else k % p for k in range(p * v)]
+            held = [sum(len(mine) for k, mine in zip(rank, of, strict=True) if k == r) for r in range(p)]
             assert [cut.rank_layers(float(r)) for r in range(p)] == held, (layers, p, v)
             assert cut.rank_layers(cut.fuller) == max(held)
             bounds = [(a, b) for a in range(p * v) for b in range(a, p * v + 1)]
@@ -178,7 +185,11 @@ def test_the_fast_replay_is_the_plain_one(name: str) -> None:
     rng = random.Random(f"fast {name}")
     for _ in range(25):
         at = draw(rng, name, uneven=rng.random() < 0.5)
-        m = at.m if rng.random() < 0.5 else at.p * (GROUPS + 1 + rng.randrange(4)) + (0 if at.v > 2 else rng.randrange(2))
+        m = (
+            at.m
+            if rng.random() < 0.5
+            else at.p * (GROUPS + 1 + rng.randrange(4)) + (0 if at.v > 2 else rng.randrange(2))
+        )
         if not get(name).legal(at.p, m, at.v if at.v > 1 else 1):
             continue
         scaled = [np.array(at.passes) * rng.uniform(0.5, 2.0) for _ in range(3)]

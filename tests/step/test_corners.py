@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshwright import Job, Layout, plan, predict
+from meshwright import Job, Layout, predict
 from meshwright.describe.assumptions import MEGATRON, SETS
 
 

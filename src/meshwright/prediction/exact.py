@@ -38,7 +38,8 @@ def stage_seconds(job: Job, layout: Layout, parts: Body) -> NDArray[np.float64]:
     layers = Cut.of(job.model.layers, p, schedule.chunks(v), schedule.folded)
     s = stages(layout, parts, layout.recompute, shares(job, layout, schedule, v))
     work = dealt(job, p, 1.0, s, 0.0, schedule, v)._replace(cut=layers)
-    return np.stack(work.at(np.arange(layers.stages)), axis=1)
+    found = work.at(np.arange(float(layers.stages)))
+    return np.stack([np.asarray(seconds) for seconds in found], axis=1)
 
 
 class Replayed(NamedTuple):

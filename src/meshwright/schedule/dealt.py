@@ -89,10 +89,8 @@ class Cut(NamedTuple):
         if not self.uneven:
             return self.v * self.most
         e, p = self._end, self.p
-        if self.folded:
-            light = (rank < e) * 1.0 + (rank >= 2 * p - e) * 1.0
-        else:
-            light = floor((e + rank) / p)
+        folded = (rank < e) * 1.0 + (rank >= 2 * p - e) * 1.0 if self.folded else 0.0
+        light: Num = folded if self.folded else floor((e + rank) / p)
         return self.v * self.most - light - where((rank == 0) & (self.spare >= 2), 1.0, 0.0)
 
     def leading(self, rank: Num, lead: float) -> Num:

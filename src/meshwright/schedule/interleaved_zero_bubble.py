@@ -81,7 +81,11 @@ def _rounds(d: Dealt) -> tuple[Num, Num]:
     weights = d.at(d.top).w
     up = maximum(d.up(d.top, 0.0) + d.w(0.0, 1.0), d.p * d.earlier(0.0).b + weights)
     end = d.last_ranks(d.p)
-    mean = (d.f(0.0, d.stages) + d.i(0.0, d.stages)) / d.v + 2 * d.q * d.send + d.lightest.w * (d.cut.most - d.spare / d.stages)
+    mean = (
+        (d.f(0.0, d.stages) + d.i(0.0, d.stages)) / d.v
+        + 2 * d.q * d.send
+        + d.lightest.w * (d.cut.most - d.spare / d.stages)
+    )
     short = d.lightest.w * (d.cut.most - where(d.spare >= 1, 1.0, 0.0))
     fewer = d.last_ranks(left) + where((left > 0) & (k > 0), short, 0.0)
     held = maximum(minimum(left, slots - d.q), 0.0)

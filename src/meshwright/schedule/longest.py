@@ -56,9 +56,7 @@ class Program(NamedTuple):
     order of more microbatches does not repeat a group."""
 
 
-def longest(
-    schedule: Schedule, p: int, m: int, v: int, passes: Floats, send: Floats, barrier: bool = True
-) -> Floats:
+def longest(schedule: Schedule, p: int, m: int, v: int, passes: Floats, send: Floats, barrier: bool = True) -> Floats:
     """Seconds of a step for each layout: the longest path or, without a barrier, what a second step adds to one.
 
     passes: (layouts, stages, 3) seconds of F, I and W of one microbatch;  send: (layouts) seconds of a hop.
@@ -91,8 +89,9 @@ def _replay(program: Program, passes: Floats, send: Floats, groups: int) -> tupl
         ready += lasts[program.lasts[at]]
         end[at] = ready
     even, later, ends = np.full(len(send), bool(program.cut)), np.zeros(len(send)), []
-    for finish, (now, then) in zip(program.ends, program.cut or [(None, None)] * len(program.ends), strict=True):
+    for step, finish in enumerate(program.ends):
         if groups and program.cut:
+            now, then = program.cut[step]
             shift = end[now] - end[then]
             even &= np.ptp(shift, axis=0) <= SHIFTED * end[now[-1]]
             later = later + groups * shift[0]

@@ -178,7 +178,9 @@ def _ends(job: Job, pp: Column) -> tuple[str, ...]:
     return step.ENDS if uneven or lighter else (step.ENDS[0], step.ENDS[-1])
 
 
-def _empty(job: Job, index: Index, choice: Options, pipe: Grid, folds: list[Deal], ends: tuple[str, ...], of: Index) -> Pieces:
+def _empty(
+    job: Job, index: Index, choice: Options, pipe: Grid, folds: list[Deal], ends: tuple[str, ...], of: Index
+) -> Pieces:
     """Pieces to be filled; of: the unplaced row of each row."""
     n_sp, n_rec, n_sched, n_zero = choice.shape
     n, folded = (

@@ -247,9 +247,7 @@ def least_idle(job: Job, p: Num, s: Stages, schedule: Schedule, v: Num) -> Num:
     return way
 
 
-def _published(
-    job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num
-) -> tuple[Num, Num]:
+def _published(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> tuple[Num, Num]:
     """(sends, bubble) of papers: the bubble of equal stages, where every send counts; in the steady state the assumption
     set says whether sends hide behind compute, each behind that of one chunk.
     """
