@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..num import Num
 from .links import Algorithm, Group, Links
-from .load import Load
+from .load import Busy, Load
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,11 @@ class Bound:
 
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """At most the load of any group of at least so many ranks."""
-        return self.of.floor(net, kind, V, group)
+        return self.of.floor(net, kind, V, group)._replace(busy=Busy())  # where it will lie is not known
 
     def hop(self, net: Links, V: Num, group: Group) -> Load:
         """At most the hop of any pipeline of so many stages."""
-        return self.of.hop_floor(net, V, group)
+        return self.of.hop_floor(net, V, group)._replace(busy=Busy())
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """A floor is its own."""

@@ -51,8 +51,8 @@ class Replayed(NamedTuple):
     send: float
     rest: float
     """Seconds of the step outside the pipeline."""
-    links: float
-    """Seconds of its busiest link."""
+    least: float
+    """Seconds of the step however the pipeline goes: of each device by itself, of the busiest link."""
 
 
 def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
@@ -70,7 +70,7 @@ def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
         passes, send = (np.array([getattr(one, field) for _, one in group]) for field in ("passes", "send"))
         seconds = longest(schedule_named(name), p, m, v, passes, send, barrier(job))
         for (k, one), pipeline in zip(group, seconds, strict=True):
-            found[k] = max(float(pipeline) + one.rest, one.links)
+            found[k] = max(float(pipeline) + one.rest, one.least)
     return found
 
 
@@ -81,9 +81,10 @@ def _prepared(job: Job, layout: Layout, at: Clock) -> Replayed | None:
         return None
     parts = body(job, layout, at)
     closed = step(job, layout, parts, at)
-    rest, links = float(closed.sync + closed.update), float(closed.links.most)
+    rest = float(closed.outside + closed.update)
+    least = max(float(closed.links.most), *(float(done) for done in closed.reached))
     if p == 1:  # nothing waits for anything: one order stands for all
         alone = np.array([[float(closed.pipeline.span), 0.0, 0.0]])
-        return Replayed(("gpipe", 1, 1, 1), alone, 0.0, rest, links)
+        return Replayed(("gpipe", 1, 1, 1), alone, 0.0, rest, least)
     send = float(hop(layout, parts, at).seconds)
-    return Replayed((layout.schedule, p, m, v), stage_seconds(job, layout, parts), send, rest, links)
+    return Replayed((layout.schedule, p, m, v), stage_seconds(job, layout, parts), send, rest, least)

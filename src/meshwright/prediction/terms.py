@@ -11,7 +11,7 @@ from ..cost.layer import CAUSES, LayerCost
 from ..cost.network import told as comm_told
 from ..count.work import Pass
 from ..describe.frozen import shown
-from ..step import barrier, last, memory, pick, shares, slowest, total, units
+from ..step import barrier, exposed, memory, pick, shares, slowest, total, units
 
 if TYPE_CHECKING:
     from .prediction import Prediction
@@ -158,15 +158,17 @@ def _device(p: Prediction) -> Iterator[tuple[str, float, LayerCost, str]]:
 def _after_terms(p: Prediction) -> dict[str, list[Term]]:
     """Parts of what follows or interrupts the microbatches: sends, synchronisation."""
     found, how = p._step, p.job.assumptions.overlap.dp
-    device, waits, sooner = last(found.devices, float(p.microbatches), p.layout.zero, how)
+    device = found.devices[found.awaited]
+    waits = exposed(device, float(p.microbatches), p.layout.zero, how)
     beside = f"beside {p.microbatches} microbatches of {float(device.forward):.3g} s forward, {float(device.backward):.3g} s backward"
     within = f"{beside}: max(T - {how.share:g} t, what full links delay), links {how.links}"
+    rest = float(found.sync) - float(waits.total)
     named = (
         ("first weights", waits.arrives, "gather of a layer, embedding and head"),
         ("weights beside forward passes", waits.forward, within),
         ("weights and gradients beside backward passes", waits.backward, within),
         ("last gradients", waits.leaves, "reduction of a layer, embedding and head"),
-        ("less to compute than the slowest device", -sooner, "of the device that ends last"),
+        ("while the pipeline waits", rest if abs(rest) > 1e-12 * p.step_time_s else 0.0, "bubbles in which they run"),
     )
     sends = (
         ("stage boundaries", found.pipeline.sends, "as far as not hidden"),

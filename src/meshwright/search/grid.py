@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from .. import step
 from ..cost.layer import Clock
+from ..describe.assumptions import HidePass
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches
@@ -147,8 +148,9 @@ def pieces(
     folds = sorted({*deals(job, kinds(choice))})
     new = np.diff(table["row"][index] if "row" in table else index, prepend=-1.0) != 0
     p = _empty(job, index, choice, pipe, folds, _ends(job, table["pp"][index]), np.cumsum(new) - 1)
-    if shares is not None and step.shared(at.overlap):
-        p = p._replace(links=_no_traffic(p, len(job.cluster.sizes)))
+    if step.by_order(job) and not quick:
+        links = len(job.cluster.sizes) if shares is not None and step.shared(at.overlap) else 0
+        p = p._replace(floors=_no_floors(p, len(_last(p)) + links))
     for i, block in enumerate(blocks):
         unplaced = block.rows(np.flatnonzero(new))
         parts, holders = unplaced.parts, [holders_of(job, unplaced.near, fold) for fold in folds]
@@ -292,38 +294,61 @@ def _after(
     folds: list[Deal],
 ) -> None:
     """Seconds after the pipeline: synchronisation (of no folds: left out), and the optimizer."""
-    near, parts, choice = block.near, block.parts, p.choice
+    near, m, parts, choice = block.near, block.m, block.parts, p.choice
     first, how = choice.all.zero[0], at.overlap.dp
     holders = [holders_of(job, near, fold) for fold in folds]
     each = step.units(job, near, parts, choice.zero if folds else (), at)
-    # with as many layers everywhere, those of the first and the last device have no less to wait for than those between
-    last = ("first", "middle", "last") if "second" in p.ends else ("first", "last")
+    names = _last(p)
     held = [
-        [step.devices(job, near, parts, by, each, recompute, last) for by in holders] for recompute in choice.recompute
+        [step.devices(job, near, parts, by, each, recompute, names) for by in holders] for recompute in choice.recompute
     ]
     for z, zero in enumerate(choice.zero):
         means = (near.replicas > 1) | (zero == first)  # with one replica all stages are the same: only the first counts
         updates = [pick(step.update(job, unplaced.far, devices, zero, at), p.of) for devices in owned]
         for r in range(len(choice.recompute)):
             for f, seconds in enumerate(updates):
-                sync = step.synchronise(held[r][f], block.m, zero, how) if folds else 0.0
-                p.after[i, r, f, z] = np.where(means, sync + seconds, np.inf)
-                _fill(p.links, 0, (i, r, f, z), step.occupied(held[r][f], block.m, zero) if p.links else ())
-    for k, kind in enumerate(kinds(choice) if p.links else ()):
-        send = step.hop(near, parts, at)
-        _fill(p.links, 1, (i, 0, k, 0), step.carried(block.m, send, kind.schedule, kind.v))
+                of = held[r][f] if folds else []
+                p.after[i, r, f, z] = np.where(means, _outside(job, of, m, zero, how) + seconds, np.inf)
+                busy = step.occupied(of, m, zero) if len(p.floors) > len(names) else ()
+                done = [step.done(d, m, zero, how) + seconds for d in of]
+                _fill(p.floors, 0, (i, r, f, z), (*done, *busy))
+    if p.floors:
+        _ways(p, i, job, at, block, parts, holders)
 
 
-def _no_traffic(p: Pieces, dims: int) -> tuple[tuple[Grid, Grid], ...]:
-    """Links of the pieces, nothing on them yet."""
-    n_sp, _, n_sched, _, rows = p.pipe.shape
-    return tuple((np.zeros(p.after.shape), np.zeros((n_sp, 1, n_sched, 1, rows))) for _ in range(dims))
+def _outside(job: Job, of: list[step.Device], m: Column, zero: int, how: HidePass) -> Any:
+    """Seconds of synchronisation outside the pipeline; under papers, that add up, all of it."""
+    if not of:
+        return 0.0
+    return step.outside(of[0], m, zero, how) if step.by_order(job) else step.synchronise(of, m, zero, how)
 
 
-def _fill(links: tuple[tuple[Grid, Grid], ...], which: int, at: tuple[int, ...], busy: Iterable[Any]) -> None:
-    """Write the seconds of each dimension."""
-    for dim, seconds in zip(links, busy, strict=False):
-        dim[which][at] = seconds
+def _ways(p: Pieces, i: int, job: Job, at: Clock, block: Block, parts: step.Body, holders: list[step.Shares]) -> None:
+    """The other half of the floors: the way to each device, and the sends on each link."""
+    near, m, send, names = block.near, block.m, step.hop(block.near, parts, at), _last(p)
+    for k, kind in enumerate(kinds(p.choice)):
+        sends = step.carried(m, send, kind.schedule, kind.v)
+        for r, recompute in enumerate(p.choice.recompute):
+            s = step.stages(near, parts, recompute, holders[p.folded[k]])
+            way = step.ways(job, near.pp, s, send.seconds, kind.schedule, kind.v)
+            _fill(p.floors, 1, (i, r, k, 0), (*(way[name] for name in names), *sends))
+
+
+def _last(p: Pieces) -> tuple[str, ...]:
+    """Devices that may be the last to be done: with as many layers everywhere, those of the first and the last device
+    have no less to wait for than those between."""
+    return step.DEVICES if "second" in p.ends else (step.DEVICES[0], step.DEVICES[-1])
+
+
+def _no_floors(p: Pieces, number: int) -> tuple[tuple[Grid, Grid], ...]:
+    """Floors of the pieces, to be filled."""
+    return tuple((np.zeros(p.after.shape), np.zeros(p.pipe.shape)) for _ in range(number))
+
+
+def _fill(floors: tuple[tuple[Grid, Grid], ...], which: int, at: tuple[int, ...], seconds: Iterable[Any]) -> None:
+    """Write one half of each."""
+    for floor, value in zip(floors, seconds, strict=False):
+        floor[which][at] = value
 
 
 def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> Any:

@@ -39,8 +39,9 @@ class Pieces(NamedTuple):
     """Position of each schedule on the fold axis."""
     ends: tuple[str, ...]
     """Those of `step.ENDS` that may be the fullest."""
-    links: tuple[tuple[Grid, Grid], ...] = ()
-    """Seconds each network dimension is busy: with all but sends (sp, recompute, fold, zero, row), with hidden sends (sp, 1, schedule, 1, row)."""
+    floors: tuple[tuple[Grid, Grid], ...] = ()
+    """The step takes no less than these sums, of (sp, recompute, fold, zero, row) and (sp, recompute or 1, schedule, 1, row): each device done by
+    itself and the way to it; each network dimension busy with all but sends, and with them."""
 
     def rows(self, at: Any) -> Pieces:
         """The terms of some of the rows (an index or a slice)."""
@@ -49,7 +50,7 @@ class Pieces(NamedTuple):
         return self._replace(
             left=self.left[at], pipe=self.pipe[..., at], after=self.after[..., at], of=of - first,
             kept=tuple(x[..., first:end] for x in self.kept), held=tuple(x[..., first:end] for x in self.held),
-            links=tuple((busy[..., at], sends[..., at]) for busy, sends in self.links),
+            floors=tuple((a[..., at], b[..., at]) for a, b in self.floors),
         )  # fmt: skip
 
     def by_fold(self) -> Iterator[Pieces]:
@@ -59,7 +60,7 @@ class Pieces(NamedTuple):
             yield self._replace(
                 choice=self.choice.part([sp, rec, at, zero]), pipe=self.pipe[:, :, at], after=self.after[:, :, f, None],
                 kept=tuple(k[:, :, f, None] for k in self.kept), held=tuple(h[:, :, at] for h in self.held), folded=self.folded[at] - f,
-                links=tuple((busy[:, :, f, None], sends[:, :, at]) for busy, sends in self.links),
+                floors=tuple((a[:, :, f, None], b[:, :, at]) for a, b in self.floors),
             )  # fmt: skip
 
     @property
@@ -71,8 +72,8 @@ class Pieces(NamedTuple):
 def exact(p: Pieces, capacity: float) -> tuple[Grid, Grid]:
     """Seconds on the whole grid, inf where the layout is illegal or does not fit, and bytes of unplaced rows (see `Pieces.of`)."""
     seconds = p.pipe + p.after[:, :, p.spread]
-    for busy, sends in p.links:
-        np.maximum(seconds, busy[:, :, p.spread] + sends, out=seconds)
+    for a, b in p.floors:
+        np.maximum(seconds, a[:, :, p.spread] + b, out=seconds)
     use = p.held[0] + p.kept[0][:, :, p.spread]
     for held, kept in zip(p.held[1:], p.kept[1:], strict=True):
         np.maximum(use, held + kept[:, :, p.spread], out=use)
@@ -105,5 +106,8 @@ def bound(p: Pieces, capacity: float) -> Bound:
     pipe = np.where(least_bytes > capacity, np.inf, p.pipe)
     by_schedule = pipe + p.after.min(axis=3, keepdims=True)[:, :, p.spread]
     by_zero = pipe.min(axis=2, keepdims=True, initial=np.inf) + p.after
+    for a, b in p.floors:
+        by_schedule = np.maximum(by_schedule, a.min(axis=3, keepdims=True, initial=np.inf)[:, :, p.spread] + b)
+        by_zero = np.maximum(by_zero, a + b.min(axis=2, keepdims=True, initial=np.inf))
     best = [x.min(axis=(0, 1, 2, 3), initial=np.inf) for x in (by_schedule, least_bytes)]
     return Bound(best[0], best[1], by_schedule, by_zero)

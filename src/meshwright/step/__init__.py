@@ -7,6 +7,7 @@ such choice without counting a layer again.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
 from ..cost.layer import Clock
@@ -36,6 +37,7 @@ from .pipeline import (
     slowest,
     span,
     stages,
+    ways,
 )
 from .sync import (
     ENDS,
@@ -44,10 +46,11 @@ from .sync import (
     Unit,
     Units,
     devices,
+    done,
     exposed,
     held,
-    last,
     occupied,
+    outside,
     synchronise,
     unit,
     units,
@@ -59,17 +62,26 @@ class Step(NamedTuple):
     """Seconds of one step."""
 
     pipeline: Pipeline
-    sync: Num
+    outside: Num
+    """Before and after it: first weights, last gradients."""
     update: Num
     devices: tuple[Device, ...] = ()
     """What they wait for, first to last."""
+    reached: tuple[Num, ...] = ()
+    """When each of them is done, with the optimizer, however the others fare."""
     links: Busy = Busy()
     """Seconds each dimension of the network is busy, where hidden sends share it with all the rest."""
 
     @property
     def total(self) -> Num:
-        """No link carries more than its rate."""
+        """The longest of the order of the pipeline, of each device by itself, and of each link."""
         return maximum(self._alone, self.links.most)
+
+    @property
+    def sync(self) -> Num:
+        """Seconds of weight and gradient collectives that show."""
+        rest = self.pipeline.total + self.update
+        return reduce(maximum, (done - rest for done in self.reached), self.outside)
 
     @property
     def waits(self) -> Num:
@@ -77,24 +89,37 @@ class Step(NamedTuple):
         return maximum(self.links.most - self._alone, 0.0)
 
     @property
+    def awaited(self) -> int:
+        """The device that sets the end of the step, or the first, where the order of the pipeline does; of numbers only."""
+        ends = [float(self.pipeline.total + (self.outside + self.update)), *map(float, self.reached)]
+        return max(ends.index(max(ends)) - 1, 0)
+
+    @property
     def _alone(self) -> Num:
-        return self.pipeline.total + (self.sync + self.update)
+        return reduce(maximum, self.reached, self.pipeline.total + (self.outside + self.update))
 
 
 def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step:
     """One step of the job; the layout's numbers may be arrays (categorical fields may not)."""
     at, schedule, v = at or clock(job), schedule_named(layout.schedule), layout.interleave
-    by = shares(job, layout, schedule, v)
-    m, each = microbatches(job, layout), units(job, layout, parts, (layout.zero,), at)
+    how, zero, by = at.overlap.dp, layout.zero, shares(job, layout, schedule, v)
+    m, each = microbatches(job, layout), units(job, layout, parts, (zero,), at)
     of = devices(job, layout, parts, by, each, layout.recompute)
-    sync = synchronise(of, m, layout.zero, at.overlap.dp)
-    ends = [held(job, layout, parts, by, end) for end in ENDS]
+    ends = update(job, layout, [held(job, layout, parts, by, end) for end in ENDS], zero, at)
     s, send = stages(layout, parts, layout.recompute, by), hop(layout, parts, at)
     pipe = ordered(job, layout.pp, m, s, send.seconds, schedule, v)
+    if not by_order(job):  # papers add up
+        return Step(pipe, synchronise(of, m, zero, how), ends, tuple(of))
+    way = ways(job, layout.pp, s, send.seconds, schedule, v)
+    reached = [done(d, m, zero, how) + ends + way[name] for d, name in zip(of, DEVICES, strict=True)]
     links = Busy()
     if shared(at.overlap):
-        links = occupied(of, m, layout.zero) + carried(m, send, schedule, v)
-    return Step(pipe, sync, update(job, layout, ends, layout.zero, at), tuple(of), links)
+        links = occupied(of, m, zero) + carried(m, send, schedule, v)
+    return Step(pipe, outside(of[0], m, zero, how), ends, tuple(of), tuple(reached), links)
+
+
+DEVICES = ("first", "middle", "last")
+"""Of a pipeline."""
 
 
 def shared(how: Overlap) -> bool:
@@ -109,7 +134,7 @@ def step_time(job: Job, layout: Layout) -> Num:
 
 
 __all__ = [
-    "ENDS", "Body", "Device", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "Unit", "Units", "body", "boundary", "by_order", "carried", "clock", "dealt", "devices", "exposed",
-    "held", "hop", "last", "leading_layers", "least_idle", "occupied", "ordered", "pick", "shared", "shares", "slowest", "span", "stage_message", "stages", "step", "step_time", "synchronise",
-    "total", "unit", "units", "update",
+    "ENDS", "Body", "Device", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "Unit", "Units", "body", "boundary", "by_order", "carried", "clock", "dealt", "DEVICES", "devices", "done", "exposed",
+    "held", "hop", "leading_layers", "least_idle", "occupied", "ordered", "outside", "pick", "shared", "shares", "slowest", "span", "stage_message", "stages", "step", "step_time", "synchronise",
+    "total", "unit", "units", "update", "ways",
 ]  # fmt: skip

@@ -225,6 +225,16 @@ def dealt(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v:
     return Dealt(layers, m, s.layer, s.embedding, s.head, leading_layers(job), s.leading, send)
 
 
+def ways(job: Job, p: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> dict[str, Num]:
+    """Seconds in which the first, a middle and the last device have nothing to do yet, or nothing any more: the way of one microbatch
+    down to it and, where backward passes are whole, up again.
+    """
+    d = dealt(job, p, 1.0, s, send, schedule, v)
+    ranks = {"first": 0.0 * p, "middle": d.fuller, "last": d.q}
+    back = {name: 0.0 if schedule.split_backward else d.up_whole(rank, 0.0) for name, rank in ranks.items()}
+    return {name: d.down(0.0, rank) + back[name] for name, rank in ranks.items()}
+
+
 def leading_layers(job: Job) -> float:
     """Dense layers before those of a mixture of experts."""
     return float(job.model.moe.dense_layers) if job.model.moe else 0.0

@@ -224,19 +224,22 @@ def occupied(of: Sequence[Device], m: Num, zero: int) -> Busy:
     return found
 
 
-def last(of: Sequence[Device], m: Num, zero: int, how: HidePass) -> tuple[Device, Exposed, Num]:
-    """(the device that ends last, what it waits for, the seconds by which it has less to compute than the slowest); numbers only."""
-    waits = [exposed(d, m, zero, how) for d in of]
-    busy = [m * (d.forward + d.backward) for d in of]
-    at = max(range(len(of)), key=lambda i: float(busy[i] + waits[i].total))
-    return of[at], waits[at], reduce(maximum, busy) - busy[at]
+def done(d: Device, m: Num, zero: int, how: HidePass) -> Num:
+    """Seconds from a device's first pass to its last gradient, with all that its passes wait for."""
+    return m * (d.forward + d.backward) + exposed(d, m, zero, how).total
+
+
+def outside(d: Device, m: Num, zero: int, how: HidePass) -> Num:
+    """Seconds before the first pass of a device and after its last one."""
+    waits = exposed(d, m, zero, how)
+    return waits.arrives + waits.leaves
 
 
 def synchronise(of: Sequence[Device], m: Num, zero: int, how: HidePass) -> Num:
     """Seconds by which the step outlasts m microbatches on the slowest device: each device has its own to wait for."""
     busy = [m * (d.forward + d.backward) for d in of]
-    done = [work + exposed(d, m, zero, how).total for work, d in zip(busy, of, strict=True)]
-    return reduce(maximum, done) - reduce(maximum, busy)
+    ends = [done(d, m, zero, how) for d in of]
+    return reduce(maximum, ends) - reduce(maximum, busy)
 
 
 ENDS = ("first", "second", "last")
