@@ -89,8 +89,9 @@ class Cut(NamedTuple):
         if not self.uneven:
             return self.v * self.most
         e, p = self._end, self.p
-        folded = (rank < e) * 1.0 + (rank >= 2 * p - e) * 1.0 if self.folded else 0.0
-        light: Num = folded if self.folded else floor((e + rank) / p)
+        light = floor((e + rank) / p)
+        if self.folded:  # down and up again
+            light = where(rank < e, 1.0, 0.0) + where(rank >= 2 * p - e, 1.0, 0.0)
         return self.v * self.most - light - where((rank == 0) & (self.spare >= 2), 1.0, 0.0)
 
     def leading(self, rank: Num, lead: float) -> Num:
@@ -197,8 +198,8 @@ class Dealt(NamedTuple):
 
     def _ends(self, a: Num, b: Num) -> tuple[Num, Num]:
         """Whether the first and the last stage are among those from a up to b: 1 or 0."""
-        first = 0.0 if isinstance(a, float) and a > 0 else ((a <= 0) & (b > 0)) * 1.0
-        return first, ((b >= self.stages) & (a < self.stages)) * 1.0
+        first: Num = 0.0 if isinstance(a, float) and a > 0 else where((a <= 0) & (b > 0), 1.0, 0.0)
+        return first, where((b >= self.stages) & (a < self.stages), 1.0, 0.0)
 
     def _leading(self, a: Num, b: Num) -> Num:
         """Leading layers among those of the stages from a up to b."""
@@ -218,6 +219,7 @@ class Dealt(NamedTuple):
 
     def _sum(self, what: str, a: Num, b: Num) -> Num:
         layer, first, last = (getattr(part, what) for part in (self.layer, self.first, self.last))
+        found: Num
         at_first, at_last = self._ends(a, b)
         found = self.cut.layers(a, b) * layer + at_last * last
         if self.lead:
@@ -226,7 +228,7 @@ class Dealt(NamedTuple):
 
     def hops(self, a: Num, b: Num) -> Num:
         """Seconds of the sends between stages a and b."""
-        turn = ((a < self.p) & (b >= self.p)) * 1.0 if self.cut.folded else 0.0
+        turn: Num = where((a < self.p) & (b >= self.p), 1.0, 0.0) if self.cut.folded else 0.0
         return (b - a - turn) * where(self.p > 1, self.send, 0.0)
 
     def down(self, a: Num, b: Num) -> Num:

@@ -227,8 +227,10 @@ def dealt(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v:
 
 def ways(job: Job, p: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> dict[str, Num]:
     """Seconds in which the first, a middle and the last device have nothing to do yet, or nothing any more: the way of one microbatch
-    down to it and, where backward passes are whole, up again.
+    down to it and, where backward passes are whole, up again. Where a rank may begin the next step meanwhile, nothing.
     """
+    if schedule.split_backward and not barrier(job):
+        return dict.fromkeys(("first", "middle", "last"), 0.0 * p)
     d = dealt(job, p, 1.0, s, send, schedule, v)
     ranks = {"first": 0.0 * p, "middle": d.fuller, "last": d.q}
     back = {name: 0.0 if schedule.split_backward else d.up_whole(rank, 0.0) for name, rank in ranks.items()}
