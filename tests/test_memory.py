@@ -9,12 +9,14 @@ from itertools import accumulate
 import pytest
 
 from meshwright import catalog, predict
-from meshwright.describe.assumptions import REALISTIC, SETS, MemoryCount
+from meshwright.describe.assumptions import REALISTIC, MemoryCount
 from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import broken
 from meshwright.layout.stages import microbatches
+from meshwright.program.memory import peak
+from meshwright.program.messages import carried_out
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.order import held_rank
@@ -48,7 +50,7 @@ def every_device(job: Job, layout: Layout) -> float:
         late = [n - 2 * logits * (s == count - 1) for n, s in zip(left, mine, strict=True)]
         states = memory.states(job, layout, (plain, expert), layout.zero).total
         fullest = max(fullest, states + held_rank(order, rank, left.__getitem__, late.__getitem__))
-    return fullest + job.assumptions.memory.framework_bytes
+    return fullest + float(job.how.memory.framework_bytes or 0)
 
 
 @pytest.mark.parametrize(
@@ -207,11 +209,20 @@ def test_framework_bytes_are_those_of_the_assumption_set() -> None:
     )
 
 
-def test_the_trainers_memory_is_said_to_lack_the_engines_buffers() -> None:
-    """Until one count serves both: `pytorch` sums what layers save, the walk of the program (`train.peak`) all that lives."""
-    job = Job(catalog.model("llama3.2-1b"), catalog.cluster("8xh100-sxm"), 64, Layout(dp=8))
-    lacks = [
-        any("compare --oracle" in note for note in predict(replace(job, assumptions=SETS[name])).notes)
-        for name in ("pytorch", "realistic")
-    ]
-    assert lacks == [True, False]
+@pytest.mark.parametrize(
+    "layout",
+    [
+        *(Layout(dp=8, zero=zero) for zero in range(4)),
+        Layout(tp=2, dp=4),
+        Layout(pp=4, dp=2),
+        Layout(pp=4, dp=2, schedule="gpipe", zero=3),
+        Layout(tp=4, pp=2, schedule="zbv"),
+    ],
+    ids=lambda layout: repr(layout)[7:-1],
+)
+def test_two_ways_to_ask_for_the_trainers_memory_agree(layout: Layout) -> None:
+    """`predict` under the trainer's framework, and the walk through its program: one answer, whatever the layout."""
+    job = Job(catalog.model("llama3.2-1b"), catalog.cluster("8xh100-sxm"), 64, layout, assumptions="pytorch")
+    found = predict(job).memory_use.total - 2e9
+    walked = max(peak(carried_out(job), rank).highest for rank in range(layout.pp))
+    assert found == pytest.approx(walked, rel=0.05)

@@ -17,8 +17,9 @@ from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import AXES, Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
-from meshwright.layout.rules import ALWAYS, EVEN_BATCH, EVEN_LAYERS
+from meshwright.layout.rules import ALWAYS, EVEN_BATCH, EVEN_LAYERS, of_framework
 from meshwright.num import divisors
+from meshwright.program import resident
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.search import brute, search
@@ -114,7 +115,7 @@ def legal(job: Job, layout: Layout, relaxed: bool) -> bool:
     """The rules, and what the space asks besides: a batch without remainder (strict), as many layers in each chunk."""
     chunked = schedule_named(layout.schedule).chunks(layout.interleave) > 1
     more = [EVEN_LAYERS] * chunked + [EVEN_BATCH] * (not relaxed)
-    return all(r.holds(job, layout) for r in (*ALWAYS, *more))
+    return all(r.holds(job, layout) for r in (*ALWAYS, *more, *(r for r in of_framework(job) if not r.placed)))
 
 
 def says_the_same(job: Job, layout: Layout, zero: int, choice, relaxed: bool) -> bool:
@@ -123,7 +124,7 @@ def says_the_same(job: Job, layout: Layout, zero: int, choice, relaxed: bool) ->
     Of the schedules that one stage can run, the one that counts holds the fewest microbatches.
     """
     off = not layout.sequence_parallel and layout.tp == 1 and True in choice.sequence_parallel
-    if off or bool(layout.replicas == 1 and zero):
+    if off or bool(layout.replicas == 1 and zero and not resident.whole_program(job)):
         return True
     if layout.pp > 1:
         return False

@@ -39,7 +39,7 @@ CHANGES = {
     "precision": ("fp8", lambda j: j.precision.compute, "fp8"),
     "precision.gradient_bytes": (2, lambda j: j.precision.gradient_bytes, 2),
     "assumptions": ("lbl-2024", lambda j: j.assumptions.name, "lbl-2024"),
-    "assumptions.overlap.tp.share": (0.5, lambda j: j.assumptions.overlap.tp.share, 0.5),
+    "assumptions.chip.launch_s": (1e-5, lambda j: j.assumptions.chip.launch_s, 1e-5),
     "cluster.network.dims[1].bandwidth": ("400 Gbit/s", lambda j: j.cluster.network.dims[1].bandwidth, 5e10),
     "network.ib.bandwidth": ("800 Gbit/s", lambda j: j.cluster.network.dims[1].bandwidth, 1e11),
     "network": ("dgx-a100", lambda j: j.cluster.network.name, "dgx-a100"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from by_hand import MODEL, SET, by_hand
-from meshwright import Layout, Prediction, Term, catalog, predict
+from meshwright import BadInput, Layout, Prediction, Term, catalog, predict
 from meshwright.describe.assumptions import SETS, HidePass, Overlap
 from meshwright.describe.job import PRECISIONS, Job
 
@@ -18,6 +18,10 @@ CASES = {
     "moe": ("deepseek-v2-lite", "a100-80", Layout(tp=2, pp=2, dp=8, ep=8, zero=2)),
     "folded": ("llama3-8b", "a100-80", Layout(pp=4, dp=4, schedule="zbv", interleave=2)),
 }
+
+
+NOT_TRAINED = {"moe": "latent attention is not trained yet", "uneven": "norms_per_layer must be 2 to train"}
+"""Models that the framework of `pytorch` cannot run."""
 
 
 def predicted(case: str, assumptions: str) -> Prediction:
@@ -37,6 +41,10 @@ def every(term: Term) -> list[Term]:
 @pytest.mark.parametrize("assumptions", sorted(SETS))
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_every_term_is_the_sum_of_its_parts(case: str, assumptions: str) -> None:
+    if assumptions == "pytorch" and case in NOT_TRAINED:
+        with pytest.raises(BadInput, match=NOT_TRAINED[case]):
+            predicted(case, assumptions)
+        return
     p = predicted(case, assumptions)
     for tree in (p.term, p.memory_term):
         for term in every(tree):

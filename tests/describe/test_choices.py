@@ -14,6 +14,7 @@ import meshwright.describe
 from meshwright import BadInput, Job, Layout, assumptions, cluster, model, predict
 from meshwright.describe.assumptions import SETS, ChipTime, Counting, NetworkTime, Overlap
 from meshwright.describe.fields import Unit
+from meshwright.describe.framework import Framework, framework
 from meshwright.describe.ranges import CHOICES, FREE
 from meshwright.describe.read import At, read
 from meshwright.formats.toml import load_job
@@ -62,6 +63,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Dim": {"name": "d", "bandwidth": 1.0, "latency": 0.0},
     "Job": {"model": model("gpt2"), "cluster": cluster("8xh100-sxm"), "batch": 8},
     "RopeScaling": {"kind": "linear"},
+    "Framework": {field.name: getattr(framework("meshwright"), field.name) for field in dataclasses.fields(Framework)},
     "Scenario": {field.name: getattr(preset("h100"), field.name) for field in dataclasses.fields(preset("h100"))},
 }
 """What a description needs besides the field in question."""

@@ -96,6 +96,7 @@ MEMORY = {
     "1f1b, middle, selective": (Layout(pp=4, recompute="selective"), 8, 2),
     "interleaved, last": (Layout(pp=2, schedule="interleaved", interleave=2), 4, 1),
     "zbv, last": (Layout(pp=2, schedule="zbv"), 4, 1),
+    "second halves in a row, last": (Layout(pp=2, schedule="interleaved-zb", interleave=2), 8, 1),
 }
 
 

@@ -80,7 +80,7 @@ def test_each_kind_has_its_own_prediction() -> None:
         return found.predicted or 0.0
 
     p = predict(job(row()), job(row()).layout)
-    use, own = p.memory_use, p.job.assumptions.memory.framework_bytes
+    use, own = p.memory_use, p.job.how.memory.framework_bytes
     assert own > 0
     assert predicted(memory_gb=70, memory_kind="nvidia-smi") == float(use.total)
     assert predicted(memory_max_allocated_bytes=7e10) == float(use.total) - own

@@ -300,11 +300,12 @@ def plans(model: str, described: Mapping[str, str], space: Any, assumptions: Seq
 
 def runs_on(plan: Any) -> list[str]:
     """Whether the trainer of this project, and so `export`, runs the best layout of a model that it trains; if not, why."""
+    from ..layout import trainable
     from ..train import rules
     from ..train.settings import Settings
 
     def refused(p: Any) -> str:
-        for why in rules.of_layout(p.job, p.layout) + rules.expert_ranks(p.job, p.layout):
+        for why in rules.of_trainer(p.job, p.layout):
             return why
         try:
             rules.demand_chip(p, Settings(device="cuda"))
@@ -312,7 +313,7 @@ def runs_on(plan: Any) -> list[str]:
             return str(error)
         return ""
 
-    if not plan.best or rules.model(plan.best.job.model) or rules.of_job(plan.best.job):
+    if not plan.best or trainable.model(plan.best.job.model) or trainable.numbers(plan.best.job):
         return []
     if not (why := refused(plan.best)):
         return []

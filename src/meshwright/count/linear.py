@@ -39,7 +39,7 @@ def linear(
         T,
         k,
         n,
-        one=1.0 if job.assumptions.count.dot_product == "2k-1" else 0.0,
+        one=1.0 if job.how.count.dot_product == "2k-1" else 0.0,
         act=p.activation_bytes,
         wgt=p.weight_bytes,
         gradient=gradient_bytes(job, layout),
@@ -60,7 +60,7 @@ def gradient_bytes(job: Job, layout: Layout) -> Num | None:
     Written once with one microbatch; read, added to and written with m > 1 (Megatron-LM's
     gradient accumulation fusion, into `Precision.gradient_bytes` a weight).
     """
-    if job.assumptions.count.weight_gradient == "one pass":
+    if job.how.count.weight_gradient == "one pass":
         return None
     return job.precision.gradient_bytes * where(accumulates(job, layout), 2.0, 1.0)
 

@@ -38,7 +38,7 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
 
 def attention(job: Job, layout: Layout, size: Local, window: int | None) -> list[Op]:
     """Norm, query/key/value projections, attention, output projection, residual."""
-    m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
+    m, c, act, wgt = job.model, job.how.count, job.precision.activation_bytes, job.precision.weight_bytes
     one = 1.0 if c.dot_product == "2k-1" else 0.0
     D, tp, t = m.hidden, size.tp, size.tokens
     H, K = m.heads / tp, maximum(m.K / tp, 1.0)  # fewer kv heads than tp: they are copied
@@ -68,7 +68,7 @@ def attention(job: Job, layout: Layout, size: Local, window: int | None) -> list
         ops.append(blocks.bias("attention/qkv bias", t, (H + 2 * K) * q, act=act, wgt=wgt))
     if m.qk_norm:
         ops.append(query_key_norm(job, layout, size, H, K))
-    if c.rotary and not m.mla:
+    if c.rotary == "apart" and not m.mla:
         ops += [blocks.rotary("attention/rotary", t * (H + K) * q, act=act)] if m.positions == "rope" else []
         ops += [blocks.repeat("attention/repeat", 2 * size.b * size.T * H * q, act=act)] if m.heads > m.K else []
     forward, backward = exchange(layout, size, K, q, v, act, c.gathered_keys)
@@ -91,7 +91,7 @@ def query_key_norm(job: Job, layout: Layout, size: Local, H: Num, K: Num) -> Op:
     act, wgt = job.precision.activation_bytes, job.precision.weight_bytes
     op = blocks.norm(
         "attention/qk norm", t * (H + K), m.h, parameters=1, act=act, wgt=wgt, forward=statistics, backward=statistics,
-        autograd=job.assumptions.count.backward_needs == "autograd",
+        autograd=job.how.count.backward_needs == "autograd",
     )  # fmt: skip
     return op._replace(weights=(H + K) * m.h if m.qk_norm_whole else 2.0 * m.h)
 
@@ -101,7 +101,7 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
 
     With sequence parallelism the narrow latents are gathered over tp, not the hidden state, as in Megatron-LM.
     """
-    m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
+    m, c, act, wgt = job.model, job.how.count, job.precision.activation_bytes, job.precision.weight_bytes
     mla = m.mla
     assert mla is not None
     D, t, H = m.hidden, size.tokens, m.heads / size.tp
@@ -143,7 +143,7 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
 
 def dense(job: Job, layout: Layout, size: Local, width: Num, name: str = "ffn", with_norm: bool = True) -> list[Op]:
     """Norm, up (and gate) projection, activation, down projection, residual; width = F."""
-    m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
+    m, c, act, wgt = job.model, job.how.count, job.precision.activation_bytes, job.precision.weight_bytes
     D, t, F = m.hidden, size.tokens, width / size.tp
     gather, reduce = collectives(layout, t * D * act)
     gates = 2 if m.gated else 1
@@ -176,7 +176,7 @@ def after(job: Job, layout: Layout, size: Local, name: str, biased: bool = True)
 
     biased: False where experts brought their own biases.
     """
-    m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
+    m, c, act, wgt = job.model, job.how.count, job.precision.activation_bytes, job.precision.weight_bytes
     x, ops = size.shard * m.hidden, []
     if m.bias and biased:
         whole = layout.scheme == "megatron" and c.output_bias == "replicated"
@@ -203,7 +203,7 @@ def norm(job: Job, name: str, size: Local, forward: tuple[Message, ...] = (), ba
     return blocks.norm(
         name, size.shard, m.hidden, parameters=blocks.NORM_PARAMETERS[m.norm],
         act=job.precision.activation_bytes, wgt=job.precision.weight_bytes, forward=forward, backward=backward,
-        autograd=job.assumptions.count.backward_needs == "autograd",
+        autograd=job.how.count.backward_needs == "autograd",
     )  # fmt: skip
 
 
@@ -234,9 +234,9 @@ def seen(job: Job, window: int | None) -> float:
     hides; unfused ones compute and keep all T x T scores (Korthikanti et al. 2022 count 5 a s^2 b bytes of them, uncut).
     """
     T = float(job.T)
-    if job.assumptions.count.causal == "window":
+    if job.how.count.causal == "window":
         return min(float(window or T), T) / T
-    if job.assumptions.count.causal == "full" or job.attention_kernel == "unfused":
+    if job.how.count.causal == "full" or job.attention_kernel == "unfused":
         return 1.0
     if job.model.attention == "causal":
         w = min(float(window or T), T)

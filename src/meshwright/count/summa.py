@@ -18,13 +18,13 @@ from .work import Message, Op, local
 
 def width(job: Job, layout: Layout) -> Num:
     """Columns of an activation that a rank holds between two products: D / n1."""
-    injected = job.assumptions.count.summa_width
+    injected = job.how.count.summa_width
     return injected(job, layout) if injected else job.model.hidden / layout.tp
 
 
 def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one layer for one microbatch on one device, in forward order. Dense, multi-head attention."""
-    m, c, act, wgt = job.model, job.assumptions.count, job.precision.activation_bytes, job.precision.weight_bytes
+    m, c, act, wgt = job.model, job.how.count, job.precision.activation_bytes, job.precision.weight_bytes
     one = 1.0 if c.dot_product == "2k-1" else 0.0
     size = local(layout.microbatch, job.T, layout.tp, layout.cp, True)
     n1, n2, t, D = layout.tp, layout.cp, size.tokens, m.hidden

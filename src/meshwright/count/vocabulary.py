@@ -23,7 +23,7 @@ def rows(job: Job, layout: Layout) -> Num:
 def embedding(job: Job, layout: Layout) -> list[Op]:
     """First stage: look up tokens (and learned positions)."""
     m, act, wgt = job.model, job.precision.activation_bytes, job.precision.weight_bytes
-    if not (m.vocab and job.assumptions.count.vocabulary):
+    if not (m.vocab and job.how.count.vocabulary):
         return []
     size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
     x = size.tokens * m.hidden
@@ -39,7 +39,7 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
 
 def head(job: Job, layout: Layout) -> list[Op]:
     """Last stage: final norm, logits, loss. The logits are kept in fp32 for the backward pass."""
-    m, c, act = job.model, job.assumptions.count, job.precision.activation_bytes
+    m, c, act = job.model, job.how.count, job.precision.activation_bytes
     if not (m.vocab and c.vocabulary):
         return []
     size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
@@ -75,7 +75,7 @@ def join(job: Job, layout: Layout) -> list[Op]:
     """What a multi-token-prediction block does before its layer: hidden state and the next token's embedding, each normalised,
     go side by side through one matrix of 2 D x D, cut tp ways by columns. Source: DeepSeek-AI 2024, DeepSeek-V3, section 2.2.
     """
-    m, c, act = job.model, job.assumptions.count, job.precision.activation_bytes
+    m, c, act = job.model, job.how.count, job.precision.activation_bytes
     size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
     D, t = m.hidden, size.tokens
     gather, reduce = megatron.collectives(layout, 2 * t * D * act)

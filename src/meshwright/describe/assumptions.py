@@ -11,7 +11,7 @@ from typing import Annotated
 
 from ..errors import BadInput, unknown
 from .choices import Choices
-from .fields import Checked, Object, Unit
+from .fields import ASK, Checked, Object, Unit
 from .frozen import shown
 from .layout import Layout
 from .precision import PRECISIONS, Precision
@@ -54,8 +54,8 @@ class Counting(Checked):
     weight_gradient: str = "apart"
     """A matrix's two gradients are products "apart", each against its own roofline, and that of the weights is added up over
     microbatches in `Precision.gradient_bytes`; or "one pass" (the papers), which writes dW as wide as W."""
-    rotary: bool = False
-    """Rotary positions, and copies of key/value heads for grouped queries, are passes of their own (not fused into their neighbours)."""
+    rotary: str = "fused"
+    """Rotary positions, and copies of key/value heads for grouped queries, are "fused" into their neighbours, or passes of their own ("apart")."""
     stage_message: str = "scattered"
     """What a tp rank sends to the next stage where all hold the same activation (no sequence parallelism): 1/tp of it ("scattered": scatter/gather of
     Megatron-LM and DeepSpeed), or all of it ("whole": PyTorch's pipelines, and LBL, where only sequence parallelism cuts it)."""
@@ -157,13 +157,15 @@ class Overlap(Checked):
 
 
 @dataclass(frozen=True)
-class MemoryCount:
+class MemoryCount(Checked):
     """What lives on a device beside the model itself."""
 
-    framework_bytes: Annotated[float, Unit("B")] = 2e9
-    """Context, kernels, communicators and allocator slack."""
+    framework_bytes: Annotated[float, Unit("B")] | None = None
+    """Context, kernels, communicators and allocator slack; None = the framework's."""
     capacity_share: float = 0.96
     """Share of the chip's memory that can be allocated."""
+    resident: str = "layers"
+    """What is counted: what "layers" save and the states of their weights, or every tensor of the trainer's "program" at its fullest moment."""
     working_set: bool = True
     """Count the largest temporary: the layer being recomputed, gathered weights, logits in fp32."""
 
@@ -185,6 +187,8 @@ class Assumptions:
     """Layouts that a search takes: those that one of these allows, each a strategy of its own; empty = all of `search.Space`."""
     strict: bool = False
     """A search takes only layouts in which everything divides: chips, batch and the layers of a stage."""
+    framework: str = "megatron-core"
+    """Name of the framework that is asked (`ASK`) where the job names none."""
 
     __repr__ = shown
 
@@ -192,10 +196,19 @@ class Assumptions:
 REALISTIC = Assumptions(
     "realistic",
     "This project's default: full transformer, sustained clocks, ring and tree collectives; nothing fitted to measured runs.",
+    count=Counting(
+        gathered_inputs=ASK,
+        gathered_keys=ASK,
+        backward_needs=ASK,
+        weight_gradient=ASK,
+        rotary=ASK,
+        stage_message=ASK,
+    ),
     # 73 % and 63 % of an A100's peak: Dao 2023, FlashAttention-2 (arXiv 2307.08691), the best of its measurements
     chip=ChipTime(attention_forward=0.73, attention_backward=0.63),
     network=NetworkTime(collective="best"),
-    overlap=Overlap(step_barrier="none"),
+    overlap=Overlap(dp=HidePass(ASK), pp=ASK, step_barrier=ASK),
+    memory=MemoryCount(resident=ASK),
 )
 
 LBL_SEARCH = Choices(schedule=("1f1b",), zero=(1,), recompute=("none",), sequence_parallel=(True,))
@@ -236,6 +249,7 @@ MEGATRON = Assumptions(
     count=Counting(causal="full", weight_gradient="one pass"),
     chip=ChipTime("peak", matrix_efficiency=0.45, launch_s=0.0),
     network=NetworkTime("free"),
+    memory=MemoryCount(framework_bytes=2e9),
     precision=PRECISIONS["fp16"],
     choices=(
         Choices(
@@ -281,21 +295,14 @@ BOOK_MAX = replace(
     overlap=Overlap(axes="full"),
 )
 
-PYTORCH = Assumptions(
-    "pytorch",
-    "What the trainer of this project does, on a machine that `meshwright calibrate` has measured: kernels and collectives as measured, nothing "
-    "fused or overlapped that PyTorch 2.13 does not fuse or overlap on CPUs.",
-    count=Counting(
-        gathered_inputs="kept",
-        gathered_keys="kept",
-        backward_needs="autograd",
-        weight_gradient="one pass",
-        rotary=True,
-        stage_message="whole",
-    ),
+PYTORCH = replace(
+    REALISTIC,
+    name="pytorch",
+    source="realistic for the trainer of this project (framework meshwright) on a machine that `meshwright calibrate` has measured: "
+    "kernels and collectives as measured.",
     chip=replace(REALISTIC.chip, model="calibrated"),
     network=NetworkTime(collective="measured"),
-    overlap=Overlap(dp=HidePass(), pp="none"),
+    framework="meshwright",
 )
 
 JOINTS = ("count", "chip", "network", "overlap", "memory")
@@ -326,6 +333,11 @@ def unsearched(how: Assumptions, layout: Layout) -> str:
     return f"this layout is none of those that {how.name} searches: {'; '.join(fewest)}" if fewest else ""
 
 
+def left_open(value: object) -> bool:
+    """A field that a set leaves to the framework."""
+    return value == ASK or getattr(value, "scope", None) == ASK
+
+
 def demand_read(how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: str) -> None:
     """Raise BadInput if a set chooses something else than `of` where a verb does not look.
 
@@ -335,7 +347,8 @@ def demand_read(how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: 
         f"{joint}.{option.name}"
         for joint in JOINTS
         for option in fields(getattr(of, joint))
-        if getattr(getattr(how, joint), option.name) != getattr(getattr(of, joint), option.name)
+        if not left_open(getattr(getattr(how, joint), option.name))
+        and getattr(getattr(how, joint), option.name) != getattr(getattr(of, joint), option.name)
         and not {joint, f"{joint}.{option.name}"} & {*read}
     ]
     ignored += [name for name in WHOLE if getattr(how, name) != getattr(of, name) and name not in read]

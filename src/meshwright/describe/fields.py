@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 from ..units import LENGTH
 
+ASK = "framework"
+"""In place of a value: a set of assumptions leaves it to the framework (`describe.framework`)."""
+
 
 @dataclass(frozen=True)
 class Unit:

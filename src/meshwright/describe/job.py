@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Any
 
 from ..errors import BadInput, unknown
@@ -12,6 +13,7 @@ from .assumptions import REALISTIC, Assumptions, assumptions
 from .chip import Chip
 from .cluster import Cluster
 from .fields import Checked, Length, Unit
+from .framework import Framework, answered, asked, framework
 from .frozen import shown
 from .layout import DEGREES, Layout
 from .model import Model
@@ -63,6 +65,8 @@ class Job(Checked):
     attention_kernel: str = "flash"
     """flash (no T x T matrix in memory) or unfused."""
     assumptions: Assumptions = REALISTIC
+    framework: Framework | None = None
+    """The software, such as megatron-core (default) or meshwright (the trainer of this project): what it keeps, overlaps and can run."""
 
     __repr__ = shown
 
@@ -70,7 +74,7 @@ class Job(Checked):
         """Names become what they name, texts numbers; BadInput for everything else that is no job."""
         for name, kind in PARTS.items():
             value = getattr(self, name)
-            if value is None and name == "precision":
+            if value is None and name in ("precision", "framework"):
                 continue
             if isinstance(value, str):
                 object.__setattr__(self, name, _named(name, value))
@@ -89,7 +93,30 @@ class Job(Checked):
                 raise BadInput(f"job.{name} must be at least {least}, not {value}")
         if self.precision is None:
             object.__setattr__(self, "precision", usual_precision(self.assumptions, self.cluster.chip))
+        if self.framework and not asked(self.assumptions):
+            raise BadInput(
+                f"assumptions {self.assumptions.name} say themselves what a framework does: framework "
+                f"{self.framework.name} goes with sets that ask it, such as {REALISTIC.name}"
+            )
         super().__post_init__()
+
+    @cached_property
+    def profile(self) -> Framework | None:
+        """The framework that the set asks; None if the set asks nothing."""
+        if not asked(self.assumptions):
+            return None
+        return self.framework or framework(self.assumptions.framework)
+
+    @cached_property
+    def how(self) -> Assumptions:
+        """The set of assumptions, with what the framework does where the set leaves it open."""
+        return answered(self.assumptions, self.profile) if self.profile else self.assumptions
+
+    @property
+    def under_words(self) -> str:
+        """The set of assumptions, and the framework where it is not the one that the set asks by itself."""
+        other = self.profile and self.profile.name != self.assumptions.framework
+        return f"assumptions {self.assumptions.name}" + (f", framework {self.framework.name}" if self.framework and other else "")  # fmt: skip
 
     def under(self, how: str | Assumptions) -> Job:
         """The job under another set of assumptions; numbers that the old set chose become those of the new one."""
@@ -132,6 +159,7 @@ PARTS: dict[str, type] = {
     "precision": Precision,
     "optimizer": Optimizer,
     "assumptions": Assumptions,
+    "framework": Framework,
 }
 """Fields of a job that may be given by name."""
 
@@ -146,6 +174,8 @@ def _named(field: str, name: str) -> object:
         return BY_NAME[field](name)
     if field == "assumptions":
         return assumptions(name)
+    if field == "framework":
+        return framework(name)
     if field in ("model", "cluster"):
         raise BadInput(f"job.{field} must be a {field.capitalize()}; meshwright.Job takes the name of one too")
     things: dict[str, object] = {**(PRECISIONS if field == "precision" else OPTIMIZERS)}

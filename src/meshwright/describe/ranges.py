@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import BadInput, unknown
 from ..num import product
 from .chip import PRECISIONS, Chip
+from .fields import ASK
 from .layout import AXES, RECOMPUTE, SCHEMES, Layout
 from .measured import Overhead, Table
 from .model import Model, MoE
@@ -69,6 +70,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "HidePass.share": ANY_SHARE,
     "HidePass.slow": ANY_SHARE,
     "MemoryCount.framework_bytes": NONE_OR_MORE,
+    "Framework.framework_bytes": NONE_OR_MORE,
     "MemoryCount.capacity_share": SHARE,
     "Settings.final_lr": ANY_SHARE,
     "Settings.warmup": (0, 1e9),
@@ -89,6 +91,19 @@ RANGES: dict[str, tuple[float, float]] = {
     "Settings.timeout": (1e-3, 1e6),  # twice that, in ms, is a C int of gloo
 }
 
+ANSWERS = {
+    "gathered_inputs": ("regathered", "kept"),
+    "gathered_keys": ("regathered", "kept"),
+    "backward_needs": ("fused", "autograd"),
+    "weight_gradient": ("apart", "one pass"),
+    "rotary": ("fused", "apart"),
+    "stage_message": ("scattered", "whole"),
+    "send_overlap": ("none", "interleaved", "all"),
+    "step_barrier": ("none", "global norm"),
+    "resident": ("layers", "program"),
+}
+"""What a framework may answer, and a set of assumptions may say or leave to it."""
+
 CHOICES: dict[str, tuple[str, ...]] = {
     "Model.attention": ("causal", "full"),
     "Model.norm": ("rmsnorm", "layernorm", "nonparametric"),
@@ -106,23 +121,26 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Counting.causal": ("full", "half", "window"),
     "Counting.dropout": ("blocks", "lbl"),
     "Counting.output_bias": ("sharded", "replicated"),
-    "Counting.gathered_inputs": ("regathered", "kept"),
+    "Counting.gathered_inputs": (*ANSWERS["gathered_inputs"], ASK),
     "Counting.attention_output": ("once", "twice"),
-    "Counting.weight_gradient": ("apart", "one pass"),
-    "Counting.gathered_keys": ("regathered", "kept"),
-    "Counting.backward_needs": ("fused", "autograd"),
-    "Counting.stage_message": ("scattered", "whole"),
+    "Counting.weight_gradient": (*ANSWERS["weight_gradient"], ASK),
+    "Counting.gathered_keys": (*ANSWERS["gathered_keys"], ASK),
+    "Counting.backward_needs": (*ANSWERS["backward_needs"], ASK),
+    "Counting.rotary": (*ANSWERS["rotary"], ASK),
+    "Counting.stage_message": (*ANSWERS["stage_message"], ASK),
     "ChipTime.model": ("peak", "roofline", "hierarchy", "calibrated"),
     "NetworkTime.collective": ("ring", "best", "levels", "book", "free", "measured"),
     "NetworkTime.ring_factor": ("exact", "one"),
     "NetworkTime.hop": ("slowest", "mean"),
     "Hide.scope": ("none", "operation", "sublayer", "layer"),
-    "HidePass.scope": ("none", "pass"),
+    "HidePass.scope": ("none", "pass", ASK),
     "HidePass.links": ("shared", "serial", "free"),
     "Scenario.schedules": ("1f1b", "zb-h2"),
     "Overlap.axes": ("none", "full"),
-    "Overlap.pp": ("none", "interleaved", "all"),
-    "Overlap.step_barrier": ("none", "global norm"),
+    "Overlap.pp": (*ANSWERS["send_overlap"], ASK),
+    "MemoryCount.resident": (*ANSWERS["resident"], ASK),
+    **{f"Framework.{name}": values for name, values in ANSWERS.items()},
+    "Overlap.step_barrier": (*ANSWERS["step_barrier"], ASK),
     "Settings.device": ("cpu", "cuda"),
 }
 """Allowed values of every field that holds a text, texts or keys; a field without a list must be in FREE."""
@@ -130,16 +148,18 @@ CHOICES: dict[str, tuple[str, ...]] = {
 FREE: dict[str, str] = {
     **dict.fromkeys(
         ("Assumptions.name", "Chip.name", "Cluster.name", "Optimizer.name", "Model.name", "Dim.name", "Network.name",
-         "Scenario.name", "Law.name", "Chip.vendor", "Chip.aliases", "Network.aliases"),
+         "Scenario.name", "Law.name", "Framework.name", "Chip.vendor", "Chip.aliases", "Network.aliases"),
         "a name its author gives",
     ),
     **dict.fromkeys(
         ("Assumptions.source", "Law.source", "Table.fit", "Table.axes", "Chip.sources", "Table.sources",
-         "Overhead.sources", "Model.sources", "Network.sources"),
+         "Overhead.sources", "Model.sources", "Network.sources", "Framework.sources"),
         "for people",
     ),
     **dict.fromkeys(("Chip.network", "Network.chip"), "a name of the catalogue, refused there"),
     **dict.fromkeys(("Chip.kernels", "Cluster.engine", "Dim.collectives"), "names of what was measured"),
+    "Assumptions.framework": "a name of catalog/frameworks, refused there",
+    "Framework.rules": "names of `layout.trainable`, refused there",
     "Layout.schedule": "a name of `schedule.SCHEDULES`, refused there",
     "Model.notes": "sentences",
     **dict.fromkeys(("Settings.data", "Settings.weights", "Settings.output"), "a path"),

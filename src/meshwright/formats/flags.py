@@ -48,6 +48,7 @@ SAYS_MORE = {
     "precision": "bf16, fp16, fp8, fp4, tf32, fp32 (mixed: fp32 gradients and master weights), bf16-pure, fp16-pure.",
     "optimizer": "adamw, adam, adamw-no-master, sgd, muon or adafactor.",
     "assumptions": "The set of modelling choices: realistic, lbl-2024, megatron-2021, ...",
+    "framework": "What the software does: megatron-core (default) or meshwright, the trainer of this project.",
     "dp": "Data-parallel replicas; default: what tp, cp and pp leave of the chips.",
     "schedule": "Order of the microbatches: 1f1b, interleaved, gpipe, zb-h1, zb-h2, zbv, dualpipev, ...; "
     "default: 1f1b, or interleaved with --interleave.",

@@ -20,6 +20,7 @@ from .. import catalog
 from ..describe.assumptions import Assumptions, assumptions
 from ..describe.chip import Chip
 from ..describe.cluster import Cluster
+from ..describe.framework import Framework, framework
 from ..describe.job import OPTIMIZERS, PRECISIONS, Job, Optimizer, Precision
 from ..describe.layout import Layout
 from ..describe.model import Model
@@ -143,6 +144,7 @@ def known(cls: type, name: str) -> Any:
         Network: catalog.network,
         Cluster: lambda n: catalog.cluster(n),
         Assumptions: assumptions,
+        Framework: framework,
         Precision: lambda n: _one_of("precision", n, PRECISIONS),
         Optimizer: lambda n: _one_of("optimizer", n, OPTIMIZERS),
     }
@@ -204,7 +206,8 @@ def dump_job(job: Job) -> str:
         cluster |= {"chip": _short(job.cluster.chip), "network": _short(job.cluster.network)}
     own = {f: getattr(job, f.name) for f in fields(job) if f.name not in TABLES}
     rest = {f.name: value for f, value in own.items() if value != f.default or f.name in NAMED}
-    rest |= {"batch": f"{job.batch}seq", **{name: _short(rest[name]) for name in NAMED}}
+    named = [name for name in (*NAMED, "framework") if name in rest]
+    rest |= {"batch": f"{job.batch}seq", **{name: _short(rest[name]) for name in named}}
     model = _short(job.model)
     return dumps_toml(
         {

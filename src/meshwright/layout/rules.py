@@ -5,45 +5,16 @@ The search counts how many layouts each rule rejects, `predict` and the command 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
-from ..errors import BadInput
-from ..num import divisors
+from ..errors import BadInput, unknown
 from ..schedule import get as schedule_named
+from . import trainable
+from .rule import Rule, divides, may_be, sharded
 from .stages import microbatches
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A condition a layout must meet."""
-
-    name: str
-    """Short, for counts of rejections."""
-    holds: Callable[[Job, Layout], Any]
-    """True (element by element) where the rule is kept."""
-    sentence: Callable[[Job, Layout], str]
-    """Field, reason and nearest valid values, for a scalar layout that breaks it."""
-
-
-def divides(a: Any, b: Any) -> Any:
-    """b is a multiple of a."""
-    return b % a == 0
-
-
-def sharded(scheme: str, sequence_parallel: bool) -> bool:
-    """tp cuts the tokens between its matrices (summa cuts their width instead)."""
-    return sequence_parallel and scheme != "summa"
-
-
-def may_be(n: int, limit: int = 4096) -> str:
-    """The divisors of n, as text."""
-    values = [d for d in divisors(n) if d <= limit]
-    return ", ".join(map(str, values[:16])) + (", ..." if len(values) > 16 else "")
 
 
 def _experts(job: Job) -> int:
@@ -171,6 +142,7 @@ EVEN_BATCH = Rule(
     lambda j, l: (
         f"batch of {j.batch} sequences cannot be split over dp {l.dp} x microbatch {l.microbatch}: dp x microbatch may be {may_be(j.batch)}"
     ),
+    replicas=True,
 )
 SCHEDULE = Rule(
     "schedule",
@@ -197,11 +169,32 @@ STRICT = (EVEN_LAYERS, EVEN_BATCH)
 """Also kept by layouts in which everything divides; without them the last stage and the last microbatch are partly idle."""
 
 
+NAMED = {rule.name: rule for rule in (*ALWAYS, *STRICT, *trainable.TRAINER)}
+
+
+def of_framework(job: Job) -> tuple[Rule, ...]:
+    """What the layouts of the job's framework keep beside `ALWAYS`."""
+    names = job.profile.rules if job.profile else ()
+    if strange := [name for name in names if name not in NAMED]:
+        raise unknown("framework.rules", strange[0], NAMED)
+    return tuple(NAMED[name] for name in names)
+
+
+def unsupported(job: Job, layout: Layout) -> list[str]:
+    """Why the job's framework cannot run the (scalar) layout, a sentence each."""
+    why = [rule.sentence(job, layout) for rule in of_framework(job) if not rule.holds(job, layout)]
+    if why or not job.profile or not job.profile.choices:
+        return why
+    refused = [choices.refused(layout, job.profile.name) for choices in job.profile.choices]
+    return [] if any(not sentences for sentences in refused) else [*refused[0]]
+
+
 def broken(job: Job, layout: Layout, rules: tuple[Rule, ...] = ALWAYS) -> list[str]:
     """Why the (scalar) layout cannot run this job, a sentence each; empty if it can. The schedule must exist."""
     schedule_named(layout.schedule)
     first = [POSITIVE.sentence(job, layout)] if not POSITIVE.holds(job, layout) else []
-    return first or [r.sentence(job, layout) for r in rules if not r.holds(job, layout)] or _placement(job, layout)
+    why = first or [r.sentence(job, layout) for r in rules if not r.holds(job, layout)]
+    return why or _placement(job, layout) or unsupported(job, layout)
 
 
 def _placement(job: Job, layout: Layout) -> list[str]:
@@ -234,4 +227,4 @@ def demand(job: Job, layout: Layout) -> None:
         raise BadInput("; ".join(why))
 
 
-__all__ = ["ALWAYS", "FILLED", "STRICT", "Rule", "broken", "demand"]
+__all__ = ["ALWAYS", "FILLED", "STRICT", "Rule", "broken", "demand", "may_be", "of_framework", "sharded", "unsupported"]

@@ -24,6 +24,7 @@ from ..count.mlp2d import block
 from ..count.work import Op
 from ..describe.assumptions import Assumptions
 from ..describe.chip import Chip
+from ..describe.framework import answered, framework
 from ..describe.job import Precision
 from ..describe.network import Network
 from ..num import maximum, where
@@ -88,10 +89,10 @@ def machine(chip: Chip, network: Network, how: Assumptions, precision: Precision
     """What a chip and a network do under an assumption set. Raises BadInput if their data lack what it needs."""
     at = rates(chip, precision.compute, how.chip, precision.weight_bytes)
     fabric = Fabric.of(network, how.network)
-    memory = chip.hbm_bytes * how.memory.capacity_share - how.memory.framework_bytes
-    return Machine(
-        at, fabric, how.overlap.dp.scope != "none", chip.peak(precision.compute), memory, precision.weight_bytes
-    )
+    kept = answered(how, framework(how.framework))
+    memory = chip.hbm_bytes * kept.memory.capacity_share - float(kept.memory.framework_bytes or 0.0)
+    hidden = kept.overlap.dp.scope != "none"
+    return Machine(at, fabric, hidden, chip.peak(precision.compute), memory, precision.weight_bytes)
 
 
 def simulate(on: Machine, s: Shape, d: Degrees, groups: Mapping[str, Group]) -> Step:

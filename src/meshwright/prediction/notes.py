@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..count.model import groups
 from ..count.optimizer import orthogonal_flops
+from ..describe.assumptions import REALISTIC
 from ..describe.assumptions import UNMEASURED as CHIP_SHARE
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -19,7 +20,7 @@ FEW_TOKENS = 512
 
 def unmeasured(job: Job) -> list[str]:
     """A sentence for the chip, and one for the links, whose rates are assumed because no measurement is in their data."""
-    chip, how, network = job.cluster.chip, job.assumptions.chip, job.assumptions.network
+    chip, how, network = job.cluster.chip, job.how.chip, job.how.network
     found = []
     if chip_unmeasured(job):
         found.append(
@@ -42,6 +43,11 @@ def unmeasured(job: Job) -> list[str]:
 def choices(job: Job, layout: Layout) -> list[str]:
     """A sentence for each choice of this model of a step that costs or saves something only here, and is not in its terms."""
     found = []
+    if not job.framework and job.profile and job.profile.name != REALISTIC.framework:
+        found.append(
+            f"assumptions {job.assumptions.name} are {REALISTIC.name} with framework {job.profile.name}, kernels and collectives as "
+            "measured where the machine has them"
+        )
     if job.optimizer.iterations:
         work = orthogonal_flops(job.model, job.optimizer.iterations)
         seconds = work / clock(job).rates.matrix / layout.chips
@@ -50,7 +56,7 @@ def choices(job: Job, layout: Layout) -> list[str]:
             f"{show(float(seconds), 's')} if all chips share them evenly) and without gathering whole matrices; it keeps {job.state_bytes:g} B of "
             "state for every parameter, where AdamW for embedding, head and norms would keep more"
         )
-    if job.assumptions.overlap.axes == "full":
+    if job.how.overlap.axes == "full":
         found.append(
             f"assumptions {job.assumptions.name}: collectives of different mesh axes beside each other are a choice "
             "of rooflines; here they run one after the other"
@@ -67,7 +73,7 @@ def choices(job: Job, layout: Layout) -> list[str]:
 def corners(job: Job, layout: Layout) -> list[str]:
     """A sentence for each corner of the space where what this model leaves out decides; a search finds them, people do not train there."""
     found, tokens = [], layout.microbatch * job.T / layout.cp
-    if job.assumptions.chip.model == "roofline" and tokens < FEW_TOKENS:
+    if job.how.chip.model == "roofline" and tokens < FEW_TOKENS:
         found.append(
             f"matrix products of {tokens:,.0f} tokens (microbatch x sequence / cp) are small: kernels reach less of the "
             f"peak below about {FEW_TOKENS} tokens, so this is too fast"
@@ -77,6 +83,6 @@ def corners(job: Job, layout: Layout) -> list[str]:
 
 def chip_unmeasured(job: Job) -> bool:
     """The share of the chip's peak is neither the set's nor measured, and its kernels were not measured either."""
-    chip, how = job.cluster.chip, job.assumptions.chip
+    chip, how = job.cluster.chip, job.how.chip
     measured_kernels = how.model == "calibrated" and chip.kernels
     return how.matrix_efficiency is None and chip.sustained is None and not measured_kernels

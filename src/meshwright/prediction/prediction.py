@@ -17,6 +17,7 @@ from ..describe.layout import Layout
 from ..layout import rules
 from ..layout.placement import placed
 from ..layout.stages import microbatches
+from ..program import resident
 from ..program.coverage import beyond
 from ..program.cpu import busy, untold
 from ..schedule import get as schedule_named
@@ -98,13 +99,14 @@ class Prediction:
     @property
     def interval_s(self) -> tuple[float, float] | None:
         """Where eight of ten published runs lie around what this assumption set predicts for them; None without such evidence."""
-        found = evidence().get(self.job.assumptions.name)
+        how, profile = self.job.assumptions, self.job.profile
+        found = evidence().get(how.name) if profile is None or profile.name == how.framework else None
         return (self.step_time_s * found["low"], self.step_time_s * found["high"]) if found else None
 
     @cached_property
     def memory_use(self) -> memory.Use:
         """Bytes by kind on the fullest device."""
-        return memory.use(self.job, self.layout, self._body, self._schedule)
+        return resident.use(self.job, self.layout, self._body, self._schedule)
 
     @property
     def memory_bytes(self) -> dict[str, float]:
@@ -164,9 +166,7 @@ class Prediction:
     def executed_flops(self) -> float:
         """FLOPs of the matrix products of a step, on all chips together."""
         job = self.job
-        return job.batch * executed_flops(
-            job.model, job.T, job.assumptions.count, job.attention_kernel, self.layout.recompute
-        )
+        return job.batch * executed_flops(job.model, job.T, job.how.count, job.attention_kernel, self.layout.recompute)
 
     @property
     def train_time_s(self) -> float | None:
@@ -197,7 +197,7 @@ class Prediction:
     @cached_property
     def memory_by_stage(self) -> dict[str, memory.Use]:
         """Bytes by kind on the first, the second (as any in the middle) and the last device of the pipeline."""
-        return memory.of_devices(self.job, self.layout, self._body, self._schedule)
+        return resident.of_devices(self.job, self.layout, self._body, self._schedule)
 
     @cached_property
     def memory_term(self) -> Term:
@@ -218,7 +218,7 @@ class Prediction:
             "microbatches": self.microbatches, "train_time_s": self.train_time_s, "chip_hours": self.chip_hours, "cost_usd": self.cost_usd,
             "energy_j": self.energy_j, "precision": self.job.precision.compute,
             "layout": {f.name: getattr(l, f.name) for f in fields(l)} | {"placement": {a: list(s) for a, s in l.placement.items()}},
-            "assumptions": self.job.assumptions.name, "notes": list(self.notes),
+            "assumptions": self.job.assumptions.name, "framework": self.job.profile.name if self.job.profile else None, "notes": list(self.notes),
         }  # fmt: skip
 
 
@@ -239,7 +239,7 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
     for rule in rules.STRICT:
         if not rule.holds(job, full):
             notes.append(rule.sentence(job, full))
-    notes += [*unmeasured(job), *memory.left_out(job), *choices(job, full), *corners(job, full), *beyond(job, full)]
+    notes += [*unmeasured(job), *choices(job, full), *corners(job, full), *beyond(job, full)]
     prediction = Prediction(replace(job, layout=full), full, tuple(notes))
     if not prediction.fits:
         note = memory.too_big(job, prediction.memory_bytes["total"])

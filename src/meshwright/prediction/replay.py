@@ -55,7 +55,7 @@ class Replay:
         if self.exact_s < self.timeline.makespan_s * (1 - NEGLIGIBLE):
             alone = show(self.timeline.makespan_s, "s")
             found.append(f"ranks begin the next step as soon as they are done: a step by itself takes {alone}")
-        if self.prediction.job.assumptions.overlap.pp == "none" and self.prediction.time_s["pp_comm"]:
+        if self.prediction.job.how.overlap.pp == "none" and self.prediction.time_s["pp_comm"]:
             exposed = show(self.prediction.time_s["pp_comm"], "s")
             found.append(
                 f"the closed form charges {exposed} of sends that the timeline hides behind compute where it can"

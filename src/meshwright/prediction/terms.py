@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from ..cost.chip import told as compute_told
 from ..cost.layer import CAUSES, LayerCost
 from ..cost.network import told as comm_told
+from ..count.megatron import FP32
 from ..count.work import Pass
 from ..describe.frozen import shown
+from ..program import resident
 from ..step import barrier, exposed, memory, pick, shares, slowest, total, units
 
 if TYPE_CHECKING:
@@ -52,8 +54,8 @@ def step_term(p: Prediction) -> Term:
     job, layout, m = p.job, p.layout, p.microbatches
     causes = _busy_terms(p) | _after_terms(p)
     at = p._clock
-    r, hop = at.rates, job.assumptions.network.hop
-    arithmetic, traffic, chip = compute_told(job.assumptions.chip, r)
+    r, hop = at.rates, job.how.network.hop
+    arithmetic, traffic, chip = compute_told(job.how.chip, r)
     algorithm, network = comm_told(at.fabric)
     how = {
         "compute": (f"{arithmetic}, x {m} microbatches", chip),
@@ -82,7 +84,7 @@ def _in_a_run(p: Prediction) -> str:
 
 def _dp_formula(p: Prediction) -> str:
     """The collectives of one layer and what they hide behind."""
-    layout, t, how = p.layout, p._body.typical, p.job.assumptions.overlap.dp
+    layout, t, how = p.layout, p._body.typical, p.job.how.overlap.dp
     each = units(p.job, layout, p._body, (layout.zero,), p._clock).typical
     what = (
         f"all-reduce {float(each.all_reduce.seconds):.3g} s"
@@ -125,7 +127,7 @@ def _busy_terms(p: Prediction) -> dict[str, list[Term]]:
     for cause, field in OVERLAPPED.items():
         hidden = p.time_s[cause] - sum(term.value for term in found.get(cause, ()))
         if hidden < -1e-12 * p.step_time_s:
-            how = getattr(p.job.assumptions.overlap, field)
+            how = getattr(p.job.how.overlap, field)
             formula = f"within its {how.scope}, up to {how.share:g} of it"
             found[cause].append(Term("hidden behind compute", hidden, "s", formula))
     return found
@@ -157,7 +159,7 @@ def _device(p: Prediction) -> Iterator[tuple[str, float, LayerCost, str]]:
 
 def _after_terms(p: Prediction) -> dict[str, list[Term]]:
     """Parts of what follows or interrupts the microbatches: sends, synchronisation."""
-    found, how = p._step, p.job.assumptions.overlap.dp
+    found, how = p._step, p.job.how.overlap.dp
     device = found.devices[found.awaited]
     waits = exposed(device, float(p.microbatches), p.layout.zero, how)
     beside = f"beside {p.microbatches} microbatches of {float(device.forward):.3g} s forward, {float(device.backward):.3g} s backward"
@@ -180,8 +182,26 @@ def _after_terms(p: Prediction) -> dict[str, list[Term]]:
     }
 
 
+def program_term(p: Prediction) -> Term:
+    """The memory of the fullest device as the trainer's program holds it."""
+    l, use, own = p.layout, p.memory_use, resident.own_bytes(p.job)
+    shards = f", cut over {l.replicas} replicas" if l.zero else ""
+    formulas = {
+        "weights": f"{use.weights / FP32:.5g} parameters in fp32 x {FP32:g} B{shards}",
+        "gradients": f"fp32, whole until they are reduced (ZeRO {l.zero}), the embedding's for all V rows on every tp rank",
+        "optimizer": f"two moments, 8 B a parameter{shards}",
+        "activations": "what autograd keeps for the microbatches in flight, receive buffers, stage outputs, gradients on their way",
+        "buffers": f"whole weights in the precision of the products, a unit's gradients being reduced, {own:.3g} B of the framework",
+    }
+    source = "program/closed: the walk of program/memory in closed form, held to the program itself by compare --oracle"
+    parts = tuple(Term(k, float(v), "B", formulas[k], source) for k, v in use._asdict().items())
+    return Term("memory", sum(part.value for part in parts), "B", "sum of its parts at the fullest moment", parts=parts)
+
+
 def memory_term(p: Prediction) -> Term:
     """The memory of the fullest device as a tree."""
+    if resident.whole_program(p.job):
+        return program_term(p)
     j, l, numbers, use = p.job, p.layout, p.job.precision, p.memory_use
     device = max(p.memory_by_stage, key=lambda end: float(p.memory_by_stage[end].total))
     flight = float(memory.in_flight(l.pp, p.microbatches, p._schedule, l.interleave, device))
@@ -201,7 +221,7 @@ def memory_term(p: Prediction) -> Term:
         + (f" + {heads:g} of the head x {float(of.head):.5g} B" if of.head else "")
         + (f" + {late:g} that wait for its weights' gradient x {float(of.late):.5g} B" if of.head and late else "")
         + f" + {float(of.once):.5g} B once",
-        "buffers": f"{j.assumptions.memory.framework_bytes:.3g} B of the framework + whole units in use (ZeRO {l.zero})",
+        "buffers": f"{resident.own_bytes(j):.3g} B of the framework + whole units in use (ZeRO {l.zero})",
     }
     source = "Rajbhandari et al. 2020 (ZeRO); Korthikanti et al. 2022 (activations)"
     parts = tuple(Term(k, float(v), "B", formulas[k], source) for k, v in use._asdict().items())

@@ -27,7 +27,7 @@ def beyond(job: Job, layout: Layout) -> list[str]:
 
 def engine(job: Job, layout: Layout) -> Iterator[str]:
     """Of the engine, where measurements are asked for."""
-    if not job.cluster.engine or job.assumptions.chip.model != "calibrated":
+    if not job.cluster.engine or job.how.chip.model != "calibrated":
         return
     if why := untold(job, layout):
         yield f"CPU seconds are not predicted: {why}"
@@ -60,7 +60,7 @@ def kernels(job: Job, layout: Layout) -> Iterator[str]:
 
 def messages(job: Job, layout: Layout) -> Iterator[str]:
     """Of the network."""
-    if job.assumptions.network.collective != "measured":
+    if job.how.network.collective != "measured":
         return
     for op in operations(job, layout):
         for message in (*op.forward.comm, *op.backward.comm):

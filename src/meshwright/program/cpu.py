@@ -29,7 +29,7 @@ def untold(job: Job, layout: Layout) -> str:
     """Why CPU seconds cannot be predicted; "" if they can. An unmeasured part would count as nothing."""
     if not job.cluster.engine:
         return "the machine was not measured by meshwright calibrate"
-    if job.assumptions.chip.model != "calibrated" or job.assumptions.network.collective != "measured":
+    if job.how.chip.model != "calibrated" or job.how.network.collective != "measured":
         return f"assumptions {job.assumptions.name} take no measured kernels and collectives"
     if job.model.moe:
         return "experts were not measured"

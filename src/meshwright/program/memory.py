@@ -16,6 +16,7 @@ from ..describe.job import Job
 from ..layout.stages import microbatches
 from ..schedule.types import Action
 from ..step import boundary
+from . import tensors
 from .messages import (
     FP32,
     Shapes,
@@ -87,12 +88,9 @@ class Walk:
         self.job, self.layout, self.ledger = job, job.layout, Ledger()
         self.width, self.boundary = float(job.precision.activation_bytes), float(boundary(job, job.layout))
         copies, self.shards = replicas(self.layout, shards)
-        self.mixed = mixed = job.precision.compute != "fp32"
-        """Gradients are made in 16 bits and become fp32 when all of a layer's are there; else they are added up as they are made."""
-        self.copied = mixed or copies * self.shards > 1
+        self.copied = tensors.mixed(job) or copies * self.shards > 1
         """FSDP is at work: the weights a product sees are other tensors than those the optimizer changes."""
-        self.input_is_saved = self.layout.recompute == "full" or job.model.norm != "rmsnorm" or not mixed
-        """The first thing a layer keeps is its input itself."""
+        self.input_is_saved = tensors.input_is_saved(job, self.layout.recompute)
         self.stages = stages(job, rank)
         self.m = int(microbatches(job, self.layout))
         self.units = {s.number: self.units_of(s) for s in self.stages}
@@ -167,7 +165,7 @@ class Walk:
 
     def of_op(self, unit: Unit, op: Op) -> float:
         """Bytes an operation keeps."""
-        return float(op.saved_again if self.layout.recompute == "selective" and op in unit.again else op.saved)
+        return float(tensors.kept(op, self.layout.recompute, op in unit.again))
 
     def kept(self, stage: Stage) -> dict[str, float]:
         """What lives from the forward to the backward pass of one microbatch."""
@@ -197,7 +195,10 @@ class Walk:
         self.gather([(stage, root)])
         self.loss_backward(kept["loss"])
         self.ledger.add("loss", -kept.pop("loss"))
-        self.ledger.add("backward", made := self.as_made(elements(units[root].shapes) + self.foreign(units[root])))
+        self.ledger.add(
+            "backward",
+            made := float(tensors.as_made(self.job, elements(units[root].shapes) + self.foreign(units[root]))),
+        )
         for index in reversed(range(root)):
             self.gather([(stage, index), (stage, index - 1)])
             self.unit_backward(units[index])
@@ -217,7 +218,7 @@ class Walk:
     def foreign(self, unit: Unit) -> float:
         """Rows of other tp ranks in the gradient of the embedding, in elements."""
         rows = {name: shape for name, shape in unit.shapes.items() if name == "embedding.weight"}
-        return elements(rows) * (float(self.layout.tp) - 1)
+        return float(elements(rows) * (self.layout.tp - 1))
 
     def unit_backward(self, unit: Unit) -> None:
         """The operations of a layer from the last to the first; then the gradients of its weights are made, but not yet added up."""
@@ -228,34 +229,18 @@ class Walk:
         for op in reversed(unit.ops):
             self.ledger.touch("backward", self.moving(op))
             self.ledger.add("activations", 0.0 if whole else -self.of_op(unit, op))
-            self.ledger.add("backward", self.as_made(float(op.weights)) - redone.get(id(op), 0.0))
-            made += self.as_made(float(op.weights))
+            self.ledger.add("backward", float(tensors.as_made(self.job, op.weights)) - redone.get(id(op), 0.0))
+            made += float(tensors.as_made(self.job, op.weights))
         self.ledger.add("activations", -self.boundary if whole else 0.0)
         self.ledger.add("backward", -made)
 
-    def as_made(self, weights: float) -> float:
-        """Bytes of gradients that wait to be added up."""
-        return self.width * weights if self.mixed else 0.0
-
     def moving(self, op: Op) -> float:
         """Bytes of the gradients of an operation's inputs and results, with that of the residual stream."""
-        if "norm" in op.name and self.job.model.norm == "rmsnorm":
-            return self.boundary + 2.5 * float(op.saved)  # five tensors in fp32
-        if op.kind == "matmul":
-            return self.boundary + self.width * sum(float((y.out + y.inner) * y.tokens) for y in op.forward.products)
-        pair = (
-            op.kind == "vector" and not self.job.model.gated
-        )  # one tensor in, one out; what is gated keeps three, and has three gradients
-        return self.boundary + (2 if pair else 1) * float(op.saved)
+        return float(tensors.moving(self.job, self.boundary, op))
 
     def results(self, unit: Unit) -> float:
-        """Bytes of the results of all operations with weights: of a norm with several operations, in fp32."""
-        of_norms = sum(
-            float(op.saved) / (2 if op.weights == self.job.model.hidden else 1) for op in unit.ops if "norm" in op.name
-        )
-        return of_norms + sum(
-            self.width * float(y.out * y.tokens) for op in unit.ops for y in op.forward.products if op.weights
-        )
+        """Bytes of the results of all operations with weights."""
+        return float(tensors.results(self.job, unit.ops))
 
     def input_backward(self, stage: Stage) -> None:
         """The first half of a zero-bubble backward pass: nothing is let go before the second, and every result's gradient stays for it."""
@@ -270,8 +255,12 @@ class Walk:
     def weight_backward(self, stage: Stage) -> None:
         """The second half: gradients of the weights, which are added up in the first half of the next microbatch."""
         for index, unit in enumerate(self.units[stage.number]):
-            self.unadded[stage.number, index] = size = self.width * elements(unit.shapes)
-            self.ledger.add("backward", size)
+            key, size = (stage.number, index), self.width * elements(unit.shapes)
+            if key in self.unadded:  # PyTorch adds it to the one that is there
+                self.ledger.touch("backward", size)
+            else:
+                self.unadded[key] = size
+                self.ledger.add("backward", size)
         for term, size in self.kept(stage).items():
             self.ledger.add(term, -size if term != "loss" else 0.0)
         self.ledger.add("output gradients", -sum(map(self.results, self.units[stage.number])))

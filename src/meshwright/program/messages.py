@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from ..count import vocabulary
 from ..count.blocks import NORM_PARAMETERS
@@ -34,7 +35,7 @@ def carried_out(job: Job) -> Job:
     Each tp rank sends the activation between stages as it holds it. PyTorch's formulas for the FLOPs of attention know nothing of the causal mask.
     """
     how = replace(
-        job.assumptions.count, gathered_inputs="kept", gathered_keys="kept", backward_needs="autograd", causal="full",
+        job.how.count, gathered_inputs="kept", gathered_keys="kept", backward_needs="autograd", causal="full",
         dot_product="2k", vocabulary=True, stage_message="whole",
     )  # fmt: skip
     return replace(job, assumptions=replace(job.assumptions, count=how))
@@ -57,13 +58,16 @@ def stages(job: Job, rank: int) -> list[Stage]:
     return [Stage(n, cut[n], n == 0, n == count - 1) for n in stage_numbers(job.layout, rank)]
 
 
-Shapes = dict[str, tuple[int, ...]]
+Shapes = dict[str, tuple[Any, ...]]
 """Name of a parameter -> its shape on one tp rank, before sharding over the replicas."""
 
 
-def layer_shapes(job: Job) -> Shapes:
-    """Parameters of one layer: column-parallel matrices are cut by rows (outputs), row-parallel ones by columns."""
-    m, tp = job.model, int(job.layout.tp)
+def layer_shapes(job: Job, layout: Layout | None = None) -> Shapes:
+    """Parameters of one layer: column-parallel matrices are cut by rows (outputs), row-parallel ones by columns.
+
+    layout: the job's, or one whose numbers may be arrays.
+    """
+    m, tp = job.model, (layout or job.layout).tp
     D, wide, narrow, F = m.hidden, m.heads * m.h // tp, m.K * m.h // tp, m.ffn // tp
     matrices: Shapes = {
         "attention.wq.weight": (wide, D),
@@ -89,11 +93,11 @@ def norm_shapes(job: Job, name: str) -> Shapes:
     return {f"{name}.{part}": (job.model.hidden,) for part in ("weight", "bias")[: NORM_PARAMETERS[job.model.norm]]}
 
 
-def root_shapes(job: Job, stage: Stage) -> Shapes:
+def root_shapes(job: Job, stage: Stage, layout: Layout | None = None) -> Shapes:
     """Parameters of a stage outside its layers: embedding, learned positions, last norm, head."""
     m = job.model
     found: Shapes = {}
-    rows = m.padded_vocab // int(job.layout.tp)
+    rows = m.padded_vocab // (layout or job.layout).tp
     if stage.first:
         found["embedding.weight"] = (rows, m.hidden)
         if m.positions == "learned":
@@ -118,7 +122,7 @@ def units_of_chunks(job: Job, rank: int) -> list[tuple[int, Shapes]]:
     return [(chunk, shapes) for chunk, shapes in found if shapes]
 
 
-def elements(shapes: Shapes, shards: int = 1) -> int:
+def elements(shapes: Shapes, shards: Any = 1) -> Any:
     """Parameters of a unit; each padded to a multiple of `shards` rows."""
     return sum(-(-shape[0] // shards) * shards * prod(shape[1:]) for shape in shapes.values())
 

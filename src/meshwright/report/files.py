@@ -87,7 +87,7 @@ def of_predictions(
         job = best.job
         machine = f"{job.cluster.chips:,} x {job.cluster.chip.name}"
         title = f"{job.model.name} on {machine}, {job.batch:,} sequences of {job.T:,}"
-        title += ", best under each set" if names else f", assumptions {job.assumptions.name}"
+        title += ", best under each set" if names else f", {job.under_words}"
         return plots.image(plots.layouts(predictions, names, title), kind)
 
     return {

@@ -175,7 +175,7 @@ def _kept(jobs: Sequence[Job]) -> str:
         {j.model.name for j in jobs},
         {f"on {j.cluster.chip.name}" for j in jobs},
         {f"{j.batch_tokens:,.0f} tokens a step" for j in jobs},
-        {f"assumptions {j.assumptions.name}" for j in jobs},
+        {j.under_words for j in jobs},
     )
     return ", ".join(part for part, *others in parts if not others).replace(", on ", " on ")
 
@@ -195,7 +195,7 @@ def pipeline(replay: Replay) -> Figure:
     t, p = replay.timeline, replay.prediction
     chunks = max((action.chunk for row in t.order for action in row), default=0) + 1
     words = f"{p.layout.schedule}, {chunks} chunks a rank" if chunks > 1 else p.layout.schedule
-    words += f", {p.microbatches} microbatches, assumptions {p.job.assumptions.name}"
+    words += f", {p.microbatches} microbatches, {p.job.under_words}"
     return pipelines({f"{p.job.model.name}: {words}": t})
 
 

@@ -27,7 +27,7 @@ def answer(p: Prediction, idle: bool = True) -> Iterator[Text]:
     cluster = p.job.cluster
     chip = cluster.chip.name + (" (unmeasured)" if p.unmeasured else "")
     machine = f"{cluster.chips:,} x {chip}, {cluster.network.name}"
-    yield Text(f"{p.job.model.name} on {machine}, assumptions {p.job.assumptions.name}", "bold")
+    yield Text(f"{p.job.model.name} on {machine}, {p.job.under_words}", "bold")
     yield Text("  " + layout_words(p.layout, p.microbatches))
     if where := placement_words(p):
         yield Text("  " + where, "dim")

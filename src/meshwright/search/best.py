@@ -38,7 +38,7 @@ class Best:
 
     def count(self, p: Pieces, seconds: Grid, covered: bool) -> None:
         """Count the legal and the fitting points of a grid; covered: they are not in `searched` yet."""
-        legal = int((np.isfinite(p.pipe) * np.isfinite(p.after).sum(axis=3, keepdims=True)[:, :, p.spread]).sum())
+        legal = p.legal
         fit = int(np.count_nonzero(seconds < np.inf))
         self.feasible, self.too_big = self.feasible + fit, self.too_big + legal - fit
         self.searched += legal if covered else 0

@@ -21,13 +21,18 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches
 from ..num import ceil_div
+from ..program import closed
+from ..program.closed import MOMENTS
+from ..program.resident import own_bytes, whole_program
+from ..program.standing import standing
 from ..schedule import get as schedule_named
 from ..schedule.types import Schedule
 from ..step import memory
+from . import framework
 from .nearest import bodies, layouts, pick
 from .pieces import Grid, Index, Pieces
 from .placement import Shares
-from .space import Column, Options, Table, splits
+from .space import Column, Options, Table, length, splits
 
 Mask = NDArray[np.bool_]
 
@@ -46,6 +51,8 @@ class Block(NamedTuple):
     m: Column
     fine: NDArray[np.bool_]
     """Where this setting can run."""
+    exact: bool
+    """`near` and `far` are one layout, not the ends of an interval."""
 
     def rows(self, at: Index) -> Block:
         """Some of the rows, in order."""
@@ -101,16 +108,21 @@ def by_need(schedules: tuple[tuple[str, int], ...]) -> list[int]:
     return sorted(range(len(schedules)), key=held)
 
 
-def runs(job: Job, choice: Options, p: Column, m: Column) -> list[Mask]:
+def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
     """Where each schedule can run. On one stage all take as long: only that counts which holds least, of those the first."""
-    found, every = [kind.runs(job, p, m) for kind in kinds(choice)], choice.all.schedules
+    p, every = np.asarray(rows.pp), choice.all.schedules
+    found = [
+        kind.runs(job, p, m) & framework.schedules(job, rows, kind.schedule.name, kind.v) for kind in kinds(choice)
+    ]
     one = np.flatnonzero(p == 1)
+    alone = pick(rows, one)
     free = np.ones(len(one), dtype=bool)
     mine = {schedule: k for k, schedule in enumerate(choice.schedules)}
     for schedule in (every[at] for at in by_need(every)):
         can = free
         if free.any():
             can = free & Kind(schedule_named(schedule[0]), float(schedule[1])).runs(job, p[one], m[one])
+            can = can & framework.schedules(job, alone, *schedule)
         free = free & ~can
         if schedule in mine:
             found[mine[schedule]][one] = can
@@ -135,19 +147,24 @@ def pieces(
     """
     blocks = _blocks(job, at, table, far, shares, choice, scheme)
     index, pipe = np.arange(len(table["tp"])), np.full((*choice.shape[:3], 1, len(table["tp"])), np.inf)
-    can_run = runs(job, choice, table["pp"], blocks[0].m)
+    can_run = runs(job, choice, blocks[0].near, blocks[0].m)
+    barred = framework.barred(job, blocks[0].near, choice)
     for block, seconds in zip(blocks, pipe, strict=True):
         _pipelines(job, at, block, choice, can_run, limit, seconds, shares is None)
+    if barred is not None:
+        np.putmask(pipe, np.broadcast_to(barred.all(axis=3, keepdims=True), pipe.shape), np.inf)
     if limit < np.inf:
         within = pipe <= limit
         sp, rec, sched = (np.asarray(within.any(axis=o)) for o in ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4)))
         index = np.flatnonzero(within.any(axis=(0, 1, 2, 3)))
         choice = choice.part([sp, rec, sched, np.ones(len(choice.zero), dtype=bool)])
         pipe = pipe[sp][:, rec][:, :, sched][..., index]
+        barred = None if barred is None else barred[:, rec][:, :, sched][..., index]
         blocks = [block.rows(index) for block, use in zip(blocks, sp, strict=True) if use]
     folds = sorted({*deals(job, kinds(choice))})
     new = np.diff(table["row"][index] if "row" in table else index, prepend=-1.0) != 0
     p = _empty(job, index, choice, pipe, folds, _ends(job, table["pp"][index]), np.cumsum(new) - 1)
+    p = p._replace(barred=barred)
     if step.by_order(job) and not quick:
         links = len(job.cluster.sizes) if shares is not None and step.shared(at.overlap) else 0
         p = p._replace(floors=_no_floors(p, len(_last(p)) + links))
@@ -155,7 +172,10 @@ def pieces(
         unplaced = block.rows(np.flatnonzero(new))
         parts, holders = unplaced.parts, [holders_of(job, unplaced.near, fold) for fold in folds]
         owned = [[step.held(job, unplaced.near, parts, by, end) for end in p.ends] for by in holders]
-        _memory(p, i, job, unplaced, parts, holders, owned)
+        if whole_program(job):
+            program_memory(p, i, job, unplaced)
+        else:
+            _memory(p, i, job, unplaced, parts, holders, owned)
         _after(p, i, job, at, block, unplaced, owned, [] if quick else folds)
     return p
 
@@ -169,15 +189,21 @@ def _blocks(
     wide = near if far is table else [layouts(far, shares, sizes, scheme, sp) for sp in ways]
     costs, which = bodies(job, near, at)
     m = np.asarray(microbatches(job, near[0]))
-    fine = [_shards(job, table, sp, choice, scheme) for sp in ways]
-    return [Block(n, w, c, which, m, f) for n, w, c, f in zip(near, wide, costs, fine, strict=True)]
+    exact = far is table
+    fine = [
+        _shards(job, table, layout.sequence_parallel, choice, scheme)
+        & framework.rows(job, layout, exact, shares is not None)
+        for layout in near
+    ]
+    return [Block(n, w, c, which, m, f, exact) for n, w, c, f in zip(near, wide, costs, fine, strict=True)]
 
 
 def _ends(job: Job, pp: Column) -> tuple[str, ...]:
-    """Devices that may be the fullest; the second only if the first holds fewer or lighter layers."""
+    """Devices that may be the fullest; the second only if the first holds fewer or lighter layers, or one receive buffer less."""
     uneven = bool((job.model.layers % pp != 0).any())
     lighter = job.model.moe is not None and job.model.moe.dense_layers > 0
-    return step.ENDS if uneven or lighter else (step.ENDS[0], step.ENDS[-1])
+    received = whole_program(job) and bool((pp > 2).any())
+    return step.ENDS if uneven or lighter or received else (step.ENDS[0], step.ENDS[-1])
 
 
 def _empty(
@@ -185,14 +211,24 @@ def _empty(
 ) -> Pieces:
     """Pieces to be filled; of: the unplaced row of each row."""
     n_sp, n_rec, n_sched, n_zero = choice.shape
-    n, folded = (
-        of[-1] + 1 if len(of) else 0,
-        np.array([folds.index(deal) for deal in deals(job, kinds(choice))], dtype=np.intp),
-    )
+    n = of[-1] + 1 if len(of) else 0
+    folded = np.array([folds.index(deal) for deal in deals(job, kinds(choice))], dtype=np.intp)
+    program = whole_program(job)  # what it keeps of weights depends on the schedule
+    place, moments = (np.arange(n_sched), len(MOMENTS)) if program else (folded, 1)
+    states = (1, 1, n_sched if program else len(folds), n_zero, n)
     return Pieces(
-        index, choice, pipe, np.empty((n_sp, n_rec, len(folds), n_zero, len(of))), tuple(np.empty((1, 1, len(folds), n_zero, n)) for _ in ends),
-        tuple(np.empty((n_sp, n_rec, n_sched, 1, n)) for _ in ends), of, folded, ends,
-    )  # fmt: skip
+        index,
+        choice,
+        pipe,
+        np.empty((n_sp, n_rec, len(folds), n_zero, len(of))),
+        tuple(np.empty(states) for _ in range(len(ends) * moments)),
+        tuple(np.empty((n_sp, n_rec, n_sched, 1, n)) for _ in range(len(ends) * moments)),
+        of,
+        folded,
+        place,
+        None,
+        ends,
+    )
 
 
 Deal = tuple[bool, float]
@@ -283,6 +319,24 @@ def _memory(
                 p.kept[e][0, 0, f, z] = memory.states(job, rows.far, parameters, zero).total + buffers
 
 
+def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:
+    """The same of the trainer's whole program, moment by moment."""
+    near, own = rows.near, own_bytes(job)
+    every, count = kinds(p.choice), len(MOMENTS)
+    ways = [closed.units(job, near, recompute) for recompute in p.choice.recompute]
+    for k, kind in enumerate(every):
+        by = step.shares(job, near, kind.schedule, kind.v)
+        for e, end in enumerate(p.ends):
+            at = closed.device(job, near, kind.schedule, kind.v, by, end)
+            for r, (recompute, of) in enumerate(zip(p.choice.recompute, ways, strict=True)):
+                held = closed.flying(job, near, of, at, kind.schedule, recompute)
+                for j, bytes_ in enumerate(held):
+                    p.held[e * count + j][i, r, k, 0] = bytes_
+            for z, zero in enumerate(p.choice.zero if i == 0 else ()):
+                for j, s in enumerate(standing(job, near, rows.far, ways[0], at, zero, rows.exact)):
+                    p.kept[e * count + j][0, 0, k, z] = s.weights + s.gradients + s.optimizer + (s.buffers + own)
+
+
 def _after(
     p: Pieces,
     i: int,
@@ -303,7 +357,8 @@ def _after(
         [step.devices(job, near, parts, by, each, recompute, names) for by in holders] for recompute in choice.recompute
     ]
     for z, zero in enumerate(choice.zero):
-        means = (near.replicas > 1) | (zero == first)  # with one replica all stages are the same: only the first counts
+        # with one replica all stages are the same, and only the first counts; but a program lets go of weights all the same
+        means = (near.replicas > 1) | (zero == first) | whole_program(job)
         updates = [pick(step.update(job, unplaced.far, devices, zero, at), p.of) for devices in owned]
         for r in range(len(choice.recompute)):
             for f, seconds in enumerate(updates):
@@ -363,7 +418,15 @@ def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> A
 def legal_options(job: Job, table: Table, choice: Options, scheme: str) -> Column:
     """How many of the options each row can run with."""
     m = np.asarray(ceil_div(job.batch, table["dp"] * table["microbatch"]))
-    orders = np.count_nonzero(runs(job, choice, table["pp"], m), axis=0)
-    ways: Column = sum(orders * _shards(job, table, sp, choice, scheme) for sp in choice.sequence_parallel)
-    alone = layouts(table, {}, job.cluster.sizes, scheme, False).replicas == 1
-    return ways * len(choice.recompute) * np.where(alone, 1, len(choice.zero))
+    rows = [layouts(table, {}, job.cluster.sizes, scheme, sp) for sp in choice.sequence_parallel]
+    orders = np.array(runs(job, choice, rows[0], m))
+    alone = (rows[0].replicas == 1) & (not whole_program(job))
+    stages = np.where(alone, np.arange(len(choice.zero))[:, None] == 0, True)  # with one replica all are the same
+    points = np.broadcast_to(orders[None, :, None] & stages, (*choice.shape[1:], length(table)))
+    barred = framework.barred(job, rows[0], choice)
+    each = (points if barred is None else points & ~barred[0]).sum(axis=(0, 1, 2))
+    ways: Column = sum(
+        each * (_shards(job, table, row.sequence_parallel, choice, scheme) & framework.rows(job, row, True, False))
+        for row in rows
+    )
+    return ways

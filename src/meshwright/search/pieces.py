@@ -30,13 +30,18 @@ class Pieces(NamedTuple):
     after: Grid
     """(sp, recompute, fold, zero, row) seconds of synchronisation and optimizer."""
     kept: tuple[Grid, ...]
-    """Bytes of weights, gradients, optimizer and buffers on each device that may be the fullest: (1, 1, fold, zero, unplaced row)."""
+    """Bytes of weights, gradients, optimizer and buffers at each moment of each device that may be the fullest:
+    (1, 1, fold or schedule, zero, unplaced row)."""
     held: tuple[Grid, ...]
-    """Activation bytes on each of them: (sp, recompute, schedule, 1, unplaced row)."""
+    """Activation bytes at each of them: (sp, recompute, schedule, 1, unplaced row)."""
     of: Index
     """The unplaced row of each row, ascending: placements of one row need the same memory."""
     folded: Index
     """Position of each schedule on the fold axis."""
+    place: Index
+    """Position of each schedule on the third axis of `kept`."""
+    barred: NDArray[np.bool_] | None
+    """Where the framework cannot run a layout, whatever `pipe` and `after` say: (sp, recompute, schedule, zero, row); None: nowhere."""
     ends: tuple[str, ...]
     """Those of `step.ENDS` that may be the fullest."""
     floors: tuple[tuple[Grid, Grid], ...] = ()
@@ -49,6 +54,7 @@ class Pieces(NamedTuple):
         first, end = (of[0], of[-1] + 1) if len(of) else (0, 0)
         return self._replace(
             left=self.left[at], pipe=self.pipe[..., at], after=self.after[..., at], of=of - first,
+            barred=None if self.barred is None else self.barred[..., at],
             kept=tuple(x[..., first:end] for x in self.kept), held=tuple(x[..., first:end] for x in self.held),
             floors=tuple((a[..., at], b[..., at]) for a, b in self.floors),
         )  # fmt: skip
@@ -57,16 +63,31 @@ class Pieces(NamedTuple):
         """The unfolded and the folded schedules by themselves."""
         for f in range(self.after.shape[2]):
             at, (sp, rec, _, zero) = self.folded == f, (np.ones(n, dtype=bool) for n in self.choice.shape)
+            mine, place = np.unique(self.place[at], return_inverse=True)
             yield self._replace(
                 choice=self.choice.part([sp, rec, at, zero]), pipe=self.pipe[:, :, at], after=self.after[:, :, f, None],
-                kept=tuple(k[:, :, f, None] for k in self.kept), held=tuple(h[:, :, at] for h in self.held), folded=self.folded[at] - f,
+                kept=tuple(k[:, :, mine] for k in self.kept), held=tuple(h[:, :, at] for h in self.held), folded=self.folded[at] - f,
+                place=place, barred=None if self.barred is None else self.barred[:, :, at],
                 floors=tuple((a[:, :, f, None], b[:, :, at]) for a, b in self.floors),
             )  # fmt: skip
+
+    @property
+    def legal(self) -> int:
+        """How many of the points can run, whether they fit or not."""
+        run, means = np.isfinite(self.pipe), np.isfinite(self.after)[:, :, self.spread]
+        if self.barred is None:
+            return int((run * means.sum(axis=3, keepdims=True)).sum())
+        return int(np.count_nonzero(run & means & ~self.barred))
 
     @property
     def spread(self) -> Any:
         """Index that spreads the fold axis over the schedules."""
         return self.folded if self.after.shape[2] > 1 else slice(None)
+
+    @property
+    def by_schedule(self) -> Any:
+        """The same for `kept`."""
+        return self.place if self.kept[0].shape[2] > 1 else slice(None)
 
 
 def exact(p: Pieces, capacity: float) -> tuple[Grid, Grid]:
@@ -74,9 +95,11 @@ def exact(p: Pieces, capacity: float) -> tuple[Grid, Grid]:
     seconds = p.pipe + p.after[:, :, p.spread]
     for a, b in p.floors:
         np.maximum(seconds, a[:, :, p.spread] + b, out=seconds)
-    use = p.held[0] + p.kept[0][:, :, p.spread]
+    use = p.held[0] + p.kept[0][:, :, p.by_schedule]
     for held, kept in zip(p.held[1:], p.kept[1:], strict=True):
-        np.maximum(use, held + kept[:, :, p.spread], out=use)
+        np.maximum(use, held + kept[:, :, p.by_schedule], out=use)
+    if p.barred is not None:
+        np.putmask(seconds, np.broadcast_to(p.barred, seconds.shape), np.inf)
     np.putmask(seconds, (use > capacity)[..., p.of], np.inf)
     return seconds, use
 
@@ -101,7 +124,7 @@ class Bound(NamedTuple):
 
 def bound(p: Pieces, capacity: float) -> Bound:
     """Each term at its best option, among those that can fit at all."""
-    least_state = [k.min(axis=3, keepdims=True)[:, :, p.spread] for k in p.kept]
+    least_state = [k.min(axis=3, keepdims=True)[:, :, p.by_schedule] for k in p.kept]
     least_bytes = reduce(np.maximum, [h + k for h, k in zip(p.held, least_state, strict=True)])[..., p.of]
     pipe = np.where(least_bytes > capacity, np.inf, p.pipe)
     by_schedule = pipe + p.after.min(axis=3, keepdims=True)[:, :, p.spread]

@@ -16,6 +16,7 @@ from ..describe.slices import axes
 from ..layout import rules
 from ..num import divisors
 from ..prediction.prediction import Prediction, predict
+from ..program import resident
 from ..step import memory
 from ..units import show
 from .cascade import search
@@ -25,6 +26,8 @@ from .ranked import ranked
 from .space import Column, Space, cross, described
 from .strategies import strategies
 
+WALK_ROOM = 0.95
+"""Share of a chip's memory to plan with where the closed form took too little: it is within 5 % of the walk."""
 FRONT_STEP = 0.1
 """Each point of the front needs at least this share less memory than the one before."""
 FRONT_POINTS = 8
@@ -156,7 +159,15 @@ def _searched(job: Job, space: Space, top: int, progress: Progress | None, paret
         all_chips = best
         used, best = on_fewer(job, space, top, all_chips)
         idle = why_fewer(job, used, best.rows[0][0], all_chips) if used is not job else ""
-    found = tuple(predict(job, layout) for layout in ranked(used, space, top, relaxed, best).layouts)
+    predicted = tuple(predict(job, layout) for layout in ranked(used, space, top, relaxed, best).layouts)
+    found, fuller = walk_checked(predicted)
+    if predicted and not found:  # with room for what the closed form may lack
+        roomy = with_capacity(used, memory.capacity(job) * WALK_ROOM)
+        best = search(roomy, space, top, relaxed, progress)
+        found, _ = walk_checked(
+            tuple(predict(job, layout) for layout in ranked(roomy, space, top, relaxed, best).layouts)
+        )
+    notes += fuller
     broken, sentences = rejections(job, space, relaxed)
     rejected = broken | {"memory": best.too_big, "bound": max(best.searched - best.feasible - best.too_big, 0)}
     seen = Plan(
@@ -180,6 +191,23 @@ def _searched(job: Job, space: Space, top: int, progress: Progress | None, paret
     return answer(best=found[0], alternatives=found[1:], pareto=front, idle=idle)
 
 
+def with_capacity(job: Job, limit: float) -> Job:
+    """The job on chips of which so many bytes can be allocated."""
+    tight = replace(job.assumptions.memory, capacity_share=limit / job.cluster.chip.hbm_bytes)
+    return replace(job, assumptions=replace(job.assumptions, memory=tight))
+
+
+def walk_checked(found: tuple[Prediction, ...]) -> tuple[tuple[Prediction, ...], list[str]]:
+    """The layouts from the first on that fits by a walk through its program too, and a sentence on those before it."""
+    for i, p in enumerate(found):
+        terms = resident.walked(p.job, p.layout)
+        if terms is None or memory.fits(p.job, sum(terms.values())):
+            said = f"{i} faster layouts are left out: by a walk through the program they need more than there is"
+            return found[i:], [said] if i else []
+    said = f"the {len(found)} fastest layouts are left out: by a walk through the program they need more than there is"
+    return (), [said] if found else []
+
+
 def _front(used: Job, space: Space, best: Prediction) -> tuple[Prediction, ...]:
     """From the fastest layout on, the fastest that needs at least a tenth less memory than the last.
 
@@ -189,8 +217,7 @@ def _front(used: Job, space: Space, best: Prediction) -> tuple[Prediction, ...]:
     points = [best]
     while len(points) < FRONT_POINTS:
         limit = points[-1].memory_bytes["total"] * (1 - FRONT_STEP)
-        tight = replace(job.assumptions.memory, capacity_share=limit / job.cluster.chip.hbm_bytes)
-        smaller = search(replace(used, assumptions=replace(job.assumptions, memory=tight)), space, 1)
+        smaller = search(with_capacity(used, limit), space, 1)
         if not smaller.rows:
             break
         points.append(predict(job, smaller.layouts(space.scheme, len(job.cluster.network.dims))[0]))
@@ -217,7 +244,8 @@ def rejections(job: Job, space: Space, relaxed: bool = False) -> tuple[dict[str,
     degrees: dict[str, Any] = table | {"dp": np.floor(N / (table["tp"] * table["cp"] * table["pp"]))}
     layout = Layout(**degrees, scheme=space.scheme, sequence_parallel=False)
     left, counts, sentences = np.ones(len(table["tp"]), dtype=bool), {}, []
-    for rule in (*rules.ALWAYS, rules.EVEN_BATCH):
+    more = [rule for rule in rules.of_framework(job) if not rule.options and not rule.placed]
+    for rule in dict.fromkeys((*rules.ALWAYS, rules.EVEN_BATCH, *more)):
         if rule is rules.EXPERT_SEQUENCE or (
             relaxed and rule is rules.EVEN_BATCH
         ):  # choices of the search, not of degrees
@@ -245,6 +273,8 @@ def _nearest_fit(
         return None, (NOTHING, *unfilled(job), *uneven, *broken[:6])
     closest = predict(job, layouts[0])
     note = "even the smallest layout does not fit: " + memory.too_big(job, closest.memory_bytes["total"])
+    if terms := resident.walked(closest.job, closest.layout):
+        note += f"; the trainer holds {resident.named(terms)}"
     return closest, (note, *_would_fit(job, space))
 
 

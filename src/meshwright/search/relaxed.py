@@ -146,7 +146,9 @@ def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
     for start in range(0, len(alive), BLOCK):
         part = take(partly.table, np.arange(start, min(start + BLOCK, len(alive))))
         for some in (part, part | {"dp": dp_step(part)}):
-            p = pieces(job, bound_clock(job), some, some, None, best.choice, space.scheme)
+            p = pieces(
+                job, bound_clock(job), some, dict(some), None, best.choice, space.scheme
+            )  # a bound, not a layout
             alive[start : start + BLOCK] |= bound(p, capacity).bytes <= capacity
     return Partly(keep(partly.table, alive), partly.each[alive], keep(partly.bubbles, alive))
 

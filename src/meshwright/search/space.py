@@ -17,7 +17,7 @@ from ..describe.choices import Choices, listed
 from ..describe.job import Job
 from ..describe.layout import RECOMPUTE
 from ..errors import BadInput
-from ..layout.rules import sharded
+from ..layout.rule import sharded
 from ..num import divisors
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
@@ -133,15 +133,14 @@ class Options:
 
 
 def options(job: Job, space: Space) -> Options:
-    """The space's choices, without those that change nothing: with flash attention selective recomputation is as good as none."""
+    """The space's choices, without those that change nothing: with flash attention selective recomputation is as good as none,
+    unless PyTorch's autograd keeps what flash attention itself does not need."""
     sp = space.values("sequence_parallel")
     if job.model.moe and True in sp:  # experts need it when tp > 1, and at tp = 1 it changes nothing
         sp = (True,)
-    recompute = tuple(
-        r
-        for r in space.values("recompute")
-        if r != "selective" or job.attention_kernel != "flash" or "none" not in space.values("recompute")
-    )
+    plain = job.attention_kernel == "flash" and job.how.count.backward_needs == "fused"
+    ways = space.values("recompute")
+    recompute = tuple(r for r in ways if r != "selective" or not plain or "none" not in ways)
     chunks = [v for v in divisors(job.model.layers) if v > 1 and _allowed(v, space, "interleave")]
     schedules: list[tuple[str, int]] = []
     for name in space.values("schedule"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..describe.choices import Choices, listed
 from ..describe.job import Job
 from ..num import divisors
+from .framework import allowed
 from .space import Space
 
 
@@ -14,7 +15,7 @@ def strategies(job: Job, space: Space) -> tuple[list[Space], list[str]]:
     A value that the user names and some strategy has is searched in those that have it; one that none has is searched
     in all, and said so. Thus a set's own space is only a default.
     """
-    how, found = job.assumptions, list(job.assumptions.choices) or [Choices()]
+    how, found = job.assumptions, list(job.assumptions.choices or allowed(job, space.choices)) or [Choices()]
     relaxed = space.relaxed
     if how.strict and not relaxed:
         relaxed, even = False, divisors(job.model.layers)

@@ -82,7 +82,7 @@ class Activations(NamedTuple):
 def activations(job: Job, layout: Layout, parts: Body, recompute: str, by: Shares, end: str) -> Activations:
     """Of the first or the last device: its layers' saved bytes, the logits, and once the layer being recomputed."""
     share, keep = by[end], saved(parts.typical, parts, recompute)
-    working = parts.typical.saved if recompute == "full" and job.assumptions.memory.working_set else 0.0
+    working = parts.typical.saved if recompute == "full" and job.how.memory.working_set else 0.0
     alone, head = layout.pp == 1, parts.head.saved
     late = head - logits(job, layout) * (FP32 - job.precision.activation_bytes)
     each = share.typical * keep
@@ -97,7 +97,7 @@ def activations(job: Job, layout: Layout, parts: Body, recompute: str, by: Share
 
 def logits(job: Job, layout: Layout) -> Num:
     """Logits of one microbatch on one device: tokens x V / tp."""
-    if not (job.model.vocab and job.assumptions.count.vocabulary):
+    if not (job.model.vocab and job.how.count.vocabulary):
         return 0.0
     size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
     return size.tokens * vocabulary.rows(job, layout)
@@ -121,9 +121,9 @@ def buffers(job: Job, layout: Layout, parts: Body, zero: int, by: Shares, end: s
     ZeRO-3: the weights of two layers (one in use, one arriving) and of the embedding and head, which wrap the whole pass. ZeRO-2, 3: the
     gradient of the largest unit, before it is scattered. Only of what the device holds and other replicas share.
     """
-    how, p = job.assumptions.memory, job.precision
-    if zero < 2 or not how.working_set:
-        return how.framework_bytes
+    own, p = float(job.how.memory.framework_bytes or 0.0), job.precision
+    if zero < 2 or not job.how.memory.working_set:
+        return own
     alone = layout.pp == 1
     share = Share(*(where(alone, a, b) for a, b in zip(by["whole"], by[end], strict=True)))
     layers = [(share.typical, _shared(layout, parts.typical))]
@@ -133,7 +133,7 @@ def buffers(job: Job, layout: Layout, parts: Body, zero: int, by: Shares, end: s
     ends = where(layout.replicas > 1, ends - where(alone, tied(job, layout), 0.0), 0.0)
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
     gathered = (_two_largest(layers) + ends) * p.weight_bytes if zero == 3 else 0.0
-    return how.framework_bytes + gathered + maximum(layer, ends) * p.gradient_bytes
+    return own + gathered + maximum(layer, ends) * p.gradient_bytes
 
 
 def _two_largest(layers: list[tuple[Num, Num]]) -> Num:
@@ -166,29 +166,20 @@ def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dic
     return found
 
 
+def fuller(a: Use, b: Use) -> Use:
+    """The one with more bytes."""
+    more = b.total > a.total
+    return Use(*(where(more, y, x) for x, y in zip(a, b, strict=True)))
+
+
 def use(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Use:
     """Bytes by kind on the fullest device."""
-
-    def fuller(a: Use, b: Use) -> Use:
-        more = b.total > a.total
-        return Use(*(where(more, y, x) for x, y in zip(a, b, strict=True)))
-
     return reduce(fuller, of_devices(job, layout, parts, schedule).values())
-
-
-def left_out(job: Job) -> list[str]:
-    """What the count of memory lacks where it stands for the trainer of this project."""
-    if job.assumptions.count.backward_needs != "autograd":
-        return []
-    return [
-        "memory is what layers save, without the engine's own buffers (stage outputs, messages that have arrived, gradients on their way), "
-        "which the trainer needs too: compare --oracle JOB.toml counts them"
-    ]
 
 
 def capacity(job: Job) -> float:
     """Bytes that can be allocated on one chip."""
-    return job.cluster.chip.hbm_bytes * job.assumptions.memory.capacity_share
+    return job.cluster.chip.hbm_bytes * job.how.memory.capacity_share
 
 
 def fits(job: Job, bytes_: Any) -> Any:

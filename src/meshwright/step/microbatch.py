@@ -33,7 +33,7 @@ class Body(NamedTuple):
 
 def clock(job: Job) -> Clock:
     """The job's chip, network and overlap policy as rates."""
-    a = job.assumptions
+    a = job.how
     return Clock(
         rates(job.cluster.chip, job.precision.compute, a.chip), Fabric.of(job.cluster.network, a.network), a.overlap
     )
@@ -82,7 +82,7 @@ def stage_message(job: Job, layout: Layout) -> Num:
     """Bytes one device sends to the next stage for one microbatch: what it holds, or, where tp ranks
     hold the same and the set scatters it, 1/tp of that (Narayanan et al. 2021, section 4.1).
     """
-    scattered = job.assumptions.count.stage_message == "scattered" and not _cut(layout)
+    scattered = job.how.count.stage_message == "scattered" and not _cut(layout)
     return boundary(job, layout) / (layout.tp if scattered else 1.0)
 
 

@@ -194,7 +194,7 @@ def carried(m: Num, send: Load, schedule: Schedule, v: Num) -> Busy:
 
 def barrier(job: Job) -> bool:
     """No rank begins the next step before all have ended this one."""
-    return job.assumptions.overlap.step_barrier != "none"
+    return job.how.overlap.step_barrier != "none"
 
 
 def ordered(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> Pipeline:
@@ -216,7 +216,7 @@ def span(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: 
 
 def by_order(job: Job) -> bool:
     """Sends wait where the order of the schedule has them wait; papers say for all microbatches whether they do."""
-    return job.assumptions.overlap.pp == "interleaved"
+    return job.how.overlap.pp == "interleaved"
 
 
 def dealt(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> Dealt:
@@ -265,7 +265,7 @@ def _published(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedul
     """
     chunks = schedule.chunks(v)
     sends = chunks * send
-    waits = float(job.assumptions.overlap.pp != "all")
+    waits = float(job.how.overlap.pp != "all")
     longer = maximum(send - total(s.forward) / chunks, 0.0) + maximum(send - total(s.backward) / chunks, 0.0)
     paid = 2 * sends * waits + longer * chunks * (1.0 - waits)
     f, i = s.others_forward + sends, s.others_backward - s.others_weight + sends

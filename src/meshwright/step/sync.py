@@ -106,7 +106,7 @@ def units(job: Job, layout: Layout, parts: Body, stages: Collection[int], at: Cl
 
 def tied(job: Job, layout: Layout) -> Num:
     """Parameters that embedding and head share on a device that holds both."""
-    if not (job.model.tied_embeddings and job.assumptions.count.vocabulary):
+    if not (job.model.tied_embeddings and job.how.count.vocabulary):
         return 0.0
     return vocabulary.rows(job, layout) * float(job.model.hidden)
 
@@ -260,7 +260,7 @@ def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:
 
 def update(job: Job, layout: Layout, ends: Sequence[Held], zero: int, at: Clock) -> Num:
     """Seconds of the optimizer on the device with the most parameters to update; ends: what the candidates hold."""
-    if not job.assumptions.count.optimizer_step:
+    if not job.how.count.optimizer_step:
         return 0.0
     mine = reduce(maximum, [end[0] for end in ends]) / (layout.replicas if zero else 1.0)
     if job.model.moe:

@@ -83,9 +83,9 @@ class Core(nn.Module):
 
     def mask(self, T: int, S: int, device: torch.device) -> Tensor:
         """[T, S], True where a query may look: at itself and what lies before it, at most a window back."""
-        back = torch.arange(self.start, self.start + T, device=device)[:, None] - torch.arange(S, device=device)
-        seen = back >= 0 if self.causal else torch.ones_like(back, dtype=torch.bool)
-        return seen if self.window is None else seen & (back < self.window)
+        at, of = torch.arange(self.start, self.start + T, device=device)[:, None], torch.arange(S, device=device)
+        seen = at >= of if self.causal else torch.ones(T, S, dtype=torch.bool, device=device)
+        return seen if self.window is None else seen.logical_and_(at - self.window < of)
 
 
 class Attention(nn.Module):

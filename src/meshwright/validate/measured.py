@@ -82,7 +82,7 @@ def counted(p: Prediction, kind: str) -> float:
     use = p.memory_use
     if kind == "states":
         return float(use.weights + use.gradients + use.optimizer)
-    own = p.job.assumptions.memory.framework_bytes
+    own = float(p.job.how.memory.framework_bytes or 0.0)
     return float(use.total) - (own if kind in ("allocated", "reserved") else 0.0)
 
 

@@ -1,0 +1,114 @@
+"""The loop: what `plan --framework meshwright` proposes is what the trainer runs, `predict` says again, `export` starts, and the
+program itself needs the memory that was planned.
+
+    python benchmarks/loop.py [NUMBER ...] [--no-oracle]
+
+For each job: plan -o FILE; the rules of the trainer; export FILE; predict FILE, equal in every field; and the peak of live tensors of the
+trainer's own program (compare --oracle, run without hardware, of the fullest rank) beside the memory of the plan, without the bytes of
+the framework itself. Hundreds of microbatches take the program minutes to hours.
+Exit 1 of a plan is an answer too, with the sentence that says what the trainer cannot hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from meshwright.cli.main import main
+from meshwright.formats.toml import load_job
+from meshwright.program import resident
+from meshwright.program.memory import peak
+from meshwright.program.messages import carried_out
+from meshwright.train import rules
+from meshwright.train.settings import load
+
+JOBS = {
+    1: "llama3-8b --on 64xh100-sxm --batch 256seq",
+    2: "llama3-70b --on 64xh100-sxm --batch 256seq",
+    3: "llama3-70b --on 1024xh100-sxm --batch 512seq",
+    4: "gpt3-175b --on 1024xa100-80 --batch 1536seq",
+    5: "llama2-13b --on 32xa100-40 --batch 2048seq --pp 4",
+    6: "llama3-8b --on 128xh100-sxm --batch 16seq --seq 262144 --cp 16",
+    7: "mistral-7b --on 16xh100-sxm --batch 16seq --seq 65536",
+    8: "llama3.2-1b --on 24xa100-80 --batch 96seq",
+}
+"""Small and large, long sequences, sliding windows, hundreds of microbatches, a number of chips that is no power of two."""
+SAME = ("schema", "verb")
+"""Keys of an answer that name the verb."""
+
+
+def ask(*words: str) -> tuple[int, dict[str, Any], str]:
+    """(exit code, JSON answer, what was said on stderr) of a command."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(list(words))
+    text = out.getvalue()
+    return code, json.loads(text) if text.startswith("{") else {}, err.getvalue().strip()
+
+
+def loop(words: str, file: Path, oracle: bool = True) -> dict[str, Any]:
+    """What became of one job: the fields of a row."""
+    start = time.perf_counter()
+    code, planned, said = ask("plan", *words.split(), "--framework", "meshwright", "--json", "-o", str(file))
+    found: dict[str, Any] = {"job": words, "exit": code, "plan_s": time.perf_counter() - start}
+    if code:
+        return {**found, "why": said or "; ".join(planned.get("notes", []))}
+    again_code, again, _ = ask("predict", str(file), "--json")
+    best = planned["best"]
+    differs = [key for key in best if best[key] != again.get(key)]
+    job, settings = load_job(file), load(str(file))
+    rules.demand(job, settings, int(job.layout.chips))
+    exported, _, refused = ask("export", str(file), "--to", "torchrun")
+    wanted = carried_out(job)
+    walked = [peak(wanted, rank).highest for rank in range(int(job.layout.pp))]
+    own = resident.own_bytes(job)
+    need = best["memory_bytes"]["total"] - own
+    found |= {
+        "layout": best["layout"],
+        "memory_bytes": need,
+        "walk": need / max(walked) - 1,
+        "export": exported,
+        "refused": refused,
+    }
+    found |= {"predict": again_code, "differs": differs}
+    if oracle:
+        from meshwright.train import oracle as program
+
+        start = time.perf_counter()
+        ranks = program.compare(job, settings)
+        counted = [row.counted for rank in ranks for row in rank.rows if row.quantity == "peak memory"]
+        found |= {
+            "counted_bytes": max(counted),
+            "oracle": need / max(counted) - 1,
+            "oracle_s": time.perf_counter() - start,
+        }
+        found["agrees"] = all(rank.agrees for rank in ranks)
+    return found
+
+
+def told(number: int, row: dict[str, Any]) -> str:
+    """One line, for people."""
+    if row["exit"]:
+        return f"{number}  {row['job']}: exit {row['exit']}: {row['why']}"
+    l = row["layout"]
+    layout = f"tp {l['tp']} cp {l['cp']} pp {l['pp']} dp {l['dp']} b {l['microbatch']} {l['schedule']} ZeRO-{l['zero']} {l['recompute']}"
+    line = f"{number}  {row['job']}: {layout}; {row['memory_bytes'] / 2**30:.2f} GiB, walk {row['walk']:+.2%}; export {row['export']}, "
+    line += f"predict {row['predict']}, {len(row['differs'])} fields differ; plan {row['plan_s']:.1f} s"
+    if "oracle" in row:
+        line += f"; program {row['counted_bytes'] / 2**30:.2f} GiB ({row['oracle']:+.2%}), counts {'agree' if row['agrees'] else 'DIFFER'}, {row['oracle_s']:.0f} s"
+    return line
+
+
+if __name__ == "__main__":
+    given = sys.argv[1:]
+    oracle = "--no-oracle" not in given
+    chosen = [int(word) for word in given if word.isdigit()] or [*JOBS]
+    with tempfile.TemporaryDirectory() as folder:
+        for number in chosen:
+            print(told(number, loop(JOBS[number], Path(folder) / f"{number}.toml", oracle)), flush=True)

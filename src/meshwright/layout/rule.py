@@ -1,0 +1,45 @@
+"""A rule of layouts: a condition on numbers or arrays, and the sentence for those who break it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..num import divisors
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition a layout must meet."""
+
+    name: str
+    """Short, for counts of rejections."""
+    holds: Callable[[Job, Layout], Any]
+    """True (element by element) where the rule is kept."""
+    sentence: Callable[[Job, Layout], str]
+    """Field, reason and nearest valid values, for a scalar layout that breaks it."""
+    options: tuple[str, ...] = ()
+    """Choices it looks at beside degrees: schedule (with its chunks), zero, recompute, sequence_parallel."""
+    placed: bool = False
+    """It looks at where ranks lie in the network."""
+    replicas: bool = False
+    """It looks at dp otherwise than through the number of microbatches."""
+
+
+def divides(a: Any, b: Any) -> Any:
+    """b is a multiple of a."""
+    return b % a == 0
+
+
+def sharded(scheme: str, sequence_parallel: bool) -> bool:
+    """tp cuts the tokens between its matrices (summa cuts their width instead)."""
+    return sequence_parallel and scheme != "summa"
+
+
+def may_be(n: int, limit: int = 4096) -> str:
+    """The divisors of n, as text."""
+    values = [d for d in divisors(n) if d <= limit]
+    return ", ".join(map(str, values[:16])) + (", ..." if len(values) > 16 else "")

@@ -1,0 +1,253 @@
+"""The peak memory of a rank of the trainer in closed form, for one layout and for tables: what `memory.Walk` finds tensor by tensor.
+
+The walk remembers the largest sum; here that sum is written down for the few moments that can be it. Of a pipeline: the moments of
+`points`, and the reduction of gradients after it. Of a rank that is alone: the first, second and last layer of a backward pass, and the
+reduction of embedding and head. A moment is a sum of what the choice of ZeRO leaves there (`standing`) and what microbatches hold
+(`flying`), so that a table of layouts computes each at its own shape.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any, NamedTuple
+
+from ..count import vocabulary
+from ..count.model import groups, layer
+from ..count.work import Op
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..layout.stages import microbatches
+from ..num import Num, maximum, minimum, where
+from ..schedule.types import Schedule
+from ..step import boundary
+from ..step.memory import in_flight
+from ..step.pipeline import Share, Shares
+from . import tensors
+from .messages import FP32, again
+from .points import Point, merged, points
+
+MOMENTS = ("loss", "fullest", "later", "turn", "together", "reduction")
+"""Of a rank that is alone: the loss, the first, the second and the last layer of the last backward pass, the end of the second (gradients that are reduced at once lie together in the
+products' precision), and the reduction of what is left."""
+STATES = ("weights", "experts")
+"""Parameters of a unit: those replicated over dp x cp, and those of experts."""
+COPIES_OF_LOSS = 2.0
+"""Tensors of the size of the fp32 logits that pass through the gradient of the loss; one more where tp > 1."""
+
+
+class Unit(NamedTuple):
+    """A layer, or what a stage holds beside its layers: one microbatch on one rank."""
+
+    saved: Num = 0.0
+    """Bytes kept from forward to backward, without the logits in fp32."""
+    loss: Num = 0.0
+    """The logits in fp32."""
+    rising: Num = 0.0
+    """The most bytes that live beyond those during the unit's backward pass."""
+    touched: Num = 0.0
+    """The same during the first half of a split one, which lets go of nothing."""
+    results: Num = 0.0
+    """Bytes of the gradients that wait for the second half."""
+    weights: Num = 0.0
+    """Parameters replicated over dp x cp."""
+    experts: Num = 0.0
+    """Parameters replicated over edp."""
+    foreign: Num = 0.0
+    """Rows of the embedding's gradient that belong to other tp ranks, in parameters."""
+
+
+class Units(NamedTuple):
+    """What a rank's stages are made of."""
+
+    typical: Unit
+    leading: Unit
+    embedding: Unit
+    head: Unit
+    boundary: Num
+    """Bytes of the activation between two stages."""
+
+    def of(self, share: Share, field: str) -> Num:
+        """A field of all that a device holds, each part as often as it holds it."""
+        return (
+            share.typical * self.part("typical", field)
+            + share.leading * self.part("leading", field)
+            + self.root(share, field)
+        )
+
+    def part(self, name: str, field: str) -> Num:
+        """A field of one of its parts."""
+        value: Num = getattr(getattr(self, name), field)
+        return value
+
+    def root(self, share: Share, field: str) -> Num:
+        """The same without the layers."""
+        return share.embedding * self.part("embedding", field) + share.head * self.part("head", field)
+
+    def layer(self, share: Share, field: str) -> Num:
+        """The largest among its layers."""
+        plain = self.part("typical", field)
+        if isinstance(share.leading, float) and share.leading == 0.0:
+            return plain
+        return maximum(plain, where(share.leading > 0, self.part("leading", field), 0.0))
+
+
+def units(job: Job, layout: Layout, recompute: str) -> Units:
+    """Every kind of part, counted; of the kinds of a layer the mean of what adds up and the most of what does not."""
+    edge = boundary(job, layout)
+    lead, rest = groups(job.model)
+    embedding, head = vocabulary.embedding(job, layout), vocabulary.head(job, layout)
+    rows = vocabulary.rows(job, layout) * float(job.model.hidden) if embedding else 0.0
+    first = unit(job, edge, embedding, recompute, ends=True)._replace(foreign=rows * (layout.tp - 1.0))
+    return Units(
+        mean(job, layout, edge, rest, recompute),
+        mean(job, layout, edge, lead, recompute),
+        first,
+        unit(job, edge, head, recompute, ends=True),
+        edge,
+    )
+
+
+def mean(job: Job, layout: Layout, edge: Num, kinds: tuple[tuple[Any, int], ...], recompute: str) -> Unit:
+    """Of layers of several kinds."""
+    every = [(n, unit(job, edge, layer(job, layout, kind), recompute)) for kind, n in kinds]
+    if not every:
+        return Unit()
+    total = float(sum(n for n, _ in every))
+    average = Unit(*(sum(n * x for n, x in zip((n for n, _ in every), values, strict=True)) / total
+                     for values in zip(*(u for _, u in every), strict=True)))  # fmt: skip
+    most = {name: reduce(maximum, [getattr(u, name) for _, u in every]) for name in ("rising", "touched")}
+    return average._replace(**most)
+
+
+def unit(job: Job, edge: Num, ops: list[Op], recompute: str, ends: bool = False) -> Unit:
+    """The operations of a layer, or (ends) of embedding or head."""
+    redone = [] if ends else again(ops, recompute)
+    loss = sum(op.saved for op in ops if op.name == "head/loss")
+    kept = sum(tensors.kept(op, recompute, any(op is x for x in redone)) for op in ops) - loss
+    touched = [tensors.moving(job, edge, op) for op in ops]
+    weights = [sum(op.weights for op in ops if op.expert is expert) for expert in (False, True)]
+    saved = edge if recompute == "full" and not ends else kept
+    rising = 0.0 if ends else tensors.rising(job, edge, ops, redone, recompute)
+    most = reduce(maximum, touched) if touched else 0.0
+    return Unit(saved, loss, rising, most, tensors.results(job, ops), weights[0], weights[1])
+
+
+class Device(NamedTuple):
+    """A device of a pipeline, or the one that is alone."""
+
+    share: Share
+    points: tuple[Point, ...]
+    p: Num
+    m: Num
+    chunks: Num
+    first: Num
+    """Holds the first stage (1 or 0)."""
+
+    @property
+    def alone(self) -> Any:
+        """There is no pipeline."""
+        return self.p == 1
+
+    @property
+    def layers(self) -> Num:
+        """On all its chunks."""
+        return self.share.typical + self.share.leading
+
+
+def device(job: Job, layout: Layout, schedule: Schedule, v: Num, by: Shares, end: str) -> Device:
+    """What the first, second or last device holds, and its moments."""
+    m, p = microbatches(job, layout), layout.pp
+    share = Share(*(where(p == 1, a, b) for a, b in zip(by["whole"], by[end], strict=True)))
+    flight = in_flight(p, m, schedule, v, end)
+    chunks = schedule.chunks(v)
+    layers = share.typical + share.leading
+    moments = points(schedule, p, m, v, end, flight, layers)
+    if end == "second":  # of two ranks: the first
+        others = points(schedule, p, m, v, "first", in_flight(p, m, schedule, v, "first"), layers)
+        moments = tuple(merged(p > 2, a, b) for a, b in zip(moments, others, strict=True))
+    return Device(share, moments, p, m, chunks, share.embedding)
+
+
+def flying(job: Job, layout: Layout, of: Units, at: Device, schedule: Schedule, recompute: str) -> tuple[Num, ...]:
+    """Bytes that microbatches hold at each of `MOMENTS`: activations, receive buffers, gradients on their way."""
+    alone = alone_flying(job, layout, of, at)
+    full, later, turn = (staged_flying(job, layout, of, at, point, schedule, recompute) for point in at.points)
+    early = at.points[1].lossless
+    loss, fullest = (full[0], full[1]) if early else (later[0], maximum(*full))
+    staged = (loss, fullest, later[1], maximum(*turn), 0.0 * at.m, received(of, at))
+    return tuple(where(at.alone, a, b) for a, b in zip(alone, staged, strict=True))
+
+
+def of_loss(layout: Layout) -> Num:
+    """Copies of the logits in fp32 that live in the gradient of the loss, beside themselves."""
+    return COPIES_OF_LOSS + where(layout.tp > 1, 1.0, 0.0)
+
+
+def made(job: Job, of: Units, at: Device) -> Num:
+    """Gradients of embedding and head that wait for the end of the backward pass: of both on a rank that is alone."""
+    first, last = at.share.embedding * (of.embedding.weights + of.embedding.foreign), at.share.head * of.head.weights
+    return tensors.as_made(job, where(at.alone, first + last - tied(job, of, at), maximum(first, last)))
+
+
+def tied(job: Job, of: Units, at: Device) -> Num:
+    """Parameters that a device counts twice if it is alone."""
+    return where(at.alone, of.embedding.weights, 0.0) if job.model.tied_embeddings else 0.0
+
+
+def alone_flying(job: Job, layout: Layout, of: Units, at: Device) -> tuple[Num, ...]:
+    """The first, second and last layer of a backward pass; nothing is left after it."""
+    kept, one = of.of(at.share, "saved"), of.layer(at.share, "saved")
+    inside = made(job, of, at) + of.layer(at.share, "rising")
+    loss = of.root(at.share, "loss") * (1.0 + of_loss(layout))
+    second = kept - minimum(at.layers - 1.0, 1.0) * one + inside
+    last = kept - (at.layers - 1.0) * one + inside
+    weights = of.layer(at.share, "weights") + of.layer(at.share, "experts")
+    together = kept - minimum(at.layers, 2.0) * one + made(job, of, at) + job.precision.activation_bytes * weights
+    return kept + loss, kept + inside, second, last, together, 0.0 * kept
+
+
+def received(of: Units, at: Device) -> Num:
+    """Receive buffers: one for every microbatch and boundary."""
+    return at.m * of.boundary * (2.0 * at.chunks - at.share.embedding - at.share.head)
+
+
+def staged_flying(
+    job: Job, layout: Layout, of: Units, at: Device, point: Point, schedule: Schedule, recompute: str
+) -> tuple[Num, Num]:
+    """A moment of a pipeline: (the loss of one microbatch is being worked through, one of its layers is)."""
+    inputs = (at.chunks - at.first) if tensors.input_is_saved(job, recompute) else 0.0  # they lie in receive buffers
+    outputs = at.chunks - at.share.head
+    layers = of.typical.saved * at.share.typical + of.leading.saved * at.share.leading
+    each = layers + of.boundary * (outputs - inputs)
+    loss = of.head.loss * at.share.head
+    head = of.head.saved * at.share.head + loss * (1.0 + job.precision.activation_bytes / FP32)
+    waiting = point.flight * each + point.heads * head + point.late_heads * (head - loss)
+    waiting = waiting + received(of, at)
+    active = where(point.flight > 0, 1.0, 0.0)
+    of_head, whole = loss * of_loss(layout), made(job, of, at) + of.layer(at.share, "rising") - loss
+    if not schedule.split_backward:
+        return waiting + (0.0 if point.lossless else active * of_head), waiting + active * whole
+    results = of.typical.results * at.share.typical + of.leading.results * at.share.leading
+    of_root = of.root(at.share, "results")
+    one = 1.0 / at.chunks
+    own = where(point.late > 0, one, 0.0)
+    waiting = waiting + (point.late - own) * results + point.late_heads * of_root
+    pending = left(job, of, at, point.pending)
+    before = waiting + left(job, of, at, maximum(point.pending - one, 0.0))
+    at_head, head_late = where(point.heads > 0, 1.0, 0.0), point.late_heads > 0
+    touched = where(own > 0, of.layer(at.share, "touched"), 0.0) + at_head * of_root
+    first_half = before + maximum(own * results + touched, at_head * at.share.head * of.head.touched)
+    second_half = waiting + own * results + pending + at_head * (of_root - loss)
+    whole = waiting + pending + active * whole if point.in_one else before
+    # with others between the halves, the chunk of the head has none left
+    at_loss = where(head_late, left(job, of, at, maximum(point.pending - one, 0.0), 0.0), pending)
+    return waiting + at_loss + at_head * of_head, reduce(maximum, (first_half, second_half, whole))
+
+
+def left(job: Job, of: Units, at: Device, share: Num, head: float = 1.0) -> Num:
+    """Gradients in the products' precision of a share of the layers, and of the head, whose chunk leaves them first."""
+    layers: Num = 0.0
+    for k in STATES:
+        layers = layers + at.share.typical * of.part("typical", k) + at.share.leading * of.part("leading", k)
+    ends = where(share > 0, head * at.share.head * of.head.weights, 0.0)
+    return job.precision.activation_bytes * (share * layers + ends)

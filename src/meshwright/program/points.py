@@ -1,0 +1,165 @@
+"""The fullest moments of a rank of a pipeline in closed form: what waits on it when, for numbers and arrays.
+
+Three moments of the rank are looked at. With m microbatches in plenty all of them see the same; with few, no gradient is
+whole yet when the most activations wait, and when all are, fewer wait. Counted from the orders of `schedule`, against which the
+tests hold them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..num import Num, ceil, floor, maximum, minimum, where
+from ..schedule.types import Schedule
+
+
+class Point(NamedTuple):
+    """What waits at a moment. A microbatch counts 1 once it went through all chunks of the rank."""
+
+    flight: Num
+    """Microbatches whose activations are there."""
+    heads: Num
+    """Those of them between the forward pass of the last stage and the gradient of its input."""
+    late: Num = 0.0
+    """Those between the two halves of their backward pass."""
+    late_heads: Num = 0.0
+    """Those between the two halves of that of the last stage."""
+    whole: Num = 1.0
+    """Share of the gradients of the rank's layers that are whole, in fp32."""
+    ends: Num = 1.0
+    """The same of embedding and head."""
+    pending: Num = 0.0
+    """Share that the second half of a backward pass left in the products' precision."""
+    gathered: Num = 0.0
+    """ZeRO-3: share of the rank's layers that are still gathered, of earlier backward passes."""
+    in_one: bool = False
+    """The backward pass at this moment may be one that is not split."""
+    lossless: bool = False
+    """The loss of the microbatch at work is behind."""
+
+
+NUMBERS = 8
+"""Fields of a point that are numbers; the rest are words of its schedule."""
+
+
+def merged(condition: Any, a: Point, b: Point) -> Point:
+    """`where` for every number of two points."""
+    both = zip(Point._fields[:NUMBERS], a[:NUMBERS], b[:NUMBERS], strict=True)
+    numbers: dict[str, Any] = {name: where(condition, x, y) for name, x, y in both}
+    return a._replace(**numbers, in_one=a.in_one or b.in_one)
+
+
+def points(schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num, layers: Num) -> tuple[Point, ...]:
+    """The moments of the first, second or last rank; flight: the most microbatches in flight there (`memory.in_flight`)."""
+    if schedule.split_backward:
+        return split(schedule, p, m, v, end, flight)
+    chunks = schedule.chunks(v)
+    return (
+        in_chunks(schedule, p, m, v, end, flight, chunks, layers)
+        if chunks > 1
+        else whole_stages(schedule, p, m, v, flight, layers)
+    )
+
+
+def whole_stages(schedule: Schedule, p: Num, m: Num, v: Num, flight: Num, layers: Num) -> tuple[Point, ...]:
+    """GPipe, 1F1B: one microbatch is through before a gradient is whole; a forward pass lets go of gathered weights."""
+    heads, after = schedule.heads(p, m, v), minimum(flight, m - 1.0)
+    heads_after = minimum(heads, m - 1.0)
+    few = m <= flight  # no forward pass follows the first backward pass
+    full = where(few, 1.0, 0.0)
+    last = maximum(where(few, flight, after) - 1.0, 0.0) + 1.0 / layers
+    return (
+        Point(flight, heads, whole=0.0, ends=0.0),
+        Point(after, heads_after, gathered=full),
+        Point(
+            last,
+            where(few, heads, maximum(heads_after, 1.0)),
+            whole=where(few, 1.0 - 1.0 / layers, 1.0),
+            ends=where(few, 0.0, 1.0),
+            gathered=1.0,
+            lossless=True,
+        ),
+    )
+
+
+def in_chunks(
+    schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num, chunks: Num, layers: Num
+) -> tuple[Point, ...]:
+    """Interleaved 1F1B: p microbatches go through a chunk before the next one has a gradient."""
+    one, few, half = 1.0 / chunks, m <= p, floor(chunks / 2)
+    fresh = where(few, 0.0, 1.0)
+    others = half if end == "last" else ceil(chunks / 2) - 1.0
+    emptied = (
+        flight - p * half * one + 1.0 / layers
+    )  # by then every chunk had a backward pass and no forward pass since
+    last = end == "last"  # its head is in the chunk whose gradients are the first, and forward passes follow them
+    return (
+        Point(flight, schedule.heads(p, m, v), whole=fresh, ends=fresh, gathered=fresh * others * one),
+        Point(where(few, (p - 1) * one, emptied), 1.0, gathered=1.0, lossless=True),
+        Point(
+            flight - (0.0 if last else one),
+            1.0,
+            whole=one,
+            ends=1.0 if last else 0.0,
+            gathered=0.0 if last else maximum(one - 2.0 / layers, 0.0),
+        ),
+    )
+
+
+def split(schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num) -> tuple[Point, ...]:
+    """Zero bubble: the second half of a backward pass leaves gradients to be added up in the next first half."""
+    one = 1.0 / schedule.chunks(v)
+    alone = 1.0 - one if end == "first" else 1.0  # the first stage has one half: no gradient to hand on
+    if not schedule.folded:
+        return held_back(schedule, p, m, v, end, flight, one, alone)
+    if schedule.bubble_in_run is None:
+        return in_pairs(p, m, end, flight, one)
+    if end == "first":
+        after = where(m > p, minimum(m, 2 * p), p - 1.0) * one
+        return (
+            Point(flight, 1.0, one, whole=where(m > 1, one, 0.0), ends=where(m > 2 * p, 1.0, 0.0), pending=one),
+            Point(after, where(m > p, 1.0, 0.0), where(m > p, one, 0.0), pending=one),
+            Point(minimum(m - 1.0, 2 * p) * one, 0.0, pending=one, in_one=True),
+        )
+    after = minimum(flight, (2 * m - 3) * one)
+    ended = minimum(maximum(2 * (m - p) + 1, 1.0), 2 * p - 1) * one
+    many = m > p + 1  # gradients are whole while the most wait
+    emptying, all_ = ended - one, where(many, 1.0, 0.0)
+    return (
+        Point(where(many, emptying, flight), 0.0, where(many, emptying, one), 0.0, all_, all_, where(many, 1.0, one)),
+        Point(after, 0.0, one, pending=1.0),
+        Point(ended, 0.0, ended, pending=one),
+    )
+
+
+def held_back(
+    schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num, one: Num, alone: Num
+) -> tuple[Point, ...]:
+    """Interleaved zero bubble: rank r holds r weight gradients back."""
+    lag = {"first": 1.0 + 0.0 * p, "second": minimum(2.0, p), "last": 1.0 * p}[end]
+    ready = p + where(end == "last", p, 0.0)  # microbatches until every chunk has its gradients
+    heads_late = schedule.heads_late(p, m, v) if end == "last" else 0.0
+    early = where(m > p, (2 * p - 1) * one, (p - 1) * one) if end == "last" else (p - 1) * one
+    after = where(m > ready, flight, early)
+    split, heads = end != "first", 1.0 * (end == "last")
+    ended = where(m > p, 1.0, 0.0) if end == "last" else 1.0
+    soon = alone - where(m > ready, 0.0, one) if split else alone
+    begun, left = where(m > p, one, 0.0), where(m > p, alone, one)
+    of_end = 0.0 * p if end == "first" else begun
+    return (
+        Point(flight, heads, lag * one, heads_late, begun, of_end, left, in_one=not split),
+        Point(after, heads, lag * one, heads_late, ended, ended, soon, in_one=not split),
+        Point(lag * one, heads, lag * one, heads_late, ended, ended, alone, in_one=not split),
+    )
+
+
+def in_pairs(p: Num, m: Num, end: str, flight: Num, one: Num) -> tuple[Point, ...]:
+    """DualPipeV: halves only while it fills and empties."""
+    after, pending = where(m > 2 * p, flight, flight - one), 0.0 if end == "last" else one
+    return (
+        Point(flight, 1.0, whole=one, ends=0.0, pending=pending, in_one=True),
+        Point(after, 1.0, pending=pending, in_one=True),
+        Point((p - 1) * one, 1.0, one, pending=one)
+        if end == "first"
+        else Point((p - 1) * one, 1.0, (p - 1) * one, pending=1.0),
+    )

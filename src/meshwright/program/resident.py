@@ -1,0 +1,78 @@
+"""What lives on a device, by the count the job's framework asks for: what its layers save (`step.memory`), or its whole program (`closed`).
+
+Both answer the same questions, of one layout and of a table. A device has one or more moments that may be its fullest; at each lives
+what belongs to weights, which depends on the ZeRO stage (`standing`), and what microbatches hold, which depends on recomputation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..schedule.types import Schedule
+from ..step import ENDS, Body, memory, shares
+from ..step.memory import Use, fuller
+from ..units import show
+from . import closed
+from .memory import peak
+from .messages import carried_out
+from .standing import standing
+
+NAMED = 3
+"""Largest terms of memory that a sentence names."""
+
+
+def whole_program(job: Job) -> bool:
+    """Every tensor of the trainer's program is counted."""
+    return job.how.memory.resident == "program"
+
+
+def own_bytes(job: Job) -> float:
+    """Bytes of the framework itself."""
+    return float(job.how.memory.framework_bytes or 0.0)
+
+
+def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dict[str, Use]:
+    """Bytes by kind on the first, the second (any in the middle) and the last device of the pipeline, at its fullest moment."""
+    if not whole_program(job):
+        return memory.of_devices(job, layout, parts, schedule)
+    by, of = shares(job, layout, schedule, layout.interleave), closed.units(job, layout, layout.recompute)
+    found = {}
+    for end in ENDS:
+        at = closed.device(job, layout, schedule, layout.interleave, by, end)
+        flying = closed.flying(job, layout, of, at, schedule, layout.recompute)
+        states = standing(job, layout, layout, of, at, layout.zero)
+        own = own_bytes(job)
+        moments = [
+            Use(s.weights, s.gradients, s.optimizer, held, s.buffers + own)
+            for s, held in zip(states, flying, strict=True)
+        ]
+        found[end] = reduce(fuller, moments)
+    return found
+
+
+def use(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Use:
+    """Bytes by kind on the fullest device."""
+    return reduce(fuller, of_devices(job, layout, parts, schedule).values())
+
+
+def walked(job: Job, layout: Layout) -> dict[str, float] | None:
+    """Bytes by term of the fullest rank at its peak, by a walk through the program; None where the walk has no counts (experts).
+
+    layout: one that is placed.  Of a pipeline the first, the second and the last rank are walked, one of which is the fullest.
+    """
+    if job.model.moe or not whole_program(job):
+        return None
+    wanted, last = carried_out(replace(job, layout=layout)), int(layout.pp) - 1
+    found = [peak(wanted, rank) for rank in sorted({0, min(1, last), last})]
+    fullest = max(found, key=lambda ledger: ledger.highest)
+    return {"framework": own_bytes(job), **{term: float(size) for term, size in fullest.peak.items() if size}}
+
+
+def named(terms: Mapping[str, float]) -> str:
+    """The largest terms of a peak, for people."""
+    largest = sorted(terms.items(), key=lambda term: -term[1])[:NAMED]
+    return ", ".join(f"{show(size, 'GiB')} {name}" for name, size in largest)

@@ -1,0 +1,195 @@
+"""What belongs to weights on a rank of the trainer, at each of the moments of `closed`: shards, gradients, gathered weights, reductions."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..num import Num, maximum, minimum, where
+from . import tensors
+from .closed import STATES, Device, Units, tied
+from .messages import FP32, Stage, elements, layer_shapes, root_shapes
+from .points import Point
+
+
+class Standing(NamedTuple):
+    """Bytes of weights and what belongs to them at one moment."""
+
+    weights: Num
+    gradients: Num
+    optimizer: Num
+    gathered: Num
+    """Whole weights in the precision of the products."""
+    reduction: Num
+    """Gradients of a unit, copied together."""
+
+    @property
+    def buffers(self) -> Num:
+        """What comes and goes."""
+        return self.gathered + self.reduction
+
+    @property
+    def total(self) -> Num:
+        """Their sum."""
+        return self.weights + self.gradients + self.optimizer + self.buffers
+
+
+def standing(
+    job: Job, near: Layout, far: Layout, of: Units, at: Device, zero: int, exact: bool = True
+) -> tuple[Standing, ...]:
+    """What lives at each of `MOMENTS` whatever the microbatches hold.
+
+    near: the layout with the fewest replicas it stands for, far: with the most (another one only for bounds on an interval of dp);
+    exact: with the rows that make tensors a multiple of the shards, of which more replicas may need fewer.
+    """
+    z = Sharding.of(job, near, far, of, at, zero, exact)
+    alone = alone_standing(z, at, zero)
+    full, later, turn = (z.at_point(point, zero) for point in at.points)
+    loss = z.at_point(at.points[0 if at.points[1].lossless else 1], zero, 0.0)
+    nothing = Standing(*(0.0 * z.m for _ in Standing._fields))
+    staged = (loss, full, later, turn, nothing, z.reduced_after(zero))
+    return tuple(
+        Standing(z.weights, where(at.alone, a.gradients, b.gradients), z.optimizer,
+                 where(z.copied, where(at.alone, a.gathered, b.gathered), 0.0), where(z.copied, where(at.alone, a.reduction, b.reduction), 0.0))
+        for a, b in zip(alone, staged, strict=True)
+    )  # fmt: skip
+
+
+class Sharding(NamedTuple):
+    """Bytes of the units of a device, whole and as shards."""
+
+    shard: Num
+    """fp32 shard of all parameters."""
+    whole: Num
+    """All of them in fp32, with the embedding's foreign rows."""
+    layers_whole: Num
+    """Its layers in fp32."""
+    layers: Num
+    """The same, padded to shards."""
+    layers_shard: Num
+    one: Num
+    """One layer in fp32."""
+    one_shard: Num
+    root: Num
+    """Embedding and head in fp32."""
+    root_shard: Num
+    foreign: Num
+    narrow: float
+    """Bytes of a weight in the products over those in fp32."""
+    copied: Any
+    """The weights a product sees are other tensors than those the optimizer changes."""
+    n: Num
+    """Layers."""
+    m: Num
+    chunks: Num
+    embedding: Num
+
+    @classmethod
+    def of(cls, job: Job, near: Layout, far: Layout, of: Units, at: Device, zero: int, exact: bool) -> Sharding:
+        """Of a device."""
+        dense, expert = (far.replicas, far.expert_replicas) if zero else (1.0, 1.0)
+        of_layer, of_ends = padding(job, near, dense) if exact else (1.0, (1.0, 1.0))
+        share, ends = at.share, (of.embedding, of.head)
+
+        def fp32(weights: Num, experts: Num, pad: Num = 1.0) -> tuple[Num, Num]:
+            """(whole, shard)."""
+            return FP32 * (weights * pad + experts), FP32 * (weights * pad / dense + experts / expert)
+
+        of_layers = [share.typical * getattr(of.typical, k) + share.leading * getattr(of.leading, k) for k in STATES]
+        held = [n * end.weights for n, end in zip(share[2:], ends, strict=True)]
+        held[0] = held[0] - tied(job, of, at)
+        layers, layers_shard = fp32(of_layers[0], of_layers[1], of_layer)
+        root, root_shard = fp32(sum(n * pad for n, pad in zip(held, of_ends, strict=True)), 0.0)
+        one, one_shard = fp32(of.layer(share, "weights"), of.layer(share, "experts"), of_layer)
+        foreign = FP32 * of.root(share, "foreign")
+        layers_whole = fp32(of_layers[0], of_layers[1])[0]
+        whole = layers_whole + fp32(sum(held), 0.0)[0] + foreign
+        copied = (near.replicas > 1) | tensors.mixed(job)
+        return cls(
+            layers_shard + root_shard, whole, layers_whole, layers, layers_shard, one, one_shard, root, root_shard,
+            foreign, job.precision.activation_bytes / FP32, copied, at.layers, at.m, at.chunks, share.embedding,
+        )  # fmt: skip
+
+    @property
+    def weights(self) -> Num:
+        """fp32 weights of the shard."""
+        return self.shard
+
+    @property
+    def optimizer(self) -> Num:
+        """Two moments."""
+        return 2.0 * self.shard
+
+    @property
+    def gathered(self) -> Num:
+        """All weights in the products' precision."""
+        return self.narrow * (self.layers + self.root)
+
+    def in_use(self, layers: Num) -> Num:
+        """ZeRO-3: embedding and head, the layer in use and the one that arrives."""
+        return self.narrow * (self.root + minimum(layers, 2.0) * self.one)
+
+    def at_point(self, point: Point, zero: int, layers: float = 2.0) -> Standing:
+        """A moment of a pipeline; layers: so many of those in use are gathered."""
+        there = self.gathered
+        if zero == 3:
+            earlier = self.narrow * point.gathered * self.layers
+            there = minimum(self.in_use(minimum(self.n / self.chunks, layers)) + earlier, self.gathered)
+        ends = self.whole - self.layers_whole
+        gradients = point.whole * self.layers_whole + point.ends * ends
+        return Standing(self.weights, gradients, self.optimizer, there, 0.0)
+
+    def reduced_after(self, zero: int) -> Standing:
+        """Gradients are reduced after the last microbatch, stage by stage: its layers, then embedding or head."""
+        reduced = where(self.embedding > 0, self.layers / self.chunks, self.layers)
+        left = self.layers - reduced + self.layers_shard * (reduced / maximum(self.layers, 1.0))
+        first = self.whole + self.one
+        last = left + 2.0 * self.root + self.foreign
+        more = maximum(first, last) - self.whole
+        return Standing(self.weights, self.whole, self.optimizer, self.gathered, more)
+
+
+def padding(job: Job, layout: Layout, shards: Num) -> tuple[Num, tuple[Num, Num]]:
+    """By how much the rows that make each tensor a multiple of `shards` enlarge (a layer, (embedding, head)); experts are not padded."""
+    if job.model.moe:
+        return 1.0, (1.0, 1.0)
+    first, last = Stage(0, range(0), True, False), Stage(1, range(0), False, True)
+    units = (layer_shapes(job, layout), root_shapes(job, first, layout), root_shapes(job, last, layout))
+    one, embedding, head = (elements(shapes, shards) / maximum(elements(shapes), 1.0) for shapes in units)
+    return one, (embedding, head)
+
+
+def alone_standing(z: Sharding, at: Device, zero: int) -> tuple[Standing, ...]:
+    """A rank without pipeline: gradients are whole from the first microbatch on (ZeRO 0, 1), or reduced layer by layer."""
+    several = z.m > 1
+    late = where(several, 1.0 * (zero >= 2), 1.0) > 0
+    closing = where(several, 1.0 * (zero < 2), 1.0)  # the last microbatch lets go of gathered weights
+
+    def moment(before: Num, layers: float = 2.0) -> Standing:
+        """So many layers are behind."""
+        fresh = where(several, z.shard, before * z.one_shard)
+        piled = z.whole - before * (z.one - z.one_shard)
+        alone = where(several, z.whole, before * z.one)
+        gradients = where(z.copied, where(late, fresh, piled), alone)
+        there = z.gathered - closing * before * z.narrow * z.one
+        if zero == 3:
+            there = z.in_use(minimum(z.n, layers))
+        return Standing(z.weights, gradients, z.optimizer, there, where(before > 0, z.one, 0.0))
+
+    none = 0.0 * z.n
+    second = moment(minimum(z.n - 1.0, 1.0))
+    together = Standing(*(where(late, bytes_, 0.0) for bytes_ in second))
+    found = (moment(none, 0.0), moment(none), second, moment(z.n - 1.0), together)
+    return (*found, last_reduction(z, late, closing, zero))
+
+
+def last_reduction(z: Sharding, late: Any, closing: Num, zero: int) -> Standing:
+    """The last layer's gradients are copied together, then those of embedding and head."""
+    there = where(closing > 0, z.narrow * z.root, z.gathered)
+    if zero == 3:
+        there = z.narrow * z.root
+    of_layer = z.one + z.narrow * z.one + where(closing > 0, z.narrow * z.one, 0.0)
+    fresh = maximum(of_layer, maximum(z.one + z.narrow * z.root, z.root + z.root_shard))
+    gradients = where(z.copied, z.layers_shard + where(late, 0.0, z.root + z.foreign), z.whole)
+    return Standing(z.weights, gradients, z.optimizer, there, where(late, fresh, z.root))

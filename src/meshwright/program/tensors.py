@@ -1,0 +1,82 @@
+"""What PyTorch's engine holds of single operations while it runs a layer backward: shared by the walk and the closed form of memory.
+
+Every function takes a layout whose numbers may be arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+from ..count.work import Op
+from ..describe.job import Job
+from ..num import Num, maximum
+
+NORM_GRADIENTS = 5.0
+"""fp32 tensors of a hidden state's size in the backward pass of PyTorch's RMS norm on CPUs."""
+NORM_SAVED = 2.0
+"""fp32 tensors of that size that it keeps from its forward pass."""
+
+
+def mixed(job: Job) -> bool:
+    """Gradients are made in 16 bits and become fp32 when all of a layer's are there; else they are added up as they are made."""
+    return job.precision.compute != "fp32"
+
+
+def as_made(job: Job, weights: Num) -> Num:
+    """Bytes of gradients that wait to be added up."""
+    return job.precision.activation_bytes * weights if mixed(job) else 0.0 * weights
+
+
+def input_is_saved(job: Job, recompute: str) -> bool:
+    """The first thing a layer keeps is its input itself."""
+    return recompute == "full" or job.model.norm != "rmsnorm" or not mixed(job)
+
+
+def moving(job: Job, boundary: Num, op: Op) -> Num:
+    """Bytes of the gradients of an operation's inputs and results, with that of the residual stream (`boundary`)."""
+    if "norm" in op.name and job.model.norm == "rmsnorm":
+        return boundary + NORM_GRADIENTS / NORM_SAVED * op.saved
+    if op.kind == "matmul":
+        width = job.precision.activation_bytes
+        return boundary + width * sum((y.out + y.inner) * y.tokens for y in op.forward.products)
+    # one tensor in, one out; what is gated keeps three, and has three gradients
+    pair = op.kind == "vector" and not job.model.gated
+    return boundary + (2 if pair else 1) * op.saved
+
+
+def results(job: Job, ops: Iterable[Op]) -> Num:
+    """Bytes of the results of all operations with weights: of a norm with several operations, in fp32."""
+    width = job.precision.activation_bytes
+    found: Num = 0.0
+    for op in ops:
+        if "norm" in op.name:
+            several = op.weights == job.model.hidden  # RMS norm of the hidden state
+            found = found + op.saved / (NORM_SAVED if several else 1.0)
+        if op.kind == "matmul":
+            found = found + width * sum(y.out * y.tokens for y in op.forward.products)
+    return found
+
+
+def kept(op: Op, recompute: str, again: bool) -> Num:
+    """Bytes an operation keeps; again: it is computed a second time."""
+    return op.saved_again if recompute == "selective" and again else op.saved
+
+
+def rising(job: Job, boundary: Num, ops: list[Op], again: list[Op], recompute: str) -> Num:
+    """The most bytes that live during the backward pass of a layer beyond those that lived before it, operation by operation.
+
+    What is computed again is there before the first; each operation lets go of what it kept and leaves its weights' gradient.
+    """
+    whole = recompute == "full"
+    redone = {id(op): op.saved for op in again} if whole else {}
+    level: Num = 0.0
+    for size in redone.values():
+        level = level + size
+    most: list[Num] = [level]
+    for op in reversed(ops):
+        most.append(level + moving(job, boundary, op))
+        gone = redone.get(id(op), 0.0) if whole else kept(op, recompute, any(op is x for x in again))
+        level = level + as_made(job, op.weights) - gone
+        most.append(level)
+    return reduce(maximum, most)

@@ -1,0 +1,83 @@
+"""Which rows and options the job's framework can run: its rules on the axes of the grid, each at its own small shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..describe.choices import Choices, listed
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..errors import BadInput
+from ..layout.rules import Rule, of_framework
+from .space import Options
+
+Mask = NDArray[np.bool_]
+AXES = ("sequence_parallel", "recompute", "schedule", "zero")
+"""Of the grid, before its rows."""
+ROWS: tuple[set[str], ...] = (set(), {"sequence_parallel"})
+"""Options of the rules that speak of a row under one setting of sequence parallelism."""
+SCHEDULE = {"schedule"}
+
+
+def allowed(job: Job, named: Choices) -> tuple[Choices, ...]:
+    """What the framework can run; BadInput for values that the user names and it cannot."""
+    profile = job.profile
+    found = profile.choices if profile else ()
+    for name, values in named.items():
+        runs = {v for choices in found for v in choices.get(name, values)}
+        if profile and found and (beyond := [v for v in values if v not in runs]):
+            can = listed(dict.fromkeys(v for choices in found for v in choices.get(name, ())), 16)
+            raise BadInput(f"framework {profile.name} runs {name} {can}, not {listed(beyond)}")
+    return found
+
+
+def holds(job: Job, layout: Layout, speaks: Callable[[Rule], bool]) -> Any:
+    """Where the rules that one chooses hold, row by row."""
+    fine: Any = True
+    for rule in of_framework(job):
+        if speaks(rule):
+            fine = fine & np.asarray(rule.holds(job, layout), dtype=bool)
+    return fine
+
+
+def rows(job: Job, layout: Layout, exact: bool, placed: bool) -> Any:
+    """Where a row can run under any option. exact: its dp is one, not the least of several; placed: its ranks have their place."""
+    return holds(
+        job,
+        layout,
+        lambda rule: {*rule.options} in ROWS and (exact or not rule.replicas) and (placed or not rule.placed),
+    )
+
+
+def schedules(job: Job, layout: Layout, name: str, v: float) -> Any:
+    """Where a schedule can run."""
+    if not of_framework(job):
+        return True
+    return holds(job, replace(layout, schedule=name, interleave=int(v)), lambda rule: {*rule.options} == SCHEDULE)
+
+
+def barred(job: Job, layout: Layout, choice: Options) -> Mask | None:
+    """Where combinations of options cannot run: (1, recompute, schedule, zero, row); None: nowhere."""
+    rules = [rule for rule in of_framework(job) if {*rule.options} not in (*ROWS, SCHEDULE)]
+    if not rules:
+        return None
+    count = len(np.atleast_1d(np.asarray(layout.pp)))
+    found = np.zeros((1, *choice.shape[1:], count), dtype=bool)
+    for rule in rules:
+        axes: list[list[tuple[Any, Any]]] = [
+            list(enumerate(values)) if name in rule.options else [(slice(None), None)]
+            for name, values in zip(AXES[1:], choice.axes[1:], strict=True)
+        ]
+        for (r, recompute), (k, schedule), (z, zero) in product(*axes):
+            given = {"recompute": recompute, "zero": zero}
+            if schedule is not None:
+                given |= {"schedule": schedule[0], "interleave": schedule[1]}
+            one: Any = {name: value for name, value in given.items() if value is not None}
+            found[0, r, k, z] |= ~np.asarray(rule.holds(job, replace(layout, **one)), dtype=bool)
+    return found

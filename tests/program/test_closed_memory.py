@@ -1,0 +1,130 @@
+"""The trainer's peak memory in closed form against the walk through its step, and for a table against one layout after the other."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshwright import catalog
+from meshwright.describe.job import PRECISIONS, Job
+from meshwright.describe.layout import Layout
+from meshwright.layout.placement import placed
+from meshwright.layout.rules import broken
+from meshwright.layout.stages import microbatches
+from meshwright.program import closed
+from meshwright.program.memory import peak
+from meshwright.program.messages import carried_out
+from meshwright.program.standing import standing
+from meshwright.schedule import SCHEDULES
+from meshwright.schedule import get as schedule_named
+from meshwright.step import ENDS, shares
+
+NEAR = 0.05
+"""What the walk is held to against the program itself."""
+MODELS = ("llama3.2-1b", "llama3-8b", "gpt3-175b", "mistral-7b", "llama2-13b", "gpt2-xl", "llama3-70b", "qwen3-8b")
+RUNNABLE = [name for name, schedule in SCHEDULES.items() if schedule.torch_name]
+
+
+def drawn(rng: random.Random, schedule: str) -> tuple[Job, int]:
+    """Any job and layout, and its microbatches, whether they can run or not."""
+    pp = 1 if schedule == "alone" else rng.choice([2, 3, 4, 5, 8])
+    layout = Layout(
+        tp=rng.choice([1, 2, 4, 8]), cp=rng.choice([1, 1, 2, 4]), pp=pp, dp=rng.choice([1, 2, 4, 8, 16, 64]),
+        schedule="1f1b" if pp == 1 else schedule, zero=rng.choice([0, 1, 2, 3]), microbatch=rng.choice([1, 2, 4]),
+        interleave=rng.choice([2, 2, 3, 4, 5]) if schedule.startswith("interleaved") else 1,
+        recompute=rng.choice(["none", "selective", "full"]), sequence_parallel=rng.choice([True, True, False]),
+    )  # fmt: skip
+    m = rng.choice([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 64])
+    on = catalog.cluster(f"{layout.chips}xh100-sxm")
+    precision = PRECISIONS[rng.choice(["bf16", "bf16", "bf16", "fp32"])]
+    batch = int(layout.dp * layout.microbatch) * m
+    model = catalog.model(rng.choice(MODELS))
+    return Job(model, on, batch, layout, seq=rng.choice([512, 2048, 8192]), precision=precision), m
+
+
+def runs(job: Job, m: int) -> bool:
+    """PyTorch runs it, on stages of equal chunks."""
+    layout, schedule = job.layout, schedule_named(job.layout.schedule)
+    halves = schedule.split_backward and (layout.zero == 3 or layout.recompute == "full")
+    chunks = layout.pp * schedule.chunks(layout.interleave)
+    uneven = chunks > layout.pp and job.model.layers % chunks
+    starved = layout.pp > 1 and schedule.name != "gpipe" and m < layout.pp
+    return not (halves or uneven or starved or job.model.K % layout.tp or broken(job, layout))
+
+
+def jobs(rng: random.Random, schedule: str, count: int) -> Iterator[Job]:
+    """So many that can run."""
+    while count:
+        job, m = drawn(rng, schedule)
+        if runs(job, m):
+            count -= 1
+            yield carried_out(replace(job, layout=placed(job.layout, job.cluster.sizes)))
+
+
+def totals(job: Job, layout: Layout, recompute: str, zero: int) -> dict[str, list[Any]]:
+    """End of the pipeline -> bytes at each moment, of a layout or a table of them."""
+    schedule = schedule_named(layout.schedule)
+    by, of = shares(job, layout, schedule, layout.interleave), closed.units(job, layout, recompute)
+    found = {}
+    for end in ENDS:
+        at = closed.device(job, layout, schedule, layout.interleave, by, end)
+        flying = closed.flying(job, layout, of, at, schedule, recompute)
+        states = standing(job, layout, layout, of, at, zero)
+        found[end] = [a + b.total for a, b in zip(flying, states, strict=True)]
+    return found
+
+
+def fullest(job: Job) -> float:
+    """Bytes of the fullest device."""
+    found = totals(job, job.layout, job.layout.recompute, job.layout.zero)
+    return max(float(x) for moments in found.values() for x in moments)
+
+
+@pytest.mark.parametrize("schedule", ["alone", *RUNNABLE])
+def test_the_closed_form_is_near_the_walk(schedule: str) -> None:
+    """On the fullest of all ranks: every ZeRO stage, recomputation, tp, cp, dp and precision."""
+    rng = random.Random(f"memory of {schedule}")
+    for job in jobs(rng, schedule, 60):
+        walked = max(peak(job, rank).highest for rank in range(int(job.layout.pp)))
+        assert fullest(job) == pytest.approx(walked, rel=NEAR), (job.model.name, job.layout, job.batch, job.T)
+
+
+@pytest.mark.parametrize("schedule", ["alone", *RUNNABLE])
+def test_a_table_gives_the_same_bits(schedule: str) -> None:
+    """Degrees and microbatches as columns, everything else one choice."""
+    rng, rows = random.Random(f"table of {schedule}"), []
+    first = next(jobs(rng, schedule, 1))
+    batch = 2**10 * 3
+    while len(rows) < 12:
+        job, _ = drawn(rng, schedule)
+        layout = replace(first.layout, tp=job.layout.tp, cp=job.layout.cp, pp=job.layout.pp, dp=job.layout.dp,
+                         microbatch=job.layout.microbatch, placement={})  # fmt: skip
+        wide = replace(first, cluster=catalog.cluster("65536xh100-sxm"), batch=batch, layout=layout)
+        if runs(wide, int(microbatches(wide, layout))):
+            rows.append(layout)
+    names = [f.name for f in fields(Layout) if f.name in ("tp", "cp", "pp", "dp", "microbatch")]
+    columns: dict[str, Any] = {n: np.array([float(getattr(row, n)) for row in rows]) for n in names}
+    job = replace(first, cluster=catalog.cluster("65536xh100-sxm"), batch=batch)
+    for zero in (0, 1, 2, 3):
+        table = totals(job, replace(rows[0], **columns), first.layout.recompute, zero)
+        for i, row in enumerate(rows):
+            one = totals(job, row, first.layout.recompute, zero)
+            for end in ENDS:
+                assert [float(np.broadcast_to(x, len(rows))[i]) for x in table[end]] == [float(x) for x in one[end]]
+
+
+def test_numbers_worked_out_by_hand() -> None:
+    """llama3-8b, ZeRO 3 over 64, every layer computed again, in bf16: 12 bytes a parameter as a shard, then at the loss the input of
+    each of 32 layers, the head's input and its normalised copy in fp32, the logits in fp32 three times, and embedding and head whole."""
+    model, on = catalog.model("llama3-8b"), catalog.cluster("64xh100-sxm")
+    layout = Layout(dp=64, zero=3, recompute="full")
+    job = carried_out(Job(model, on, 128, layout))
+    T, D, V, parameters = 8192, 4096, 128256, 8.030e9
+    states = (12 + 4) * parameters / 64  # and gradients of the first microbatch, already reduced
+    kept = 32 * T * D * 2 + T * D * 2 + 2 * T * D * 4
+    assert fullest(job) == pytest.approx(states + kept + 3 * T * V * 4 + 2 * V * D * 2, rel=2e-3)

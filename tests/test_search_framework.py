@@ -1,0 +1,102 @@
+"""The search under the trainer's framework: its memory and its legal layouts, against brute force and a plain loop."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from meshwright import BadInput, Job, Layout, catalog, predict
+from meshwright.describe.assumptions import SETS
+from meshwright.describe.framework import framework
+from meshwright.layout.rules import of_framework
+from meshwright.program import resident
+from meshwright.schedule import get as schedule_named
+from meshwright.search import Space, brute, plan, search
+from meshwright.step import body, memory, step
+from test_search import every_layout, random_job
+
+
+def trained_job(rng: random.Random, size: tuple[int, int]) -> tuple[Job, Space, bool]:
+    """A random job of the trainer, in a space that has more than it can run, on chips that hold some of what it can.
+
+    size: the most chips x sequences of a relaxed space and of a strict one.
+    """
+    while True:
+        job, space, relaxed = random_job(rng)
+        if job.cluster.chips * job.batch > size[not relaxed]:
+            continue
+        moe = job.model.moe and replace(job.model.moe, shared_ffn=0)
+        model = replace(job.model, vocab=rng.choice([1000, 1024, 6000]), mtp_layers=0, moe=moe, bias=False)
+        job = replace(job, model=model, assumptions=SETS["realistic"], framework=framework("meshwright"))
+        seen = brute(on(job, 1e11), space, 200, relaxed).rows
+        if seen:
+            share = job.assumptions.memory.capacity_share
+            return on(job, rng.choice(seen)[1] / share * (1 + 1e-9)), space, relaxed
+
+
+def on(job: Job, hbm_bytes: float) -> Job:
+    """On chips with so much memory."""
+    chip = replace(job.cluster.chip, hbm_bytes=hbm_bytes)
+    return replace(job, cluster=replace(job.cluster, chip=chip))
+
+
+def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], int, int]:
+    """The k best that the framework runs, how many it runs, how many fit: one layout after the other."""
+    found, searched = [], 0
+    for numbers, layout in every_layout(job, space, relaxed):
+        if not all(rule.holds(job, layout) for rule in of_framework(job)):
+            continue
+        parts = body(job, layout)
+        seconds = float(step(job, layout, parts).total)
+        use = float(resident.use(job, layout, parts, schedule_named(layout.schedule)).total)
+        searched += 1
+        if use <= memory.capacity(job):
+            degrees = [getattr(layout, d) for d in ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "panels")]
+            found.append(
+                (seconds, use, *degrees, *numbers, *(s for shares in layout.placement.values() for s in shares))
+            )
+    return sorted(found)[:k], searched, len(found)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_search_equals_brute_force_equals_a_plain_loop(seed: int) -> None:
+    """Two random spaces a seed, ties included."""
+    rng = random.Random(5000 + seed)
+    for _ in range(2):
+        job, space, relaxed = trained_job(rng, (60, 150))
+        expected, searched, feasible = loop(job, space, 5, relaxed)
+        every, quick = brute(job, space, 5, relaxed), search(job, space, 5, relaxed)
+        assert expected
+        assert (every.searched, every.feasible) == (searched, feasible)
+        assert every.rows == expected
+        assert quick.rows == every.rows
+        assert relaxed or job.model.moe or quick.searched == searched
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_bounds_lose_nothing(seed: int) -> None:
+    """Eight random spaces a seed."""
+    rng, tight = random.Random(6000 + seed), 0
+    for _ in range(8):
+        job, space, relaxed = trained_job(rng, (300, 800))
+        k = rng.choice([1, 3, 5, 10])
+        every, quick = brute(job, space, k, relaxed), search(job, space, k, relaxed)
+        assert quick.rows == every.rows
+        tight += every.too_big > 0
+    assert tight
+
+
+def test_a_plan_keeps_to_what_the_trainer_runs() -> None:
+    job = Job(catalog.model("llama3-8b"), catalog.cluster("16xh100-sxm"), 64, framework="meshwright")
+    found = plan(job, Space(pp=(2, 4)), pareto=False)
+    assert found.best
+    for each in (found.best, *found.alternatives):
+        assert framework("meshwright").choices[0].allows(each.layout)
+        assert predict(job, each.layout).to_dict() == each.to_dict()
+    assert found.best.to_dict()["framework"] == "meshwright"
+    with pytest.raises(BadInput, match="framework meshwright runs schedule gpipe, 1f1b, .* not zb-h1"):
+        plan(job, Space(schedule=("zb-h1",)))
+    with pytest.raises(BadInput, match="zero 3 with schedule zbv is not carried out rightly"):
+        predict(job, Layout(pp=2, dp=8, schedule="zbv", zero=3))
