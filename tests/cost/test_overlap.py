@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.cost.load import Busy, Load
-from meshwright.cost.overlap import behind, mesh, summa
+from meshwright.cost.overlap import behind, summa
 from meshwright.describe.assumptions import HidePass
 
 TIME, SHARE = st.floats(0, 1e3), st.floats(0, 1)
@@ -42,13 +42,14 @@ def test_a_product_in_panels_waits_for_the_first_one(panel: float, work: float, 
 
 
 def test_mesh_axes_add_up_or_share_the_busiest_dimension() -> None:
-    """Two axes that keep two dimensions busy for (3, 1) and (2, 5) seconds."""
-    loads = ((3.0, 1.0), (2.0, 5.0))
-    assert mesh(loads, "none") == 3 + 5
-    assert mesh(loads, "full") == 1 + 5
+    """Two axes, each as long as its busiest dimension, behind the seconds of the first: (3, 1) and (2, 5)."""
+    own, hidden = Load(3.0, 0.0, Busy((3.0, 1.0))), Load(5.0, 0.0, Busy((2.0, 5.0)))
+    together = {links: 3.0 + behind(3.0, own, hidden, HidePass("pass", links=links)).shown for links in LINKS}
+    assert together == {"serial": 3 + 5, "shared": 1 + 5, "free": 5}
 
 
-HOW = st.builds(HidePass, st.just("pass"), SHARE, SHARE, st.sampled_from(["shared", "serial", "free"]))
+LINKS = ("shared", "serial", "free")
+HOW = st.builds(HidePass, st.just("pass"), SHARE, SHARE, st.sampled_from(LINKS))
 PAIR = st.tuples(TIME, TIME)
 
 

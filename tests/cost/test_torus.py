@@ -9,7 +9,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from meshwright.cost import overlap, torus
+from meshwright.cost import torus
 from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import BOOK_SUM
 from meshwright.describe.network import Dim, Network
@@ -26,6 +26,19 @@ def dim(n, kind="ring", name="x", rate=W):
 
 def rings(*sizes, kind="ring"):
     return (tuple(torus.axis(dim(n, kind), n) for n in sizes),)
+
+
+def gather(V, span, whole=False):
+    """Seconds of an all-gather."""
+    return torus.collective("all_gather", V, span, whole).seconds
+
+
+def all_reduce(V, span):
+    return torus.collective("all_reduce", V, span).seconds
+
+
+def all_to_all(S, span):
+    return torus.collective("all_to_all", S, span).seconds
 
 
 def steps(a, b, n, kind):
@@ -56,13 +69,13 @@ def exchange_seconds(shape, kind, S):
 @pytest.mark.parametrize("shape", [(2,), (3,), (4,), (7,), (8,), (4, 4), (2, 4), (3, 5), (4, 2, 4), (2, 3, 4)])
 def test_all_to_all_is_the_load_of_the_busiest_link(shape, kind):
     S = 1e11
-    assert torus.all_to_all(S, rings(*shape, kind=kind)) == pytest.approx(exchange_seconds(shape, kind, S), rel=1e-12)
+    assert all_to_all(S, rings(*shape, kind=kind)) == pytest.approx(exchange_seconds(shape, kind, S), rel=1e-12)
 
 
 def test_all_to_all_on_an_even_ring_is_a_quarter_of_an_all_gather():
-    assert torus.all_to_all(V / 16, rings(16)) == pytest.approx(V / (4 * W))
-    assert torus.all_to_all(V / 16, rings(16)) == pytest.approx(torus.gather(V, rings(16), whole=True) / 4)
-    assert torus.all_to_all(V / 256, rings(16, 16)) == pytest.approx(V * 16 / (4 * 256 * W))
+    assert all_to_all(V / 16, rings(16)) == pytest.approx(V / (4 * W))
+    assert all_to_all(V / 16, rings(16)) == pytest.approx(gather(V, rings(16), whole=True) / 4)
+    assert all_to_all(V / 256, rings(16, 16)) == pytest.approx(V * 16 / (4 * 256 * W))
 
 
 def gather_seconds(n, stride, size, kind):
@@ -95,7 +108,7 @@ def gather_seconds(n, stride, size, kind):
 def test_all_gather_on_a_whole_axis_or_a_part_of_it(n, stride, size, kind):
     part = torus.axis(dim(size, kind), n, stride)
     expected = gather_seconds(n, stride, size, kind)
-    ours = torus.gather(V, ((part,),))
+    ours = gather(V, ((part,),))
     # where groups do not close, the links at the ends of a row of strided groups are shared by fewer of them
     assert ours == pytest.approx(expected, rel=1e-12) if n * stride == size or stride == 1 else ours >= expected
 
@@ -118,40 +131,39 @@ def test_axes_side_by_side_can_be_kept_equally_busy(shape):
         price = np.exp(400 * (total - total.max()))
         weight = 0.999 * weight
         weight[np.argmin(loads @ price)] += 0.001
-    expected = torus.gather(V, rings(*shape))
+    expected = gather(V, rings(*shape))
     assert (weight @ loads).max() * V / W == pytest.approx(expected, rel=0.02)
 
 
 def test_more_axes_add_bandwidth_and_lines_have_half():
-    one, two, three = (torus.gather(V, rings(*[16] * k), whole=True) for k in (1, 2, 3))
+    one, two, three = (gather(V, rings(*[16] * k), whole=True) for k in (1, 2, 3))
     assert one == pytest.approx(V / W) and two == pytest.approx(one / 2) and three == pytest.approx(one / 3)
-    assert torus.gather(V, rings(16, kind="line")) == pytest.approx(2 * torus.gather(V, rings(16)))
+    assert gather(V, rings(16, kind="line")) == pytest.approx(2 * gather(V, rings(16)))
 
 
 def test_an_axis_of_one_chip_changes_nothing():
     for kind in ("ring", "line"):
-        assert torus.gather(V, rings(1, 8, 1, kind=kind)) == pytest.approx(torus.gather(V, rings(8, kind=kind)))
-        assert torus.all_to_all(V, rings(1, 8, 1, kind=kind)) == pytest.approx(torus.all_to_all(V, rings(8, kind=kind)))
-    assert torus.gather(V, rings(1, 1)) == 0 and torus.all_to_all(V, rings(1)) == 0
+        assert gather(V, rings(1, 8, 1, kind=kind)) == pytest.approx(gather(V, rings(8, kind=kind)))
+        assert all_to_all(V, rings(1, 8, 1, kind=kind)) == pytest.approx(all_to_all(V, rings(8, kind=kind)))
+    assert gather(V, rings(1, 1)) == 0 and all_to_all(V, rings(1)) == 0
 
 
 def test_two_chips_cost_half_with_the_exact_factor():
-    assert torus.gather(V, rings(2)) == pytest.approx(torus.gather(V, rings(2), whole=True) / 2)
-    assert torus.gather(V, rings(16)) == pytest.approx(torus.gather(V, rings(16), whole=True) * 15 / 16)
+    assert gather(V, rings(2)) == pytest.approx(gather(V, rings(2), whole=True) / 2)
+    assert gather(V, rings(16)) == pytest.approx(gather(V, rings(16), whole=True) * 15 / 16)
 
 
 def test_short_messages_take_the_hops():
-    assert torus.gather(1.0, rings(4)) == pytest.approx(2e-6)
-    assert torus.gather(1.0, rings(4, kind="line")) == pytest.approx(3e-6)
-    assert torus.gather(1.0, rings(4, 16)) == pytest.approx(10e-6)
-    assert torus.all_reduce(1.0, rings(4)) == pytest.approx(4e-6)
-    assert torus.gather(0.0, rings(4)) == 0
+    assert gather(1.0, rings(4)) == pytest.approx(2e-6)
+    assert gather(1.0, rings(4, kind="line")) == pytest.approx(3e-6)
+    assert gather(1.0, rings(4, 16)) == pytest.approx(10e-6)
+    assert all_reduce(1.0, rings(4)) == pytest.approx(4e-6)
+    assert gather(0.0, rings(4)) == 0
 
 
-def test_switches_that_add_up_halve_an_all_reduce_of_many():
+def test_an_all_reduce_through_a_switch():
     node = ((torus.axis(Dim("nvlink", 450e9, 1e-6, 8, efficiency=1.0), 8),),)
-    assert torus.all_reduce(V, node) == pytest.approx(2 * 7 / 8 * V / 450e9)
-    assert torus.all_reduce(V, node, in_network=True) == pytest.approx(V / 450e9)
+    assert all_reduce(V, node) == pytest.approx(2 * 7 / 8 * V / 450e9)
 
 
 def test_levels_of_a_hierarchy():
@@ -160,16 +172,16 @@ def test_levels_of_a_hierarchy():
         (torus.axis(Dim("nvlink", 450e9, 0.0, 8, efficiency=1.0), 8),),
         (torus.axis(Dim("ib", 50e9, 0.0, 4, efficiency=1.0), 4),),
     )
-    assert torus.gather(V, levels) == pytest.approx(V * max(7 / 8 / 450e9, 3 / 4 / 400e9))
-    assert torus.all_to_all(V / 32, levels) == pytest.approx(V * 3 / 16 / 400e9)
+    assert gather(V, levels) == pytest.approx(V * max(7 / 8 / 450e9, 3 / 4 / 400e9))
+    assert all_to_all(V / 32, levels) == pytest.approx(V * 3 / 16 / 400e9)
 
 
 def test_a_network_under_the_book_option_is_the_same_torus():
     network = Network("t", (dim(4), dim(8, name="y"), Dim("dcn", 6.25e9, 1e-6, efficiency=1.0)))
     f = Fabric.of(network, replace(BOOK_SUM.network, ring_factor="exact"))
-    assert f.time("all_gather", V, (4, 8, 1)) == pytest.approx(torus.gather(V, rings(4, 8)))
-    assert f.time("all_reduce", V, (4, 8, 1)) == pytest.approx(2 * torus.gather(V, rings(4, 8)))
-    assert f.time("all_gather", V, (1, 4, 1)) == pytest.approx(torus.gather(V, rings(4, kind="line")))  # half an axis
+    assert f.time("all_gather", V, (4, 8, 1)) == pytest.approx(gather(V, rings(4, 8)))
+    assert f.time("all_reduce", V, (4, 8, 1)) == pytest.approx(2 * gather(V, rings(4, 8)))
+    assert f.time("all_gather", V, (1, 4, 1)) == pytest.approx(gather(V, rings(4, kind="line")))  # half an axis
     assert f.time("all_reduce", V, (4, 8, 16)) == pytest.approx(2 * V / 32 * 15 / 16 / 6.25e9)
     assert f.time("all_gather", V, (1, 1, 1)) == 0
     short = Fabric.of(network, BOOK_SUM.network)
@@ -179,13 +191,18 @@ def test_a_network_under_the_book_option_is_the_same_torus():
 def test_arrays_give_what_numbers_give():
     sizes, volumes = np.array([1.0, 2.0, 7.0, 16.0]), np.array([0.0, 10.0, 1e9, 1e12])
     at = torus.axis(dim(16), sizes)
-    for f in (torus.gather, torus.all_reduce, torus.all_to_all):
+    for f in (gather, all_reduce, all_to_all):
         each = [f(v, ((torus.axis(dim(16), n),),)) for v, n in zip(volumes, sizes, strict=True)]
         assert np.allclose(f(volumes, ((at,),)), each, rtol=1e-14)
 
 
-def test_mesh_axes_add_up_or_run_beside_each_other():
-    data, tensor = (3.0, 0.0, 1.0), (0.0, 2.0, 1.5)
-    assert overlap.mesh((data, tensor), "none") == 5.0
-    assert overlap.mesh((data, tensor), "full") == 3.0
-    assert overlap.mesh((data, (0.0, 2.0, 2.5)), "full") == 3.5  # they share the third dimension
+def test_a_group_may_lie_on_its_own_parts_of_the_axes():
+    """Every second chip of y, and all of z: the parts are named by their dimension; x is idle."""
+    network = Network("t", (dim(4), dim(8, name="y"), dim(4, name="z")))
+    f = Fabric.of(network, replace(BOOK_SUM.network, ring_factor="exact"))
+    z, y = (
+        torus.axis(d, 4, stride)._replace(dim=i) for i, d, stride in ((2, network.dims[2], 1), (1, network.dims[1], 2))
+    )
+    load = f.load("all_gather", V, torus.Placed.on((1, 4, 4), ((z,), (y,))))
+    assert load.busy == pytest.approx((0, V / 4 * 3 / 4 / (W / 2), V * 3 / 4 / W))
+    assert load.seconds == max(load.busy)

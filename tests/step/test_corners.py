@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright import Job, Layout, predict
-from meshwright.describe.assumptions import MEGATRON, SETS
+from meshwright.describe.assumptions import MEGATRON
 
 
 def notes(layout: Layout, batch: int = 64, chips: int = 64, **fields: object) -> str:
@@ -25,10 +25,3 @@ def test_a_larger_microbatch_makes_larger_products() -> None:
 
 def test_a_set_without_kernels_has_no_such_corner() -> None:
     assert "matrix products" not in notes(Layout(cp=32, dp=2, zero=3), assumptions=MEGATRON)
-
-
-def test_the_editions_of_the_book_say_that_they_are_one_here() -> None:
-    both = [
-        notes(Layout(tp=8, dp=8, zero=3), assumptions=SETS[f"scaling-book-{edition}"]) for edition in ("sum", "max")
-    ]
-    assert ["are a choice of rooflines" in said for said in both] == [False, True]

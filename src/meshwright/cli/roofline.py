@@ -35,19 +35,19 @@ def roofline(
 
     Example: meshwright roofline llama3-70b --on 8960xtpu-v5p --batch 4M
     """
-    from ..describe.assumptions import BOOK_SUM
     from ..describe.slices import parse_shape
     from ..formats.flags import read_flags
     from ..report import console, files
     from ..report.roofline import report
+    from ..roofline.queries import EXACT
     from ..roofline.queries import roofline as compute
 
     files.suffix(output, (".json", ".csv", *files.PLOTS))
     notes: list[str] = []
-    job = read_flags(model, {"precision": "bf16-pure", **given}, notes, sys.stdin, fill=False)
+    job = read_flags(model, {"assumptions": EXACT.name, **given}, notes, sys.stdin, fill=False)
     found = compute(
         job.model, job.cluster, job.batch_tokens, layer=layer, precision=job.precision, seq=job.seq,
-        assumptions=job.assumptions if "assumptions" in given else BOOK_SUM, exact=not shorthand,
+        assumptions=job.assumptions if "assumptions" in given else EXACT, exact=False if shorthand else None,
         shape=parse_shape(shape) if shape else None, stages=stages, context=context, experts=experts,
     )  # fmt: skip
     found = replace(found, notes=(*notes, *found.notes))

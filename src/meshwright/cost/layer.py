@@ -204,9 +204,9 @@ class Timer:
             self.together(forward),
             self.together(backward),
             self.together(again),
-            _sent(forward),
-            _sent(backward),
-            _sent(again),
+            sent(forward),
+            sent(backward),
+            sent(again),
             weight_pass,
             saved,
             selective,
@@ -239,7 +239,7 @@ class Timer:
         return replace(total, **less) if less else total
 
 
-def _sent(halves: Sequence[Half]) -> Load:
+def sent(halves: Sequence[Half]) -> Load:
     """What several operations send."""
     return sum((half.sent for half in halves if half.sent.busy), NOTHING)
 

@@ -15,7 +15,7 @@ from .bound import Bound
 from .free import Free
 from .levels import Levels
 from .links import Algorithm, Group, Links
-from .load import Load
+from .load import Load, stream
 from .ring import Ring
 from .tabled import Tabled
 from .torus import Torus
@@ -71,6 +71,10 @@ class Fabric(Links):
     def time(self, kind: str, V: Num, group: Group) -> Num:
         """Seconds of it alone."""
         return self.load(kind, V, group).seconds
+
+    def in_turn(self, load: Load) -> Load:
+        """Messages of one axis, added up, back to back: on a torus the hops of one hide under the bytes of the others."""
+        return stream(load) if isinstance(self.algorithm, Torus) else load
 
     def hop(self, V: Num, group: Group) -> Load:
         """One message of V bytes between neighbouring stages; `group` is the pp axis."""

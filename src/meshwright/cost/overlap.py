@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..describe.assumptions import Hide, HidePass
 from ..num import Num, maximum, minimum
-from . import levels
 from .load import Load
 
 
@@ -61,17 +59,3 @@ def summa(panel: Num, work: Num, panels: Num) -> Num:
     Source: Subramanian et al. 2024, section 3.4 (prologue and exposed time), as its code adds them up.
     """
     return panel + maximum(panels * panel - work, 0.0)
-
-
-def mesh(loads: Sequence[Sequence[Num]], policy: str) -> Num:
-    """Seconds of several mesh axes' collectives, each given as the seconds it keeps every network dimension busy.
-
-    policy: "none", one mesh axis after the other, or "full", beside each other: the busiest dimension counts.
-    Source: How To Scale Your Model, part 5, whose editions of February 2025 add and whose newest edition takes the larger.
-    """
-    if policy == "full":
-        return levels.slowest(*loads)
-    total: Num = 0.0
-    for load in loads:
-        total = total + levels.slowest(load)
-    return total

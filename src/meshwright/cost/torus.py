@@ -5,7 +5,7 @@ along a ring axis, both directions together (a line, or a part of an axis, has W
 chip ends with.
 
     all-gather, reduce-scatter   V/(W_1 + W_2 + ...)   axes of a torus work side by side; n drops out (exactly: (n-1)/n)
-    all-reduce                   twice that; once where switches add up
+    all-reduce                   twice that
     all-to-all                   S n_i/(4 W_i) for the longest axis i, S = V/n being what one chip starts with
     latency                      hops x 1 us, hidden under the bytes: the larger of the two counts
 
@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..describe.network import Dim
-from ..num import Num, ceil, floor, largest, maximum, product, where
+from ..num import Num, ceil, floor, maximum, product, where
 from . import levels
 from .links import TORUS, Group, Links
-from .load import Busy, Load
+from .load import Busy, Load, stream
 from .ring import Ring
 
 
@@ -38,12 +38,29 @@ class Part(NamedTuple):
     """Seconds a message needs to reach all of them, were it empty."""
     row: bool = False
     """They stand in a row (ring or line) and pass messages on; else a switch joins any to any."""
+    dim: int = 0
+    """The network dimension that it loads."""
 
 
+TIMES = {"all_reduce": 2}
+"""collective -> phases of an all-gather it takes, where more than one."""
 Level = tuple[Part, ...]
 """Parts used side by side: the axes of a torus, or one switch."""
 Span = tuple[Level, ...]
 """All a group stretches over, nearest first."""
+
+
+class Placed(tuple[Num, ...]):
+    """A group by its ranks in each dimension, as any other, that lies on its own parts of the axes: not from their beginning."""
+
+    span: Span
+
+    @classmethod
+    def on(cls, group: Group, span: Span) -> Placed:
+        """The group and where it lies."""
+        made = cls(group)
+        made.span = span
+        return made
 
 
 class Lanes(NamedTuple):
@@ -92,23 +109,6 @@ def latency(span: Span) -> Num:
     return total
 
 
-def loads(V: Num, span: Span, whole: bool = False) -> tuple[Num, ...]:
-    """Seconds each level is busy with an all-gather or reduce-scatter. whole: without the factor (n-1)/n."""
-    return levels.phase(lanes(span), V, members(span), whole)
-
-
-def gather(V: Num, span: Span, whole: bool = False) -> Num:
-    """All-gather or reduce-scatter: the busiest level, or the hops if they last longer."""
-    return where(V > 0, maximum(levels.slowest(loads(V, span, whole)), latency(span)), 0.0)
-
-
-def all_reduce(V: Num, span: Span, whole: bool = False, in_network: bool = False) -> Num:
-    """Reduce-scatter and all-gather; with switches that add up, one pass of all V bytes."""
-    if in_network:
-        return gather(V, span, whole=True)
-    return 2 * gather(V, span, whole)
-
-
 def carried(part: Part) -> Num:
     """What a uniform exchange loads on an axis, in units of what a chip starts with: n/4, exactly floor(n^2/4)/n.
 
@@ -133,10 +133,20 @@ def exchanged(S: Num, span: Span) -> list[Num]:
     return busy
 
 
-def all_to_all(S: Num, span: Span) -> Num:
-    """The busiest axis of the busiest level, or the hops."""
-    worst = largest(exchanged(S, span))
-    return where(S > 0, maximum(worst, latency(span)), 0.0)
+def parts_busy(kind: str, V: Num, span: Span, whole: bool = False) -> list[Num]:
+    """Seconds each part is busy with a collective. whole: without the factor (n-1)/n."""
+    if kind == "all_to_all":
+        return exchanged(V, span)
+    times = TIMES.get(kind, 1)
+    levels_busy = levels.phase(lanes(span), V, members(span), whole)
+    pairs = zip(span, levels_busy, strict=True)
+    return [where(part.n > 1, times * busy, 0.0) for level, busy in pairs for part in level]
+
+
+def collective(kind: str, V: Num, span: Span, whole: bool = False) -> Load:
+    """A collective on the parts of a span: the busiest of them, or the hops if they last longer."""
+    hops = where(V > 0, TIMES.get(kind, 1) * latency(span), 0.0)
+    return stream(Load(latency=hops, busy=Busy(parts_busy(kind, V, span, whole))))
 
 
 def send(V: Num, parts: Sequence[Part], hops: Num = 1.0) -> Num:
@@ -145,33 +155,33 @@ def send(V: Num, parts: Sequence[Part], hops: Num = 1.0) -> Num:
 
 
 def span(net: Links, group: Group) -> Span:
-    """The group on a network: neighbouring axes of a torus make one level, every other dimension its own."""
+    """Where a group lies: neighbouring axes of a torus make one level, every other dimension its own."""
+    if isinstance(group, Placed):
+        return group.span
     found: list[list[Part]] = []
     before = ""
-    for dim, n in zip(net.dims, group, strict=True):
+    for i, (dim, n) in enumerate(zip(net.dims, group, strict=True)):
+        part = axis(dim, n, efficiency=net.how.efficiency)._replace(dim=i)
         if dim.kind in TORUS and before in TORUS:
-            found[-1].append(axis(dim, n, efficiency=net.how.efficiency))
+            found[-1].append(part)
         else:
-            found.append([axis(dim, n, efficiency=net.how.efficiency)])
+            found.append([part])
         before = dim.kind
     return tuple(map(tuple, found))
 
 
 class Torus(Ring):
-    """Every collective on the axes of a torus; the group fills each axis from its beginning, so a part of a ring is a
-    line."""
+    """Every collective on the axes of a torus; a group that is not `Placed` fills each axis from its beginning, so a
+    part of a ring is a line."""
 
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The cost of one collective over V bytes."""
-        where_to, whole = span(net, group), net.how.ring_factor == "one"
-        hops = where(V > 0, latency(where_to), 0.0)
-        if kind == "all_to_all":
-            return Load(all_to_all(V, where_to), hops, Busy(exchanged(V, where_to)))
-        times = 2 if kind == "all_reduce" else 1
-        seconds = (all_reduce if kind == "all_reduce" else gather)(V, where_to, whole)
-        each = zip(where_to, loads(V, where_to, whole), strict=True)
-        busy = [where(part.n > 1, times * busy, 0.0) for level, busy in each for part in level]
-        return Load(seconds, times * hops, Busy(busy))
+        at = span(net, group)
+        found = collective(kind, V, at, net.how.ring_factor == "one")
+        busy: list[Num] = [0.0] * len(group)
+        for part, seconds in zip((p for level in at for p in level), found.busy, strict=True):
+            busy[part.dim] = busy[part.dim] + seconds
+        return found._replace(busy=Busy(busy))
 
     nearest_is_best = False
     """Two axes of a torus carry twice as much as one."""

@@ -138,7 +138,8 @@ class Overlap(Checked):
 
     dp: HidePass = HidePass("pass")
     """Gradients and weights: ZeRO 0 to 2 hide behind the forward pass of the first and the backward pass of the last microbatch, ZeRO 2 and 3
-    behind every pass; of each the first unit that arrives, or the last that leaves, is always exposed."""
+    behind every pass; of each the first unit that arrives, or the last that leaves, is exposed. Scope "layer": nothing is, as in the middle of
+    many layers, each hiding what the next one needs (the scaling book)."""
     tp: Hide = NOT_HIDDEN
     """Tensor parallelism."""
     cp: Hide = NOT_HIDDEN
@@ -152,8 +153,6 @@ class Overlap(Checked):
     """What ends a step on all ranks at once: a "global norm" of the gradients (PyTorch's and this project's trainer), or "none": each rank of
     the pipeline begins the next step as soon as it is done (zero bubble as published, Qi et al. 2024, whose optimizer validates afterwards).
     Orders with whole backward passes take the same either way."""
-    axes: str = "none"
-    """Rooflines: collectives of different mesh axes run one after the other ("none"), or beside each other ("full")."""
 
 
 @dataclass(frozen=True)
@@ -277,12 +276,20 @@ EPOCH = Assumptions(
     ),
 )
 
+
+def in_layers(links: str) -> Overlap:
+    """Everything hides behind the layer it belongs to, T = max(T_math, T_comms); links: of weights and gradients with the rest."""
+    whole = Hide("layer")
+    return Overlap(dp=HidePass("layer", links=links), tp=whole, cp=whole, ep=whole, pp="none")
+
+
 BOOK_SUM = Assumptions(
     "scaling-book-sum",
     "How To Scale Your Model, part 5, editions of February 2025: collectives of different mesh axes do not overlap.",
     count=Counting("2k", "full", False, False, False, gathered_inputs="kept", weight_gradient="one pass"),
     chip=ChipTime("peak", matrix_efficiency=1.0, launch_s=0.0),
     network=NetworkTime("book", efficiency=1.0, ring_factor="one"),
+    overlap=in_layers("serial"),
     memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
     precision=PRECISIONS["bf16-pure"],
     choices=(Choices(cp=(1,), pp=(1,), schedule=("1f1b",), zero=(0, 3)),),  # data, fully sharded, tensor parallel
@@ -292,7 +299,7 @@ BOOK_MAX = replace(
     BOOK_SUM,
     name="scaling-book-max",
     source="How To Scale Your Model, part 5, newest edition: collectives of different mesh axes overlap fully (a lower bound).",
-    overlap=Overlap(axes="full"),
+    overlap=in_layers("shared"),
 )
 
 PYTORCH = replace(

@@ -56,11 +56,6 @@ def choices(job: Job, layout: Layout) -> list[str]:
             f"{show(float(seconds), 's')} if all chips share them evenly) and without gathering whole matrices; it keeps {job.state_bytes:g} B of "
             "state for every parameter, where AdamW for embedding, head and norms would keep more"
         )
-    if job.how.overlap.axes == "full":
-        found.append(
-            f"assumptions {job.assumptions.name}: collectives of different mesh axes beside each other are a choice "
-            "of rooflines; here they run one after the other"
-        )
     windows = [kind.window for part in groups(job.model) for kind, _ in part if kind.window]
     if windows and layout.cp > 1 and layout.scheme != "summa":
         found.append(

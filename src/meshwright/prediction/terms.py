@@ -92,9 +92,10 @@ def _dp_formula(p: Prediction) -> str:
         else f"gather {float(each.gather.seconds):.3g} s, scatter {float(each.scatter.seconds):.3g} s"
     )
     hide = f"forward {float(total(t.forward)):.3g} s, backward {float(total(t.backward)):.3g} s"
+    exposed = "; the first layer to arrive, the last to leave, embedding and head are exposed"
     return (
         f"ZeRO {layout.zero} over {layout.replicas} replicas: {what} a layer beside {hide} of it; scope {how.scope}, "
-        f"links {how.links}; the first layer to arrive, the last to leave, embedding and head are exposed"
+        f"links {how.links}{'' if how.scope == 'layer' else exposed}"
     )
 
 

@@ -13,8 +13,8 @@ from ..num import Num, ceil, log2, maximum
 from . import thresholds as th
 from .mesh import Mesh, ideal
 from .thresholds import crossing
-from .times import POLICIES, Setting, Times, forward
-from .work import per_token
+from .times import EDITIONS, Times, bound_from, step
+from .work import Setting
 
 
 def spanned(n: Num, length: Num) -> Num:
@@ -33,18 +33,14 @@ class Ideal:
 
     def times(self, setting: Setting, mesh: Mesh, batch: Num) -> Times:
         """The forward pass of one layer; W is that of the mesh's first axis."""
-        W = mesh.dims[0].reached(mesh.how.efficiency)
-        data = ideal(self.x, W * maximum(self.m_x, 1), 0)
-        return forward(setting, mesh, batch, data, ideal(self.y, W * maximum(self.m_y, 1), 1))
+        W = mesh.fabric.rates[0]
+        data = ideal(mesh, self.x, W * maximum(self.m_x, 1), 0)
+        tensor = ideal(mesh, self.y, W * maximum(self.m_y, 1), 1)
+        return step(setting, mesh, batch / self.x, {"replicas": data, "tp": tensor}).forward
 
     def threshold(self, setting: Setting, mesh: Mesh, edition: str) -> float | None:
         """Batch from which it is compute-bound; None = never."""
-
-        def gap(batch: float) -> float:
-            t = self.times(setting, mesh, batch)
-            return float(t.compute - t.comm(edition))
-
-        return crossing(gap)
+        return bound_from(lambda batch: self.times(setting, mesh, batch), edition)
 
 
 def on_axes(x: int, y: int, length: int, most: int | None = None) -> Ideal:
@@ -69,14 +65,11 @@ def overtakes(setting: Setting, mesh: Mesh, a: Ideal, b: Ideal, edition: str) ->
 def ratios(setting: Setting, mesh: Mesh, tokens_per_chip: Num, m_x: float, m_y: float, axes: float) -> dict[str, Num]:
     """T_math/T_comms against tokens a chip: FSDP or TP alone on `axes` axes, and the best mixture on m_x + m_y of
     them."""
-    one, W = (
-        per_token(setting.model, setting.layer, setting.precision, setting.assumptions),
-        mesh.dims[0].reached(mesh.how.efficiency),
-    )
-    a, n = th.intensity(mesh.flops, W), mesh.chips
+    one, n = setting.per_token, mesh.chips
+    a = th.intensity(mesh.flops, mesh.fabric.rates[0])
     alone = {
         "FSDP": tokens_per_chip / th.data_tokens(one, a / axes),
         "TP": th.tensor_degree(one, a / axes) / n + 0 * tokens_per_chip,
     }
     at = (one, tokens_per_chip * n, n, a / m_x, a / m_y)
-    return alone | {f"FSDP+TP, {e}": th.best_ratio(*at, p) for e, p in POLICIES.items()}
+    return alone | {f"FSDP+TP, {e}": th.best_ratio(*at, e) for e in EDITIONS}

@@ -8,22 +8,25 @@ vector.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from ..cost import torus
 from ..cost.chip import rates
+from ..cost.layer import Clock
 from ..cost.links import TORUS
-from ..cost.torus import Part, Span
-from ..count.work import Message
-from ..describe.assumptions import Assumptions, NetworkTime
+from ..cost.network import Fabric
+from ..cost.torus import Part, Placed
+from ..describe.assumptions import Assumptions
 from ..describe.cluster import Cluster
 from ..describe.network import Dim
 from ..describe.slices import Shape, axes, shape_for, sliced
 from ..errors import BadInput
-from ..num import Num, maximum, product, where
+from ..num import Num, divisors, maximum, product, where
 
+Ranks = tuple[Num, ...]
+"""Chips of a group in each dimension of the network."""
 LONG = 1e15
 """Bytes of a message so long that its hops do not matter."""
 
@@ -32,21 +35,25 @@ LONG = 1e15
 class Mesh:
     """One pod of chips under an assumption set, and how many pods there are."""
 
-    name: str
-    dims: tuple[Dim, ...]
-    """Torus axes, or levels of a hierarchy, nearest first; each with its size in this pod."""
-    flops: float
-    """FLOP/s of one chip in the precision asked for."""
-    hbm_bytes: float
-    hbm_bandwidth: float
-    how: NetworkTime
+    clock: Clock
+    """What the chip and the network reach, in the precision asked for."""
+    shape: Shape
+    """Chips in each dimension of a pod."""
     pods: int = 1
-    above: Dim | None = None
-    """What joins pods."""
 
     @property
-    def shape(self) -> Shape:
-        return tuple(d.size or 1 for d in self.dims)
+    def fabric(self) -> Fabric:
+        return self.clock.fabric
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """Torus axes, or levels of a hierarchy, nearest first."""
+        return self.fabric.dims[: len(self.shape)]
+
+    @property
+    def above(self) -> tuple[Dim, ...]:
+        """What joins pods."""
+        return self.fabric.dims[len(self.shape) :]
 
     @property
     def chips(self) -> int:
@@ -58,21 +65,29 @@ class Mesh:
         return self.dims[0].kind in TORUS
 
     @property
-    def whole(self) -> bool:
-        """The shorthand V/W for V (n-1)/(n W)."""
-        return self.how.ring_factor == "one"
-
-
-class Placed(NamedTuple):
-    """A group of chips, and the network dimension that each of its parts loads."""
-
-    span: Span
-    dims: tuple[tuple[int, ...], ...]
+    def flops(self) -> float:
+        """FLOP/s of one chip."""
+        return self.clock.rates.matrix
 
     @property
-    def n(self) -> Num:
-        """Chips in the group."""
-        return product(torus.members(self.span))
+    def nearest(self) -> int:
+        """The nearest dimension that has more than one chip."""
+        return next((i for i, n in enumerate(self.shape) if n > 1), 0)
+
+    @property
+    def everything(self) -> Ranks:
+        """All chips of a pod as one group."""
+        return place(self, self.shape)
+
+    @property
+    def counterparts(self) -> Ranks:
+        """One chip of every pod."""
+        return (*(1.0 for _ in self.dims), float(self.pods))
+
+    @property
+    def alone(self) -> Ranks:
+        """One chip."""
+        return tuple(1.0 for _ in self.fabric.dims)
 
 
 def mesh(cluster: Cluster, precision: str, assumptions: Assumptions, shape: Shape | None = None) -> Mesh:
@@ -80,73 +95,84 @@ def mesh(cluster: Cluster, precision: str, assumptions: Assumptions, shape: Shap
 
     shape: of a slice, such as (8, 16); None = the most cubic one.  Raises BadInput if the chips make no such slices.
     """
-    chip, network = cluster.chip, cluster.network
-    flops = rates(chip, precision, assumptions.chip).matrix
-    made = Mesh(cluster.name or chip.name, (), flops, chip.hbm_bytes, chip.hbm_bandwidth, assumptions.network)
+    network, pods = cluster.network, 1
     if not axes(network):
         if shape is not None:
             raise BadInput(f"a shape is for slices of a torus: network {network.name} has switches, leave --shape out")
-        sizes = zip(network.dims, cluster.sizes, strict=True)
-        return replace(made, dims=tuple(replace(d, size=n) for d, n in sizes))
-    if shape is None:
-        shape, pods = shape_for(network, cluster.chips)
+        shape = cluster.sizes
+        dims = tuple(replace(d, size=n) for d, n in zip(network.dims, shape, strict=True))
     else:
-        pods = max(1, cluster.chips // int(product(shape)))
-    cut = sliced(network, shape)
-    above = cut.dims[len(shape) :]
-    return replace(made, dims=cut.dims[: len(shape)], pods=pods, above=above[0] if above else None)
+        if shape is None:
+            shape, pods = shape_for(network, cluster.chips)
+        else:
+            pods = max(1, cluster.chips // int(product(shape)))
+        dims = sliced(network, shape).dims[: len(shape) + 1]
+    fabric = Fabric.of(replace(network, dims=dims), assumptions.network)
+    clock = Clock(rates(cluster.chip, precision, assumptions.chip), fabric, assumptions.overlap)
+    return Mesh(clock, shape, pods)
 
 
-def place(mesh: Mesh, share: Sequence[int], inner: Sequence[bool]) -> Placed:
-    """A group with share[i] chips of dimension i, neighbours where inner[i], else as far apart as they can be."""
-    parts = []
-    for i, (dim, n) in enumerate(zip(mesh.dims, share, strict=True)):
-        stride = 1 if inner[i] or dim.kind not in TORUS else (dim.size or n) // n
-        parts.append((i, stride, torus.axis(dim, n, stride, mesh.how.efficiency)))
+def place(mesh: Mesh, share: Sequence[int], inner: Sequence[bool] | None = None) -> Ranks:
+    """A group with share[i] chips of dimension i, neighbours where inner[i] (None: everywhere), else as far apart as
+    they can be."""
+    group = (*map(float, share), *(1.0 for _ in mesh.above))
     if not mesh.torus:
-        return Placed(tuple((p,) for _, _, p in parts), tuple((i,) for i, _, _ in parts))
-    near = [(i, p) for i, stride, p in parts if p.n > 1 and stride == 1]
-    far = [(i, p) for i, stride, p in parts if p.n > 1 and stride > 1]
-    found = [level for level in (near, far) if level]
-    return Placed(
-        tuple(tuple(p for _, p in level) for level in found), tuple(tuple(i for i, _ in level) for level in found)
-    )
+        return group
+    near: list[Part] = []
+    far: list[Part] = []
+    for i, (dim, n) in enumerate(zip(mesh.dims, share, strict=True)):
+        stride = 1 if inner is None or inner[i] else (dim.size or n) // n
+        part = torus.axis(dim, n, stride, mesh.fabric.how.efficiency)._replace(dim=i)
+        if n > 1:
+            (near if stride == 1 else far).append(part)
+    return Placed.on(group, tuple(tuple(level) for level in (near, far) if level))
 
 
-def everything(mesh: Mesh) -> Placed:
-    """All chips of a pod as one group."""
-    return place(mesh, mesh.shape, [True] * len(mesh.dims))
+def farthest(mesh: Mesh, degree: int) -> Ranks:
+    """`degree` chips as far apart as a pod has them, for stages of a pipeline; what is left, on the nearest dimension."""
+    left, share = degree, []
+    for n in reversed(mesh.shape):
+        share.append(math.gcd(n, left))
+        left //= share[-1]
+    near, *others = reversed(share)
+    return (float(near * left), *map(float, others), *(1.0 for _ in mesh.above))
 
 
-def ideal(n: Num, bandwidth: Num, dim: int = 0, latency: float = 0.0) -> Placed:
-    """n chips on axes that together give that many bytes per second, n being any number: the book's X, Y and W M."""
-    return Placed(((Part(n, bandwidth, latency, row=True),),), ((dim,),))
+def box(mesh: Mesh, degree: int, what: str) -> Ranks:
+    """The nearest `degree` chips, whole dimensions first; BadInput if they make no box."""
+    left, share = degree, []
+    for n in mesh.shape:
+        here = next(d for d in reversed(divisors(n)) if left % d == 0)
+        share.append(here)
+        left //= here
+    if left > 1:
+        shape = " x ".join(map(str, mesh.shape))
+        raise BadInput(f"{what} {degree} make no box of whole parts of {shape} chips")
+    return place(mesh, share)
 
 
-def between_pods(mesh: Mesh) -> Placed:
-    """One chip of every pod."""
-    dim = mesh.above
-    assert dim is not None
-    return Placed(((torus.axis(dim, mesh.pods, efficiency=mesh.how.efficiency),),), ((len(mesh.dims),),))
+def ring(mesh: Mesh, degree: int) -> Ranks:
+    """`degree` chips in a row on the nearest dimension, at the rate of one direction; BadInput if it is shorter."""
+    i = mesh.nearest
+    dim, size = mesh.dims[i], mesh.shape[i]
+    if degree > size:
+        raise BadInput(f"context {degree} is more than the {size} chips of {dim.name}; a ring lies on one dimension")
+    group = place(mesh, [degree if j == i else 1 for j in range(len(mesh.shape))])
+    if isinstance(group, Placed) and dim.kind == "ring" and degree == size:
+        one_way = [[part._replace(rate=part.rate / 2) for part in level] for level in group.span]
+        return Placed.on(group, tuple(map(tuple, one_way)))
+    return group
 
 
-def bandwidth(placed: Placed, whole: bool = False) -> Num:
-    """Bytes per second of a long all-gather over the group: V over its seconds; infinite for one chip."""
-    seconds = torus.gather(LONG, placed.span, whole)
+def ideal(mesh: Mesh, n: Num, bandwidth: Num, dim: int = 0) -> Placed:
+    """n chips on axes that together give that many bytes per second, n being any number: the book's X, Y and W M.
+
+    dim: groups on axes of their own load different ones."""
+    group = [n if i == dim else 1.0 for i, _ in enumerate(mesh.fabric.dims)]
+    return Placed.on(group, ((Part(n, bandwidth, row=True, dim=dim),),))
+
+
+def bandwidth(mesh: Mesh, group: Ranks) -> Num:
+    """Bytes per second of a long all-gather over the group: V over its seconds; infinite where it takes none."""
+    seconds = mesh.fabric.time("all_gather", LONG, group)
     return where(seconds > 0, LONG / maximum(seconds, 1e-300), float("inf"))
-
-
-def loads(message: Message, placed: Placed, slot: int, width: int, whole: bool = False) -> list[Num]:
-    """Seconds a collective keeps each of `width` network dimensions busy; then, in one of two slots, those of its
-    hops."""
-    if message.kind == "all_to_all":
-        seconds: Sequence[Num] = [torus.all_to_all(message.bytes, placed.span)] * len(placed.span)
-    else:
-        seconds = torus.loads(message.bytes, placed.span, whole)
-    times = 2 if message.kind == "all_reduce" else 1
-    found: list[Num] = [0.0] * (width + 2)
-    for load, dims in zip(seconds, placed.dims, strict=True):
-        for dim in dims:
-            found[dim] = found[dim] + times * load
-    found[width + slot] = times * torus.latency(placed.span)
-    return found

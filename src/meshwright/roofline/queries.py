@@ -12,35 +12,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from typing import Any
 
 from ..count.model import parameters
 from ..describe.assumptions import BOOK_SUM, Assumptions, demand_read
 from ..describe.cluster import Cluster
 from ..describe.frozen import shown
-from ..describe.job import PRECISIONS, Precision
+from ..describe.job import PRECISIONS, Precision, usual_precision
 from ..describe.model import Model
 from ..describe.slices import Shape
 from ..errors import BadInput, unknown
 from . import schemes
 from . import thresholds as th
 from .memory import STATES, checkpoints, per_chip
-from .mesh import Mesh, bandwidth, everything, mesh
+from .mesh import Mesh, bandwidth, mesh
 from .splits import Split, best, largest_tensor, least_batch, splits
-from .times import POLICIES, Setting
-from .work import Layer, per_token
+from .times import EDITIONS
+from .work import Layer, Setting
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of `Roofline.to_dict`."""
+EXACT = replace(BOOK_SUM, network=replace(BOOK_SUM.network, ring_factor="exact"))
+"""The book's set with the factor (n-1)/n of collectives, which it leaves out: what a roofline takes if none is named."""
+COUNTED = (
+    "dot_product", "causal", "residual", "dropout", "output_bias", "gathered_inputs", "gathered_keys",
+    "weight_gradient", "rotary",
+)  # fmt: skip
 READ = (
-    "count",
-    "chip.matrix_efficiency",
-    "chip.sustained",
-    "network.efficiency",
-    "network.ring_factor",
-    "overlap.axes",
+    *(f"count.{field}" for field in COUNTED),
+    "chip",
+    "network",
+    *(f"overlap.{axis}" for axis in ("dp", "tp", "cp", "ep", "pp")),
+    "memory.capacity_share",
+    "memory.framework_bytes",
+    "precision",
 )
-"""What a roofline reads of a set of assumptions (the factor of rings as `exact`, and both policies of axes side by side)."""
+"""What a roofline reads of a set: vocabulary and optimizer are no part of a layer, and what it keeps is not asked."""
 
 
 @dataclass(frozen=True)
@@ -149,15 +157,15 @@ class Roofline:
 
 
 def roofline(
-    model: Model, cluster: Cluster, batch: float, *, layer: str = "book", precision: str | Precision = "bf16-pure",
-    assumptions: Assumptions = BOOK_SUM, exact: bool = True, shape: Shape | None = None, seq: int = 0,
+    model: Model, cluster: Cluster, batch: float, *, layer: str = "book", precision: str | Precision | None = None,
+    assumptions: Assumptions = EXACT, exact: bool | None = None, shape: Shape | None = None, seq: int = 0,
     stages: int = 8, microbatches: int = 0, context: int = 0, experts: int = 0,
 ) -> Roofline:  # fmt: skip
     """Rooflines of one layer for a batch of so many tokens.
 
-    layer: book, mlp, projections or block (`roofline.work`);  precision: numbers, or a name of `describe.job.PRECISIONS`;
-    exact: the factor (n-1)/n of collectives, which the book leaves out;  shape: of a slice;  stages, microbatches (0 = 4
-    a stage), context, experts (0 = the nearest dimension): degrees of the rows of these names.
+    layer: book, mlp, projections or block (`roofline.work`);  precision: numbers, or their name (None: the set's);
+    exact: whether collectives have the factor (n-1)/n (None: as the set says);  shape: of a slice;  stages,
+    microbatches (0 = 4 a stage), context, experts (0 = the nearest dimension): degrees of the rows of these names.
 
     Raises BadInput, or NoLayout where no split cuts the feed-forward into whole shards.
     """
@@ -168,25 +176,27 @@ def roofline(
     if min(stages, microbatches, context, experts) < 0:
         raise BadInput("stages, microbatches, context and experts must not be negative")
     demand_read(assumptions, BOOK_SUM, READ, "roofline")
-    numbers = PRECISIONS[precision] if isinstance(precision, str) else precision
-    how = replace(assumptions, network=replace(assumptions.network, ring_factor="exact" if exact else "one"))
+    how, chip = assumptions, cluster.chip
+    numbers = PRECISIONS[precision] if isinstance(precision, str) else precision or usual_precision(how, chip)
+    if exact is not None:
+        how = replace(how, network=replace(how.network, ring_factor="exact" if exact else "one"))
     setting, m = Setting(model, layer, numbers, how, seq), mesh(cluster, numbers.compute, how, shape)
-    one, chips = per_token(model, layer, numbers, how), m.chips * m.pods
+    one, chips = setting.per_token, m.chips * m.pods
     found = list(splits(setting, m, batch / m.pods))
     kept = float(checkpoints(model.layers, batch, model.hidden, size=numbers.activation_bytes))
     memory = {habit: float(per_chip(parameters(model), kept, chips, m.chips, each)) for habit, each in STATES.items()}
-    links = (*m.dims, *([m.above] if m.above else []))
-    whole_pod = th.intensity(m.flops, bandwidth(everything(m)))
+    whole_pod = th.intensity(m.flops, bandwidth(m, m.everything))
     rows = tuple(
         _rows(setting, m, batch, found, memory["book"], kept, stages, microbatches or 4 * stages, context, experts)
     )
     tensor = largest_tensor(found)
     return Roofline(
-        model.name, layer, cluster.chip.name, m.pods, m.shape, tuple(d.kind for d in m.dims), batch, m.flops, one,
-        tuple(float(th.intensity(m.flops, d.reached(how.network.efficiency))) for d in links),
-        float(th.intensity(m.flops, m.hbm_bandwidth)), float(th.data_tokens(one, whole_pod)),
-        rows, tuple(_theory(one, m, batch)), tuple(_whole(found, e, m.pods) for e in POLICIES),
-        tensor.y if tensor else 1, tensor.text if tensor else "", memory["book"], memory["full"], m.hbm_bytes,
+        model.name, layer, chip.name, m.pods, m.shape, tuple(d.kind for d in m.dims), batch, m.flops, one,
+        tuple(float(th.intensity(m.flops, rate)) for rate in m.fabric.rates),
+        float(th.intensity(m.flops, chip.hbm_bandwidth)), float(th.data_tokens(one, whole_pod)),
+        rows, tuple(_theory(one, m, batch)), tuple(_whole(found, e, m.pods) for e in EDITIONS),
+        tensor.y if tensor else 1, tensor.text if tensor else "", memory["book"], memory["full"],
+        chip.hbm_bytes * how.memory.capacity_share - (how.memory.framework_bytes or 0.0),
         tuple(_notes(model, setting, m, batch, cluster)),
     )  # fmt: skip
 
@@ -200,7 +210,7 @@ def _rows(
     yield schemes.data_parallel(setting, m, batch, float(per_chip(size, kept, m.chips * m.pods, 1)))
     yield schemes.sharded_data_parallel(setting, m, batch, memory)
     yield schemes.tensor_parallel(setting, m, batch, memory)
-    for edition in POLICIES:
+    for edition in EDITIONS:
         yield schemes.mixed(best(found, edition), edition, m.pods, memory)
     if m.pods > 1:
         yield schemes.across_pods(setting, m, batch, memory)
@@ -208,7 +218,7 @@ def _rows(
     if setting.model.layers >= stages > 1 and chips % stages == 0:
         held = float(per_chip(size, kept, chips, chips))
         yield schemes.pipeline(setting, m, batch, held, stages, microbatches)
-    near = m.shape[schemes.nearest(m)]
+    near = m.shape[m.nearest]
     if context or near > 1:
         yield schemes.context_parallel(setting, m, batch, memory, context or near)
     if setting.model.moe:
@@ -217,31 +227,32 @@ def _rows(
 
 def _theory(one: Layer, m: Mesh, batch: float) -> Iterator[Theory]:
     """X_opt for every way to give the axes of a torus away; on switched networks X spans all levels, Y the nearest."""
-    if m.chips == 1:
+    whole_pod = bandwidth(m, m.everything)
+    if whole_pod == inf:
         return
     if m.torus:
-        long = [d for d in m.dims if (d.size or 1) > 1]
+        long = sum(n > 1 for n in m.shape)
         a = float(th.intensity(m.flops, _mean_rate(m)))
-        ways = [(n, len(long) - n, a / n, a / (len(long) - n)) for n in range(1, len(long))]
+        ways = [(n, long - n, a / n, a / (long - n)) for n in range(1, long)]
     else:
-        near = float(th.intensity(m.flops, m.dims[0].reached(m.how.efficiency)))
-        ways = [(1, 1, float(th.intensity(m.flops, bandwidth(everything(m)))), near)]
+        near = float(th.intensity(m.flops, m.fabric.rates[0]))
+        ways = [(1, 1, float(th.intensity(m.flops, whole_pod)), near)]
     for m_x, m_y, a_x, a_y in ways:
         at = (one, batch / m.pods, m.chips, a_x, a_y)
         x = float(th.best_split(*at))
-        added, larger = POLICIES.values()
         yield Theory(
             m_x, m_y, x, m.chips / x,
-            ratio_sum=float(th.best_ratio(*at, added)), ratio_max=float(th.best_ratio(*at, larger)),
-            tokens_per_chip_sum=float(th.mixed_tokens(one, a_x, a_y, added)),
-            tokens_per_chip_max=float(th.mixed_tokens(one, a_x, a_y, larger)),
+            ratio_sum=float(th.best_ratio(*at, "sum")), ratio_max=float(th.best_ratio(*at, "max")),
+            tokens_per_chip_sum=float(th.mixed_tokens(one, a_x, a_y, "sum")),
+            tokens_per_chip_max=float(th.mixed_tokens(one, a_x, a_y, "max")),
             largest_tensor=float(th.tensor_degree(one, a_y)),
         )  # fmt: skip
 
 
 def _mean_rate(m: Mesh) -> float:
     """Bytes per second of one axis, on average over the axes longer than 1."""
-    return float(bandwidth(everything(m), whole=True)) / sum((d.size or 1) > 1 for d in m.dims)
+    rates = [rate for rate, n in zip(m.fabric.rates, m.shape, strict=False) if n > 1]
+    return sum(rates) / len(rates)
 
 
 def _whole(found: list[Split], edition: str, pods: int) -> Whole:
@@ -250,7 +261,8 @@ def _whole(found: list[Split], edition: str, pods: int) -> Whole:
     own, t = s.threshold(edition), s.forward
     ratio = float(t.ratio(edition))
     return Whole(
-        edition, s.x, s.y, s.text, float(t.compute), float(t.data_s), float(t.tensor_s), float(t.comm(edition)),
+        edition, s.x, s.y, s.text,
+        float(t.compute), float(t.data.seconds), float(t.tensor.seconds), float(t.comm(edition)),
         ratio if ratio < float("inf") else None,
         own and own * pods, first and first[1] * pods, first[0].text if first else "",
     )  # fmt: skip

@@ -8,21 +8,19 @@ and 12.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-from ..cost import torus
-from ..count.work import Message
-from ..errors import BadInput
+from ..cost.layer import scaled
+from ..cost.load import Load
 from ..num import Num, minimum
 from ..schedule import get as schedule_named
-from .mesh import Mesh, Placed, between_pods, everything, ideal, loads, place
+from ..step import Stages, ordered, stage_message
+from .mesh import Mesh, box, farthest, ring
 from .splits import Split
-from .thresholds import crossing
-from .times import Setting, Times, backward, forward, weights_backward
+from .times import Passes, Step, Times, bound_from, busy, step
+from .work import SCORES, Setting
 
-ALONE = ideal(1, 1.0)
-"""A mesh axis of one chip."""
 POINTS = 49
 """Batches of a curve."""
 
@@ -50,6 +48,8 @@ class Scheme:
     """Communication, collectives of different mesh axes one after the other."""
     comm_max_s: float
     """The same beside each other."""
+    step_s: float
+    """Both passes as the assumption set overlaps them: what `predict` says of one such layer."""
     least_batch_sum_tokens: float | None
     """Tokens of all pods from which the pass is compute-bound; None = never."""
     least_batch_max_tokens: float | None
@@ -67,7 +67,7 @@ class Scheme:
         return {**asdict(self), "curve": self.curve._asdict(), **bound}
 
 
-Evaluate = Callable[[Num], Times]
+Evaluate = Callable[[Num], Step | Passes]
 """Tokens of all pods -> seconds."""
 
 
@@ -75,11 +75,12 @@ def scheme(
     name: str, degrees: str, binds: str, at: Evaluate, batch: float, memory_bytes: float, note: str = ""
 ) -> Scheme:
     """The row of a scheme at one batch, with its thresholds."""
-    t = at(batch)
 
-    def threshold(edition: str) -> float | None:
-        return crossing(lambda b: float(at(b).compute - at(b).comm(edition)))
+    def shown(tokens: Num) -> Times:
+        both = at(tokens)
+        return both.forward if binds == "forward" else both.backward
 
+    t = shown(batch)
     return Scheme(
         name,
         degrees,
@@ -87,15 +88,16 @@ def scheme(
         float(t.compute),
         float(t.comm("sum")),
         float(t.comm("max")),
-        threshold("sum"),
-        threshold("max"),
+        float(at(batch).step_s),
+        bound_from(shown, "sum"),
+        bound_from(shown, "max"),
         memory_bytes,
-        curve(at, batch),
+        curve(shown, batch),
         note,
     )
 
 
-def curve(at: Evaluate, batch: float) -> Curve:
+def curve(at: Callable[[Num], Times], batch: float) -> Curve:
     """Times from a thousandth to a thousand times the batch."""
     import numpy as np
 
@@ -107,29 +109,28 @@ def curve(at: Evaluate, batch: float) -> Curve:
 
 def data_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float) -> Scheme:
     """DP over all chips of a pod: gradients all-reduced in the backward pass."""
-    group = everything(mesh)
+    chips, group = mesh.chips * mesh.pods, {"replicas": mesh.everything}
     return scheme(
         "DP", f"X = {mesh.chips}", "backward",
-        lambda b: backward(setting, mesh, b / mesh.pods, group, ALONE, zero=0), batch, memory,
+        lambda b: step(setting, mesh, b / chips, group, zero=0), batch, memory,
         "weights and optimizer state on every chip",
     )  # fmt: skip
 
 
 def sharded_data_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float) -> Scheme:
     """FSDP over all chips of a pod: weights gathered just in time."""
-    group = everything(mesh)
+    chips, group = mesh.chips * mesh.pods, {"replicas": mesh.everything}
     return scheme(
-        "FSDP", f"X = {mesh.chips}", "forward",
-        lambda b: forward(setting, mesh, b / mesh.pods, group, ALONE), batch, memory,
-    )  # fmt: skip
+        "FSDP", f"X = {mesh.chips}", "forward", lambda b: step(setting, mesh, b / chips, group), batch, memory
+    )
 
 
 def tensor_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float) -> Scheme:
     """TP over all chips of a pod, whether or not shards come out whole."""
-    group = everything(mesh)
+    group = {"tp": mesh.everything}
     return scheme(
         "TP", f"Y = {mesh.chips}", "forward",
-        lambda b: forward(setting, mesh, b / mesh.pods, ALONE, group), batch, memory,
+        lambda b: step(setting, mesh, b / mesh.pods, group), batch, memory,
         "its ratio does not depend on the batch",
     )  # fmt: skip
 
@@ -138,25 +139,18 @@ def mixed(split: Split, edition: str, pods: int, memory: float) -> Scheme:
     """FSDP and TP on the real axes, best for an edition."""
     return scheme(
         f"FSDP+TP, best {edition}", f"X = {split.x}, Y = {split.y}", "forward",
-        lambda b: forward(split.setting, split.mesh, b / pods, split.data, split.tensor), split.batch * pods, memory,
-        split.text,
+        lambda b: split.at(b / pods), split.batch * pods, memory, split.text,
     )  # fmt: skip
 
 
 def across_pods(setting: Setting, mesh: Mesh, batch: float, memory: float) -> Scheme:
     """DP between pods: every chip all-reduces its shard of the gradients with its counterparts."""
-    group, width = between_pods(mesh), len(mesh.dims) + 1
-
-    def at(b: Num) -> Times:
-        one = setting.work(b / (mesh.pods * mesh.chips))
-        (message,) = weights_backward(setting, one.weights / mesh.chips, zero=0)
-        return Times(
-            one.backward / mesh.flops, tuple(loads(message, group, 0, width, mesh.whole)), (0.0,) * (width + 2)
-        )
-
+    chips, group = mesh.chips * mesh.pods, {"replicas": mesh.counterparts}
     return scheme(
-        "DP across pods", f"{mesh.pods} pods", "backward", at, batch, memory, "beside FSDP or TP inside a pod"
-    )
+        "DP across pods", f"{mesh.pods} pods", "backward",
+        lambda b: step(setting, mesh, b / chips, group, zero=0, shards=mesh.chips), batch, memory,
+        "beside FSDP or TP inside a pod",
+    )  # fmt: skip
 
 
 def pipeline(setting: Setting, mesh: Mesh, batch: float, memory: float, stages: int, microbatches: int) -> Scheme:
@@ -164,18 +158,19 @@ def pipeline(setting: Setting, mesh: Mesh, batch: float, memory: float, stages: 
 
     Idle stages are no communication: the note says how long the bubble of 1F1B is.
     """
-    m = setting.model
-    chips = mesh.chips * mesh.pods / stages
+    chips, group, order = mesh.chips * mesh.pods / stages, farthest(mesh, stages), schedule_named("1f1b")
 
-    def at(b: Num) -> Times:
-        tokens = b / chips / microbatches
-        one = setting.work(tokens)
-        share = m.layers / stages
-        compute = share * one.forward / mesh.flops
-        hop = torus.send(tokens * m.hidden * setting.precision.activation_bytes, everything(mesh).span[-1][:1])
-        return Times(microbatches * compute, ((microbatches + stages - 2) * hop,), (0.0,))
+    def at(b: Num) -> Passes:
+        layer = step(setting, mesh, b / chips / microbatches, {}, microbatches)
+        one = scaled(layer.timer.layer(layer.ops), setting.model.layers / stages)
+        hop = mesh.fabric.hop(stage_message(setting.job, layer.layout), group)
+        sends = mesh.fabric.in_turn(hop * (microbatches + stages - 2))
+        f, b_ = one.forward.total, one.backward.total
+        whole = Stages(f, b_, f, b_, one.weight_pass)
+        ahead, back = (Times(microbatches * busy(t), sends, Load()) for t in (one.forward, one.backward))
+        return Passes(ahead, back, ordered(setting.job, stages, microbatches, whole, hop.seconds, order, 1).total)
 
-    bubble = float(schedule_named("1f1b").bubble(stages, microbatches, 1, 1.0, 0.0, 0.0)) / microbatches
+    bubble = float(order.bubble(stages, microbatches, 1, 1.0, 0.0, 0.0)) / microbatches
     return scheme(
         "pipeline", f"{stages} stages, {microbatches} microbatches", "forward", at, batch, memory,
         f"whole model; the bubble adds {bubble:.0%} of idle time",
@@ -187,33 +182,12 @@ def context_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float, 
 
     Bound by the length: (T/c) H/K FLOPs for each byte, c chips a sequence (attention without causal saving).
     """
-    whole, group = (
-        Setting(setting.model, "block", setting.precision, setting.assumptions, setting.seq),
-        _ring(mesh, degree),
-    )
-    chips = mesh.chips * mesh.pods
-
-    def at(b: Num) -> Times:
-        block = whole.work(b / chips, cp=degree)
-        rest = Setting(whole.model, "projections", whole.precision, whole.assumptions, whole.seq).work(
-            b / chips, cp=degree
-        )
-        total: list[Num] = [0.0] * (len(mesh.dims) + 4)
-        for message in (m for m in block.sends if m.axis == "cp"):
-            total = [
-                x + y for x, y in zip(total, loads(message, group, 0, len(mesh.dims) + 2, mesh.whole), strict=True)
-            ]
-        return Times((block.forward - rest.forward) / mesh.flops, tuple(total), (0.0,) * len(total))
-
+    scores, chips, group = replace(setting, layer=SCORES), mesh.chips * mesh.pods, {"cp": ring(mesh, degree)}
     return scheme(
-        "context",
-        f"c = {degree}",
-        "forward",
-        at,
-        batch,
-        memory,
+        "context", f"c = {degree}", "forward",
+        lambda b: step(scores, mesh, b / chips, group), batch, memory,
         "attention scores against the exchange of keys and values",
-    )
+    )  # fmt: skip
 
 
 def expert_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float, degree: int) -> Scheme:
@@ -221,56 +195,13 @@ def expert_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float, d
 
     A token goes to a node once, however many of its k experts live there: min(k, nodes) copies cross node borders.
     """
-    moe, group = setting.model.moe, _near(mesh, degree)
+    moe, group, chips = setting.model.moe, box(mesh, degree, "experts"), mesh.chips * mesh.pods
     assert moe is not None
-    sizes = torus.members(group.span)
-    units = degree if mesh.torus or len(sizes) == 1 else max(1, degree // sizes[0])
+    inside = 1 if mesh.torus or len(mesh.shape) == 1 else group[0]
+    units = max(1, degree // inside)
     copies = minimum(moe.top_k, units) / moe.top_k if units > 1 else 1.0
-
-    def at(b: Num) -> Times:
-        one = setting.work(b / (mesh.chips * mesh.pods), ep=degree)
-        width = len(mesh.dims) + 2
-        total: list[Num] = [0.0] * (width + 2)
-        for m in (m for m in one.sends if m.axis == "ep"):
-            sent = Message(m.kind, m.axis, m.bytes * copies)
-            total = [x + y for x, y in zip(total, loads(sent, group, 0, width, mesh.whole), strict=True)]
-        return Times(one.forward / mesh.flops, tuple(total), (0.0,) * len(total))
-
     return scheme(
-        "expert",
-        f"E over {degree}",
-        "forward",
-        at,
-        batch,
-        memory,
+        "expert", f"E over {degree}", "forward",
+        lambda b: step(setting, mesh, b / chips, {"ep": group}, copies=copies), batch, memory,
         "balanced routing; expert products against two all-to-alls",
-    )
-
-
-def nearest(mesh: Mesh) -> int:
-    """The nearest dimension that has more than one chip."""
-    return next((i for i, n in enumerate(mesh.shape) if n > 1), 0)
-
-
-def _ring(mesh: Mesh, degree: int) -> Placed:
-    """`degree` chips in a row on the nearest dimension, at the rate of one direction; BadInput if it is shorter."""
-    i = nearest(mesh)
-    dim, size = mesh.dims[i], mesh.shape[i]
-    if degree > size:
-        raise BadInput(f"context {degree} is more than the {size} chips of {dim.name}; a ring lies on one dimension")
-    part = torus.axis(dim, degree, efficiency=mesh.how.efficiency)
-    both = dim.kind == "ring" and degree == size
-    return Placed(((part._replace(rate=part.rate / 2 if both else part.rate),),), ((i,),))
-
-
-def _near(mesh: Mesh, degree: int) -> Placed:
-    """The nearest `degree` chips, whole dimensions first; BadInput if they make no box."""
-    left, share = degree, []
-    for n in mesh.shape:
-        here = next(d for d in range(min(n, left), 0, -1) if n % d == 0 and left % d == 0)
-        share.append(here)
-        left //= here
-    if left > 1:
-        shape = " x ".join(map(str, mesh.shape))
-        raise BadInput(f"experts {degree} make no box of whole parts of {shape} chips")
-    return place(mesh, share, [True] * len(share))
+    )  # fmt: skip

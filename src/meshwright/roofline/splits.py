@@ -1,25 +1,29 @@
 """Whole-number splits of a mesh: how many chips of each network dimension work on data, how many on tensors.
 
-Every chip has work: X Y is all of the pod. Continuous optima (`roofline_thresholds`) do not know that axes have
+Every chip has work: X Y is all of the pod. Continuous optima (`thresholds`) do not know that axes have
 lengths, that a part of a ring is a line, or that two logical axes on one ring share its links; here all of that
 counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product as combinations
 
+import numpy as np
+
 from ..errors import NoLayout
-from ..num import divisors, product
-from .mesh import Mesh, Placed, place
-from .thresholds import crossing
-from .times import Setting, Times, backward, forward
+from ..num import Num, divisors, product
+from .mesh import Mesh, Ranks, place
+from .times import Step, Times, bound_from, step
+from .work import Setting
 
 MOST_TOKENS = 1e12
 """Batches beyond this are not looked at."""
+GRID = 400
+"""Batches of a first look."""
 
 
 @dataclass(frozen=True)
@@ -46,30 +50,29 @@ class Split:
         return int(product(self.tensor_share))
 
     @cached_property
-    def data(self) -> Placed:
+    def groups(self) -> Mapping[str, Ranks]:
+        """Where both groups lie."""
         share = [n // y for n, y in zip(self.mesh.shape, self.tensor_share, strict=True)]
-        return place(self.mesh, share, [not inside for inside in self.tensor_inside])
+        data = place(self.mesh, share, [not inside for inside in self.tensor_inside])
+        return {"replicas": data, "tp": place(self.mesh, self.tensor_share, self.tensor_inside)}
 
-    @cached_property
-    def tensor(self) -> Placed:
-        return place(self.mesh, self.tensor_share, self.tensor_inside)
+    def at(self, batch: Num) -> Step:
+        """One step of that many tokens of the pod."""
+        return step(self.setting, self.mesh, batch / self.x, self.groups)
 
     @cached_property
     def forward(self) -> Times:
-        return forward(self.setting, self.mesh, self.batch, self.data, self.tensor)
+        """The pass that binds."""
+        return self.at(self.batch).forward
 
     @cached_property
-    def backward(self) -> Times:
-        return backward(self.setting, self.mesh, self.batch, self.data, self.tensor)
+    def curve(self) -> Times:
+        """The same of all `GRID` batches."""
+        return self.at(np.geomspace(1.0, MOST_TOKENS, GRID)).forward
 
     def threshold(self, edition: str) -> float | None:
         """Tokens of the pod from which the forward pass is compute-bound; None if it never is."""
-
-        def gap(batch: float) -> float:
-            t = forward(self.setting, self.mesh, batch, self.data, self.tensor)
-            return float(t.compute - t.comm(edition))
-
-        return crossing(gap)
+        return bound_from(lambda batch: self.at(batch).forward, edition)
 
     @property
     def text(self) -> str:
@@ -109,17 +112,14 @@ def best(found: list[Split], edition: str) -> Split:
 
 def least_batch(found: list[Split], edition: str) -> tuple[Split, float] | None:
     """The split that is compute-bound from the smallest batch on, and that batch; None if none ever is."""
-    import numpy as np
-
-    grid = np.geomspace(1.0, MOST_TOKENS, 400)
 
     def first(split: Split) -> int:
-        t = forward(split.setting, split.mesh, grid, split.data, split.tensor)
-        bound = np.broadcast_to(t.compute > t.comm(edition), grid.shape)
-        return int(np.argmax(bound)) if bound.any() else len(grid)
+        t = split.curve
+        below = np.broadcast_to(t.compute <= t.comm(edition), GRID)
+        return int(np.flatnonzero(below)[-1]) + 1 if below.any() else 0
 
     places = [first(s) for s in found]
-    if min(places) == len(grid):
+    if min(places) == GRID:
         return None
     near = [(s.threshold(edition), s) for s, i in zip(found, places, strict=True) if i == min(places)]
     batch, split = min(((b, s) for b, s in near if b is not None), key=lambda pair: (pair[0], pair[1].y))
@@ -129,8 +129,8 @@ def least_batch(found: list[Split], edition: str) -> tuple[Split, float] | None:
 def largest_tensor(found: list[Split]) -> Split | None:
     """The largest tensor-parallel degree whose own collectives stay below compute; None if even the smallest does
     not."""
-    bound = [s for s in found if s.y > 1 and s.forward.tensor_s <= s.forward.compute]
-    return max(bound, key=lambda s: (s.y, -float(s.forward.tensor_s)), default=None)
+    bound = [s for s in found if s.y > 1 and s.forward.tensor.seconds <= s.forward.compute]
+    return max(bound, key=lambda s: (s.y, -float(s.forward.tensor.seconds)), default=None)
 
 
 def _nth(n: int) -> str:

@@ -6,10 +6,9 @@ One layer, forward pass:
 
     T_math = f B/(N C)     T_data = w/(Y W M_X)     T_tensor = a B/(X W M_Y)
 
-with f FLOPs and a bytes a token, w bytes of weights; F = f/a and d = w/f (`roofline_work.Layer`; d = 1 for the book's
-layer). policy: "none", mesh axes one after the other (the sum counts), or "full", beside each other (the larger
-counts). All functions take numbers or arrays. Source: How To Scale Your Model, parts 5 and 12; d and general F follow
-by the same algebra.
+with f FLOPs and a bytes a token, w bytes of weights; F = f/a and d = w/f (`work.Layer`; d = 1 for the book's layer).
+edition: "sum", mesh axes one after the other, or "max", beside each other (the larger counts). All functions take
+numbers or arrays. Source: How To Scale Your Model, parts 5 and 12; d and general F follow by the same algebra.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from collections.abc import Callable
 from ..num import Num, maximum, sqrt, where
 from .work import Layer
 
-WORSE = {"none": 4.0, "full": 1.0}
-"""policy -> how many more tokens than if the larger counts: at the best split both times are equal, their sum is
+WORSE = {"sum": 4.0, "max": 1.0}
+"""edition -> how many more tokens than if the larger counts: at the best split both times are equal, their sum is
 twice one, and tokens go with the square."""
 
 
@@ -41,29 +40,29 @@ def tensor_degree(layer: Layer, a: Num, below: Num = 0.0) -> Num:
     return below + layer.width / a
 
 
-def mixed_tokens(layer: Layer, a_x: Num, a_y: Num, policy: str) -> Num:
+def mixed_tokens(layer: Layer, a_x: Num, a_y: Num, edition: str) -> Num:
     """Tokens a chip (B/N) needs at the best split: 4 d a_x a_y/F if times add up, a quarter of it if the larger
     counts."""
-    return WORSE[policy] * layer.density * a_x * a_y / layer.width
+    return WORSE[edition] * layer.density * a_x * a_y / layer.width
 
 
 def best_split(layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num) -> Num:
-    """X that balances both collectives: sqrt(B N a_y/(d F a_x)); the same under both policies."""
+    """X that balances both collectives: sqrt(B N a_y/(d F a_x)); the same in both editions."""
     return sqrt(batch * chips * a_y / (layer.density * layer.width * a_x))
 
 
-def best_ratio(layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num, policy: str) -> Num:
+def best_ratio(layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num, edition: str) -> Num:
     """T_math/T_comms at the best split: sqrt(B F/(d N a_x a_y)), half of it if times add up."""
-    return sqrt(batch / (chips * mixed_tokens(layer, a_x, a_y, policy)))
+    return sqrt(batch / (chips * mixed_tokens(layer, a_x, a_y, edition)))
 
 
-def compute_bound_splits(layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num, policy: str) -> tuple[Num, Num]:
+def compute_bound_splits(layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num, edition: str) -> tuple[Num, Num]:
     """(least, most) X that is compute-bound; least > most where none is.
 
     Added up: d a_x X/B + a_y N/(F X) < 1, between the roots of a quadratic; the larger: N a_y/F < X < B/(d a_x).
     """
     most, least = batch / data_tokens(layer, a_x), chips / tensor_degree(layer, a_y)
-    if policy == "full":
+    if edition == "max":
         return least, most
     room = 1 - 4 * least / most
     root = where(room < 0, -1.0, sqrt(maximum(room, 0.0)))

@@ -5,112 +5,166 @@
     FSDP     all-gather of weights               all-gather of weights, reduce-scatter of gradients
     TP       all-gather in, reduce-scatter out   all-gather dout, reduce-scatter din
 
-Mixed schemes have both rows at once. DP and FSDP traffic is off the critical path, TP traffic is on it: its hiding is
-a bound. Source: How To Scale Your Model, part 5.
+Mixed schemes have both rows at once. Operations are timed by `cost.layer`, weights and gradients by `step.sync`: one
+step of one layer. DP and FSDP traffic is off the critical path, TP traffic is on it: its hiding is a bound.
+Source: How To Scale Your Model, part 5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
-from ..cost import overlap
-from ..count.work import Message
-from ..describe.assumptions import BOOK_SUM, Assumptions
-from ..describe.job import PRECISIONS, Precision
-from ..describe.model import Model
-from ..num import Num, maximum, where
-from .mesh import Mesh, Placed, loads
-from .work import Work, work
+from ..cost.layer import Half, Seconds, Timer, sent
+from ..cost.load import Load
+from ..cost.overlap import behind
+from ..count.work import Op
+from ..describe.assumptions import BOOK_MAX, BOOK_SUM
+from ..num import Num, maximum, product, where
+from ..step import Device, Held, Unit, exposed, unit
+from .mesh import Mesh, Ranks
+from .thresholds import crossing
+from .work import On, Setting
 
-TENSOR = ("tp", "etp")
-"""Mesh axes of messages that the tensor-parallel group carries."""
-POLICIES = {"sum": "none", "max": "full"}
-"""edition of the book -> `Overlap.axes`."""
+EDITIONS = {"sum": BOOK_SUM.overlap.dp, "max": BOOK_MAX.overlap.dp}
+"""edition of the book -> how collectives of different mesh axes share the network."""
+FSDP = 3
+"""ZeRO stage that shards the weights."""
 
 
-@dataclass(frozen=True)
-class Times:
-    """Seconds of one pass of one layer."""
+class Times(NamedTuple):
+    """One pass of one layer."""
 
     compute: Num
-    data: tuple[Num, ...]
-    """Seconds that data-parallel collectives keep each network dimension busy."""
-    tensor: tuple[Num, ...]
+    """Seconds of its operations."""
+    data: Load
+    """Data-parallel collectives."""
+    tensor: Load
+    """Those of the activations."""
 
     def comm(self, edition: str) -> Num:
-        """All communication: `sum`, one mesh axis after the other; `max`, beside each other on disjoint links."""
-        return overlap.mesh((self.data, self.tensor), POLICIES[edition])
+        """Seconds of all communication: `sum`, one mesh axis after the other; `max`, beside each other."""
+        own = self.tensor.seconds
+        return own + behind(own, self.tensor, self.data, EDITIONS[edition]).total
 
     def ratio(self, edition: str) -> Num:
         """T_math/T_comms; infinite without communication."""
         comm = self.comm(edition)
         return where(comm > 0, self.compute / maximum(comm, 1e-300), float("inf"))
 
-    @property
-    def data_s(self) -> Num:
-        return overlap.mesh((self.data,), "none")
 
-    @property
-    def tensor_s(self) -> Num:
-        return overlap.mesh((self.tensor,), "none")
+def bound_from(at: Callable[[float], Times], edition: str) -> float | None:
+    """Tokens from which a pass is compute-bound; None if it never is."""
+
+    def gap(tokens: float) -> float:
+        t = at(tokens)
+        return float(t.compute - t.comm(edition))
+
+    return crossing(gap)
+
+
+class Passes(NamedTuple):
+    """Both passes, and the step that they make."""
+
+    forward: Times
+    backward: Times
+    step_s: Num
+    """Seconds of both as the assumption set overlaps them."""
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What stays the same while splits and batches change."""
+class Step:
+    """One step of one layer; what is not asked for is not timed."""
 
-    model: Model
-    layer: str = "book"
-    precision: Precision = PRECISIONS["bf16-pure"]
-    assumptions: Assumptions = BOOK_SUM
-    seq: int = 0
+    setting: Setting
+    mesh: Mesh
+    layout: On
+    zero: int = FSDP
+    shards: Num = 1
+    """Chips that a layer's weights are cut over besides."""
+    copies: Num = 1.0
+    """Share of the experts' messages that is sent."""
 
-    def work(self, tokens: Num, tp: Num = 1, ep: Num = 1, cp: Num = 1) -> Work:
-        """Counts of one layer for `tokens` tokens of a data-parallel shard."""
-        return work(
-            self.model, tokens, tp, layer=self.layer, ep=ep, cp=cp,
-            precision=self.precision, assumptions=self.assumptions, seq=self.seq,
-        )  # fmt: skip
+    @cached_property
+    def ops(self) -> Sequence[Op]:
+        """What the layer does on one chip."""
+        ops = self.setting.ops(self.layout)
+        return ops if self.copies == 1.0 else [_sent(op, self.copies) for op in ops]
+
+    @cached_property
+    def timer(self) -> Timer:
+        return Timer(self.mesh.clock, self.layout)
+
+    @cached_property
+    def ahead(self) -> list[Half]:
+        """The forward pass of each operation."""
+        return [self.timer.half(op, op.forward) for op in self.ops]
+
+    @cached_property
+    def back(self) -> list[Half]:
+        """The backward pass."""
+        return [self.timer.half(op, op.backward) for op in self.ops]
+
+    @cached_property
+    def weights(self) -> Unit:
+        """Collectives of weights and gradients."""
+        held = sum(op.weights for op in self.ops) / self.shards
+        return unit(self.setting.job, self.layout, Held(held, 0.0), (self.zero,), self.mesh.clock)
+
+    @property
+    def forward(self) -> Times:
+        """One pass."""
+        return self._times(self.ahead, self.weights.gather if self.zero == FSDP else Load())
+
+    @property
+    def backward(self) -> Times:
+        """The other."""
+        fsdp, each = self.zero == FSDP, self.weights
+        return self._times(self.back, each.gather + each.scatter if fsdp else each.all_reduce)
+
+    @property
+    def step_s(self) -> Num:
+        """Seconds of both as the assumption set overlaps them."""
+        f, b = self.timer.together(self.ahead).total, self.timer.together(self.back).total
+        one, each = (f, b, sent(self.ahead), sent(self.back)), self.weights
+        return (
+            f + b + exposed(Device(*one, one, each, each * 0.0, each), 1.0, self.zero, self.mesh.clock.overlap.dp).total
+        )
+
+    def _times(self, halves: list[Half], data: Load) -> Times:
+        return Times(sum(busy(half.time) for half in halves), data, sent(halves))
 
 
-def weights_forward(setting: Setting, weights: Num, zero: int) -> tuple[Message, ...]:
-    """Data-parallel collectives of the forward pass: FSDP (zero = 3) gathers the weights, DP does nothing."""
-    gather = Message("all_gather", "replicas", weights * setting.precision.gather_bytes)
-    return (gather,) if zero == 3 else ()
+def step(
+    setting: Setting,
+    mesh: Mesh,
+    tokens: Num,
+    groups: Mapping[str, Ranks],
+    microbatches: int = 1,
+    **how: Any,
+) -> Step:
+    """One step of `tokens` tokens a chip and microbatch (of a tensor-parallel group: together).
+
+    groups: those of "replicas", "tp", "ep" and "cp" that have several chips;  how: other fields of `Step`.
+    """
+    at = {**dict.fromkeys(("replicas", "tp", "ep", "cp"), mesh.alone), **groups}
+    degrees = {axis: product(at[axis]) for axis in ("tp", "ep", "cp")}
+    at |= {"etp": at["tp"], "edp": at["replicas"]}
+    layout = setting.on(tokens, **degrees, microbatches=microbatches, groups=at)
+    return Step(setting, mesh, layout, **how)
 
 
-def weights_backward(setting: Setting, weights: Num, zero: int) -> tuple[Message, ...]:
-    """Those of the backward pass: gather again and reduce-scatter the gradients, or all-reduce them."""
-    size = weights * setting.precision.gradient_bytes
-    if zero == 3:
-        return (*weights_forward(setting, weights, zero), Message("reduce_scatter", "replicas", size))
-    return (Message("all_reduce", "replicas", size),)
+def busy(seconds: Seconds) -> Num:
+    """The chip's own: arithmetic and memory."""
+    return seconds.compute + seconds.memory
 
 
-def forward(setting: Setting, mesh: Mesh, batch: Num, data: Placed, tensor: Placed, zero: int = 3) -> Times:
-    """The forward pass of `batch` tokens on data.n x tensor.n chips."""
-    one = setting.work(batch / data.n, tensor.n)
-    return _times(mesh, one.forward, weights_forward(setting, one.weights, zero), one.sends, data, tensor)
-
-
-def backward(setting: Setting, mesh: Mesh, batch: Num, data: Placed, tensor: Placed, zero: int = 3) -> Times:
-    """The backward pass."""
-    one = setting.work(batch / data.n, tensor.n)
-    return _times(mesh, one.backward, weights_backward(setting, one.weights, zero), one.returns, data, tensor)
-
-
-def _times(
-    mesh: Mesh, flops: Num, weights: Sequence[Message], others: Sequence[Message], data: Placed, tensor: Placed
-) -> Times:
-    mine = [m for m in others if m.axis in TENSOR]
-    return Times(flops / mesh.flops, _loads(mesh, weights, data, 0), _loads(mesh, mine, tensor, 1))
-
-
-def _loads(mesh: Mesh, messages: Iterable[Message], placed: Placed, slot: int) -> tuple[Num, ...]:
-    """Collectives of one mesh axis, one after the other."""
-    width = max(len(mesh.dims), 2)
-    total: list[Num] = [0.0] * (width + 2)
-    for message in messages:
-        total = [a + b for a, b in zip(total, loads(message, placed, slot, width, mesh.whole), strict=True)]
-    return tuple(total)
+def _sent(op: Op, share: Num) -> Op:
+    """The operation with a share of its messages' bytes."""
+    ahead, back = (
+        work._replace(comm=tuple(m._replace(bytes=m.bytes * share) for m in work.comm))
+        for work in (op.forward, op.backward)
+    )
+    return op._replace(forward=ahead, backward=back)

@@ -1,4 +1,4 @@
-"""What one layer asks of one chip: FLOPs, weights, collectives; counted by `count`, at four levels of detail.
+"""What one layer asks of one chip: operations, weights, collectives; counted by `count`, at four levels of detail.
 
 book         two matrices W_in[D, F] and W_out[F, D]; gate and attention ignored (a mixture: its k of E experts)
 mlp          the model's own feed-forward, gate, router and shared experts included
@@ -8,41 +8,40 @@ block        and the attention scores: the whole layer
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
+from ..count.megatron import Kind
 from ..count.model import groups
 from ..count.model import layer as operations
-from ..count.work import Message, Op
+from ..count.work import Op, Pass
 from ..describe.assumptions import BOOK_SUM, Assumptions
 from ..describe.chip import Chip
 from ..describe.cluster import Cluster
+from ..describe.frozen import FrozenDict
 from ..describe.job import PRECISIONS, Job, Precision
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..describe.network import Dim, Network
 from ..errors import unknown
 from ..num import Num
+from .mesh import Ranks
 
 LAYERS = ("book", "mlp", "projections", "block")
+SCORES = "scores"
+"""The attention scores alone."""
 MATRICES = ("ffn/up", "ffn/down", "experts/up", "experts/down")
 """The operations of the book's layer."""
+PRODUCTS = ("matmul", "attention")
+"""Kinds of operations whose weights are gathered and reduced; norms and biases are too small to count."""
+TENSOR = ("tp", "etp")
+"""Mesh axes of messages that the tensor-parallel group carries."""
 NOWHERE = Cluster(Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0), Network("", (Dim("", 1.0, 0.0),)), 1)
 """Work does not depend on where it is done."""
-
-
-class Work(NamedTuple):
-    """One layer, one pass over `tokens` tokens, on one chip."""
-
-    forward: Num
-    """FLOPs on the matrix units."""
-    backward: Num
-    weights: Num
-    """Parameters of its matrices on this chip, before data-parallel sharding."""
-    sends: tuple[Message, ...]
-    """Collectives of the forward pass over tp, ep and cp."""
-    returns: tuple[Message, ...]
-    """Those of the backward pass."""
+ONCE = 1 + 1e-9
+"""Rounding must not make one microbatch look like several."""
 
 
 class Layer(NamedTuple):
@@ -66,31 +65,79 @@ class Layer(NamedTuple):
         return self.weight_bytes / self.flops
 
 
-def work(
-    model: Model, tokens: Num, tp: Num = 1, *, layer: str = "book", ep: Num = 1, cp: Num = 1,
-    precision: Precision = PRECISIONS["bf16-pure"], assumptions: Assumptions = BOOK_SUM, seq: int = 0,
-) -> Work:  # fmt: skip
-    """Counts of one layer (of the kind that most layers are) for `tokens` tokens of one data-parallel shard.
+@dataclass(frozen=True)
+class On(Layout):
+    """A layout whose groups lie where they are told."""
 
-    tp: tensor-parallel degree, of experts too;  ep, cp: expert- and context-parallel degrees.  Raises BadInput for an
-    unknown layer.
-    """
-    if layer not in LAYERS:
-        raise unknown("layer", layer, LAYERS)
-    if layer == "book":
-        model = replace(model, gated=False, moe=model.moe and replace(model.moe, shared_ffn=0))
-    job = Job(model, NOWHERE, 1, seq=seq, precision=precision, assumptions=assumptions)
-    layout = Layout(tp=tp, cp=cp, ep=ep, etp=tp if model.moe else 1, microbatch=tokens / job.T * cp)
-    kind = max(groups(model)[1], key=lambda known: known[1])[0]
-    ops = [op for op in operations(job, layout, kind) if layer in ("projections", "block") or feeds(op)]
-    counted = [op for op in ops if counts(op, layer)]
-    return Work(
-        sum(op.forward.matrix for op in counted),
-        sum(op.backward.matrix for op in counted),
-        sum(op.weights for op in counted),
-        tuple(m for op in ops for m in op.forward.comm),
-        tuple(m for op in ops for m in op.backward.comm),
-    )
+    groups: Mapping[str, Ranks] = FrozenDict()
+
+    def group(self, axis: str) -> Ranks:
+        return self.groups[axis]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One layer of a model (of the kind that most are), and what counts of it. BadInput for an unknown level of detail."""
+
+    model: Model
+    layer: str = "book"
+    precision: Precision = PRECISIONS["bf16-pure"]
+    assumptions: Assumptions = BOOK_SUM
+    seq: int = 0
+
+    def __post_init__(self) -> None:
+        if self.layer not in (*LAYERS, SCORES):
+            raise unknown("layer", self.layer, LAYERS)
+
+    @cached_property
+    def job(self) -> Job:
+        """The layer's job: one sequence, nowhere."""
+        model = self.model
+        if self.layer == "book":
+            model = replace(model, gated=False, moe=model.moe and replace(model.moe, shared_ffn=0))
+        return Job(model, NOWHERE, 1, seq=self.seq, precision=self.precision, assumptions=self.assumptions)
+
+    @cached_property
+    def kind(self) -> Kind:
+        """The kind of layer that most are."""
+        return max(groups(self.job.model)[1], key=lambda known: known[1])[0]
+
+    @cached_property
+    def per_token(self) -> Layer:
+        """The layer as thresholds see it."""
+        ops = self.ops(self.on(1.0))
+        sent = sum(float(m.bytes) for op in ops for m in op.forward.comm if m.axis in TENSOR)
+        weights = sum(float(op.weights) for op in ops)
+        return Layer(sum(float(op.forward.matrix) for op in ops), weights * self.precision.gather_bytes, sent)
+
+    def on(
+        self,
+        tokens: Num,
+        tp: Num = 1,
+        ep: Num = 1,
+        cp: Num = 1,
+        microbatches: int = 1,
+        groups: Mapping[str, Ranks] = FrozenDict(),
+    ) -> On:
+        """A layout that gives each chip `tokens` tokens of a microbatch. tp: tensor-parallel degree, of experts too."""
+        sequences = tokens / self.job.T * cp
+        replicas = ONCE / (microbatches * sequences)
+        etp = tp if self.model.moe else 1
+        return On(tp=tp, cp=cp, dp=replicas, ep=ep, etp=etp, microbatch=sequences, groups=groups)
+
+    def ops(self, layout: Layout) -> list[Op]:
+        """The operations of the layer on one chip, as far as they count."""
+        ops = operations(self.job, layout, self.kind)
+        if self.layer == SCORES:
+            return [op for op in ops if op.kind == "attention"]
+        whole = self.layer in ("projections", "block")
+        return [self._counted(op) for op in ops if whole or feeds(op)]
+
+    def _counted(self, op: Op) -> Op:
+        """The operation with what counts of it at this level of detail; its messages always do."""
+        if not counts(op, self.layer):
+            op = op._replace(forward=Pass(comm=op.forward.comm), backward=Pass(comm=op.backward.comm), weights=0.0)
+        return op if op.kind in PRODUCTS else op._replace(weights=0.0)
 
 
 def feeds(op: Op) -> bool:
@@ -99,19 +146,7 @@ def feeds(op: Op) -> bool:
 
 
 def counts(op: Op, layer: str) -> bool:
-    """Its FLOPs and weights count at this level of detail."""
+    """Its time and weights count at this level of detail."""
     if layer == "book":
         return op.name in MATRICES
-    return op.kind == "matmul" or (op.kind == "attention" and layer == "block")
-
-
-def per_token(
-    model: Model,
-    layer: str = "book",
-    precision: Precision = PRECISIONS["bf16-pure"],
-    assumptions: Assumptions = BOOK_SUM,
-) -> Layer:
-    """The layer as thresholds see it."""
-    one = work(model, 1.0, layer=layer, precision=precision, assumptions=assumptions)
-    sent = sum(float(m.bytes) for m in one.sends if m.axis in ("tp", "etp"))
-    return Layer(float(one.forward), float(one.weights) * precision.gather_bytes, sent)
+    return layer in ("mlp", "block") or feeds(op) or op.kind == "matmul"

@@ -65,11 +65,11 @@ class Stages(NamedTuple):
     others_forward: Num
     others_backward: Num
     others_weight: Num
-    layer: Pass
-    leading: Pass
+    layer: Pass = Pass(0.0, 0.0, 0.0)
+    leading: Pass = Pass(0.0, 0.0, 0.0)
     """What a leading layer takes more than another."""
-    embedding: Pass
-    head: Pass
+    embedding: Pass = Pass(0.0, 0.0, 0.0)
+    head: Pass = Pass(0.0, 0.0, 0.0)
 
 
 class Pipeline(NamedTuple):

@@ -59,6 +59,12 @@ class Device(NamedTuple):
     every: Unit
     """All of them."""
 
+    @property
+    def steady(self) -> Device:
+        """As if before and after it there were more layers: none waits for the first unit or makes the last."""
+        none = NOTHING
+        return self._replace(layer=(0.0, 0.0, none, none), first=Unit(none, none, none), rest=self.every)
+
 
 def unit(job: Job, layout: Layout, weights: Held, stages: Collection[int], at: Clock) -> Unit:
     """Collectives of parameters that these ZeRO stages need: groups "replicas" (dp x cp), of experts "edp"."""
@@ -184,7 +190,8 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
 
     ZeRO 0 all-reduces gradients once a step; 1 reduce-scatters them and gathers weights; 2 reduce-scatters after every
     microbatch; 3 also gathers the weights before each pass. What is done once hides behind the first forward or the last
-    backward pass, less the layer that waits for the first unit or makes the last one, which is exposed: T_1 + behind(rest).
+    backward pass, less the layer that waits for the first unit or makes the last one, which is exposed: T_1 + behind(rest);
+    of scope "layer" no unit is the first.
     """
     often = m if zero >= 2 else 1.0
     if how.scope == "none":
@@ -193,6 +200,8 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
         gathered = d.every.gather.seconds * (m if zero == 3 else 1.0)
         again = gathered if zero == 3 else 0.0
         return Exposed(0.0, gathered, d.every.scatter.seconds * often + again, 0.0)
+    if how.scope == "layer":
+        d = d.steady
     forward, back, sent, sent_back = d.layer
     first = d.forward - forward, d.sent + sent * -1.0
     last = d.backward - back, d.sent_back + sent_back * -1.0

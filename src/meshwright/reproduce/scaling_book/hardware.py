@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from ...catalog import chip, model, network
 from ...cost import torus
+from ...describe.assumptions import BOOK_SUM, Assumptions
 from ...roofline import thresholds as th
 from ...roofline.memory import checkpoints
-from ...roofline.mesh import Mesh, bandwidth, ideal, place
+from ...roofline.mesh import LONG, Mesh, bandwidth, ideal, place
 from ...roofline.runs import days, training_flops, utilisation
-from ...roofline.work import per_token, work
+from ...roofline.work import SCORES, Setting
 from .training import Case
 from .world import (
     B200,
@@ -25,11 +26,13 @@ from .world import (
     alpha,
     alpha_node,
     array_bytes,
+    collective,
+    gather,
     layer,
     llama_flops,
     node_egress,
     pod,
-    span,
+    token,
 )
 
 HBD = array_bytes(1024, 4096)
@@ -39,9 +42,9 @@ QUIZ = array_bytes(2048, 8192)
 GPU_ARRAY = array_bytes(1024, 16384)
 
 
-def line() -> Mesh:
+def line(how: Assumptions = EXACT) -> Mesh:
     """TPU v5e 4 x 4: no wraparound."""
-    return pod(16, V5E, (4, 4), EXACT)
+    return pod(16, V5E, (4, 4), how)
 
 
 def torus4() -> Mesh:
@@ -56,26 +59,30 @@ def gpus(n: int, name: str = H100) -> Mesh:
 
 def level_rate(m: Mesh, level: int) -> float:
     """Bytes per second of an all-gather over the whole mesh at one of its levels."""
-    return 1e15 / float(torus.loads(1e15, place(m, m.shape, [True] * len(m.shape)).span)[level])
+    return LONG / float(m.fabric.load("all_gather", LONG, m.everything).busy[level])
 
 
 def equal_length() -> float:
     """Sequence length at which attention scores cost as much as all matrix products (MHA, gated, F = 4 D, D = 8192)."""
     m = replace(model("llama3-70b"), hidden=8192, heads=64, kv_heads=64, head_dim=128, ffn=4 * 8192)
-    products = work(m, 1.0, layer="projections", seq=1).forward
-    scores = work(m, 1.0, layer="block", seq=1).forward - products
+    products, scores = (sum(op.forward.matrix for op in token(m, part, seq=1)) for part in ("projections", SCORES))
     return float(products / scores)
+
+
+def on_ring(kind: str, V: float, n: int) -> float:
+    """Seconds of a collective over a v5e ring of n chips, the factor (n-1)/n left out."""
+    mesh = line(BOOK_SUM)
+    return float(mesh.fabric.time(kind, V, ideal(mesh, n, network(V5E).dims[0].bandwidth)))
 
 
 def ring_exchange() -> float:
     """All-to-all over all-gather of the same array on a ring of 16."""
-    ring = ideal(16, network(V5E).dims[0].bandwidth).span
-    return float(torus.all_to_all(1.0 / 16, ring) / torus.gather(1.0, ring, whole=True))
+    return on_ring("all_to_all", 1.0 / 16, 16) / on_ring("all_gather", 1.0, 16)
 
 
 def ring_hops() -> float:
     """Seconds an all-gather of almost nothing takes over 4 chips with wraparound."""
-    return float(torus.gather(1.0, span(torus4(), 4, 1, 1)))
+    return gather(1.0, torus4(), 4, 1, 1)
 
 
 def two_nodes() -> float:
@@ -84,15 +91,15 @@ def two_nodes() -> float:
 
 
 CASES: dict[str, Case] = {
-    "P3-01": lambda: float(torus.gather(QUIZ, ideal(4, network(V5E).dims[0].bandwidth).span, whole=True)),
-    "P3-02": lambda: float(torus.gather(QUIZ, span(line(), 4, 1))),
-    "P3-03": lambda: float(torus.gather(array_bytes(256, 256), span(line(), 4, 1))),
-    "P3-04": lambda: float(torus.gather(HBD / 4, span(torus4(), 4, 1, 1), whole=True)),
-    "P3-05": lambda: float(torus.gather(HBD, span(torus4(), 4, 4, 1), whole=True)),
-    "P3-06": lambda: float(torus.all_reduce(HBD / 16, span(torus4(), 1, 1, 4), whole=True)),
-    "P3-06N": lambda: float(torus.all_reduce(HBD / 16, span(torus4(), 1, 1, 4), whole=True)),
-    "P3-05N1": lambda: float(torus.gather(HBD / 4, span(torus4(), 4, 1, 4), whole=True)),
-    "P3-05N2": lambda: float(torus.gather(HBD, span(torus4(), 4, 4, 4), whole=True)),
+    "P3-01": lambda: on_ring("all_gather", QUIZ, 4),
+    "P3-02": lambda: gather(QUIZ, line(), 4, 1),
+    "P3-03": lambda: gather(array_bytes(256, 256), line(), 4, 1),
+    "P3-04": lambda: gather(HBD / 4, torus4(), 4, 1, 1),
+    "P3-05": lambda: gather(HBD, torus4(), 4, 4, 1),
+    "P3-06": lambda: collective("all_reduce", HBD / 16, torus4(), 1, 1, 4),
+    "P3-06N": lambda: collective("all_reduce", HBD / 16, torus4(), 1, 1, 4),
+    "P3-05N1": lambda: gather(HBD / 4, torus4(), 4, 1, 4),
+    "P3-05N2": lambda: gather(HBD, torus4(), 4, 4, 4),
     "P3-07": ring_hops,
     "P3-08": lambda: line().dims[0].rate * line().dims[0].latency,
     "P3-09": ring_exchange,
@@ -110,14 +117,14 @@ CASES: dict[str, Case] = {
     "P12-04": lambda: alpha(H800),
     "P12-05": lambda: 2048 * alpha(H800),
     "P12-05b": lambda: 4096.0 * 15360,
-    "P12-06": lambda: float(th.data_tokens(per_token(model("gpt-oss-120b")), alpha_node(H100))),
+    "P12-06": lambda: float(th.data_tokens(Setting(model("gpt-oss-120b")).per_token, alpha_node(H100))),
     "P12-07": two_nodes,
     "P12-08": lambda: float(th.tensor_degree(layer(28000), alpha_node(H100), below=8)),
     "P12-09": lambda: alpha(B200),
     "P12-10": lambda: alpha_node(B200),
-    "P12-11": lambda: float(torus.gather(2.0**29, span(gpus(8), 8, 1, 1))),
-    "P12-12": lambda: float(torus.gather(GPU_ARRAY, span(gpus(8), 8, 1, 1), whole=True)),
-    "P12-12b": lambda: float(torus.gather(GPU_ARRAY, span(gpus(8), 8, 1, 1))),
+    "P12-11": lambda: gather(2.0**29, gpus(8), 8, 1, 1),
+    "P12-12": lambda: gather(GPU_ARRAY, pod(8, H100), 8, 1, 1),
+    "P12-12b": lambda: gather(GPU_ARRAY, gpus(8), 8, 1, 1),
     "P12-13": lambda: level_rate(gpus(8), 0),
     "P12-14": lambda: level_rate(gpus(256), 1),
     "P12-15": lambda: level_rate(gpus(1024), 2),
@@ -128,7 +135,7 @@ CASES: dict[str, Case] = {
     "P12-20": lambda: 192 * 4096 / 192,
     "P12-21": lambda: 384 * 4096 / 768,
     "P12-22": lambda: 1536 * 4096 / 3072,
-    "P12-23": lambda: float(bandwidth(place(gpus(16), (8, 2, 1), [True] * 3))),
+    "P12-23": lambda: float(bandwidth(gpus(16), place(gpus(16), (8, 2, 1)))),
     "P12-24": lambda: node_egress("book-gb200-nvl72"),
     "P12-25": lambda: chip(B200).hbm_bandwidth,
     "P12-26": lambda: 16 * 64 * network(H100).dims[1].bandwidth,

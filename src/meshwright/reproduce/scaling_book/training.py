@@ -38,9 +38,9 @@ def fsdp(axes: float = 3) -> float:
     return float(th.data_tokens(layer(F32K), alpha(V5P, axes)))
 
 
-def mixed(F: int, policy: str, m_x: int = 2, m_y: int = 1) -> float:
+def mixed(F: int, edition: str, m_x: int = 2, m_y: int = 1) -> float:
     """Tokens a chip needs for the best mixture on v5p."""
-    return float(th.mixed_tokens(layer(F), alpha(V5P, m_x), alpha(V5P, m_y), policy))
+    return float(th.mixed_tokens(layer(F), alpha(V5P, m_x), alpha(V5P, m_y), edition))
 
 
 def x_opt(batch: float, chips: float, F: int) -> float:
@@ -80,7 +80,7 @@ def phantom() -> float | None:
     mixture = Ideal(512, 8, 2, 1)
 
     def gap(batch: float) -> float:
-        alone = Ideal(4096, 1, 3, 1).times(s, m, batch).comm("sum") + extra.times(s, m, batch).tensor_s
+        alone = Ideal(4096, 1, 3, 1).times(s, m, batch).comm("sum") + extra.times(s, m, batch).tensor.seconds
         return float(mixture.times(s, m, batch).comm("sum") - alone)
 
     return th.crossing(gap)
@@ -130,22 +130,22 @@ CASES: dict[str, Case] = {
     "P5-13": lambda: tensor_limit(50000),
     "P5-14": lambda: x_opt(48000, 64, F32K),
     "P5-14b": lambda: x_opt(48 * 1024, 64, F32K),
-    "P5-15": lambda: mixed(F32K, "none"),
-    "P5-15N": lambda: mixed(F32K, "full"),
-    "P5-16": lambda: fsdp() / mixed(F32K, "none"),
-    "P5-16N": lambda: fsdp() / mixed(F32K, "full"),
-    "P5-17": lambda: cube() * mixed(F32K, "none"),
-    "P5-17N": lambda: cube() * mixed(F32K, "full"),
+    "P5-15": lambda: mixed(F32K, "sum"),
+    "P5-15N": lambda: mixed(F32K, "max"),
+    "P5-16": lambda: fsdp() / mixed(F32K, "sum"),
+    "P5-16N": lambda: fsdp() / mixed(F32K, "max"),
+    "P5-17": lambda: cube() * mixed(F32K, "sum"),
+    "P5-17N": lambda: cube() * mixed(F32K, "max"),
     "P5-18": lambda: split_threshold(512, 8, "sum", 2),
     "P5-18N": lambda: split_threshold(512, 8, "max", 2),
     "P5-19": phantom,
     "P5-19b": lambda: overtakes(setting(), pod(4096), Ideal(512, 8, 2, 1), Ideal(256, 16, 2, 1), "sum"),
-    "P5-20": lambda: x_opt(cube() * mixed(F32K, "full"), cube(), F32K),
-    "P5-21": lambda: mixed(F30K, "none"),
-    "P5-21N": lambda: mixed(F30K, "full"),
+    "P5-20": lambda: x_opt(cube() * mixed(F32K, "max"), cube(), F32K),
+    "P5-21": lambda: mixed(F30K, "sum"),
+    "P5-21N": lambda: mixed(F30K, "max"),
     "P5-22": lambda: 2e6 / fsdp(),
-    "P5-23": lambda: 2e6 / mixed(F30K, "none"),
-    "P5-23N": lambda: 2e6 / mixed(F30K, "full"),
+    "P5-23": lambda: 2e6 / mixed(F30K, "sum"),
+    "P5-23N": lambda: 2e6 / mixed(F30K, "max"),
     "P5-24": lambda: 3.5e6 / pod(POD).chips,
     "P5-25": lambda: x_opt(3.5e6, pod(POD).chips, F30K),
     "P5-26": lambda: 1.5e6 / pod(POD).chips,
@@ -174,9 +174,9 @@ CASES: dict[str, Case] = {
     "P5-Q3d": lambda: kept(3e6) + states_13b(),
     "P5-Q3e": lambda: chip_13b(3e6),
     "P5-Q3f": lambda: fsdp() * cube(),
-    "P5-Q3g": lambda: mixed(F13B, "none"),
+    "P5-Q3g": lambda: mixed(F13B, "sum"),
     "P5-Q3g2": lambda: 3e6 / cube(),
-    "P5-Q3gN": lambda: mixed(F13B, "full"),
+    "P5-Q3gN": lambda: mixed(F13B, "max"),
     "P5-Q3hN": lambda: x_opt(3e6, cube(), F13B),
     "P5-Q3iN": lambda: float(seconds(training_flops(LLAMA_13B, 3e6), cube(), 4.6e14, 0.4)),
     "P5-Q3i": lambda: float(seconds(training_flops(LLAMA_13B, 3e6), cube(), chip(V5P).peak("bf16"))),
@@ -186,7 +186,7 @@ CASES: dict[str, Case] = {
     "P5-Q4d": lambda: chip_13b(1e7),
     "P5-Q4e": lambda: x_opt(1e6, cube(), F13B),
     "P5-F1": lambda: tensor_limit(F30K, axes=3) / pod(64).chips,
-    "P5-F2": lambda: mixed(F30K, "none"),
+    "P5-F2": lambda: mixed(F30K, "sum"),
     **{f"P5-W{x}": (lambda x=x: widget(x)) for x in (4096, 2048, 1024, 512)},  # type: ignore[misc]
     "P5-W256": lambda: F32K / 16,
     "P5-Wm": time_per_token,

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 from ...catalog import chip, cluster, model, network
-from ...cost.torus import Span
 from ...count.model import operations, parameters
+from ...count.work import Op
 from ...describe.assumptions import BOOK_SUM, Assumptions
 from ...describe.model import Model
 from ...num import product
 from ...roofline.mesh import Mesh, mesh, place
+from ...roofline.queries import EXACT as EXACT
 from ...roofline.runs import training_flops
 from ...roofline.thresholds import intensity
-from ...roofline.times import Setting
-from ...roofline.work import Layer, per_token, work
+from ...roofline.work import Layer, Setting
 
 V5P, V5E, V4P, H100, H800, B200 = "book-tpu-v5p", "book-tpu-v5e", "book-tpu-v4p", "book-h100", "book-h800", "book-b200"
-EXACT = replace(BOOK_SUM, network=replace(BOOK_SUM.network, ring_factor="exact"))
-"""The book's assumptions with the factor (n-1)/n kept."""
 MI = 2.0**20
 """The book's M where it means tokens as powers of two."""
 CHIPS_PER_HOST = 4
@@ -37,7 +34,7 @@ def toy(F: int, D: int = 8192) -> Model:
 
 def layer(F: int) -> Layer:
     """The same as thresholds see it."""
-    return per_token(toy(F))
+    return Setting(toy(F)).per_token
 
 
 def alpha(name: str, axes: float = 1, precision: str = "bf16") -> float:
@@ -72,9 +69,14 @@ def setting(F: int = 32768, D: int = 8192) -> Setting:
     return Setting(toy(F, D))
 
 
-def span(m: Mesh, *share: int) -> Span:
-    """The links of a group with that many neighbours in each dimension."""
-    return place(m, share, [True] * len(share)).span
+def collective(kind: str, V: float, m: Mesh, *share: int) -> float:
+    """Seconds of a collective over a group with that many neighbours in each dimension."""
+    return float(m.fabric.time(kind, V, place(m, share)))
+
+
+def gather(V: float, m: Mesh, *share: int) -> float:
+    """Seconds of an all-gather of V bytes."""
+    return collective("all_gather", V, m, *share)
 
 
 def array_bytes(*dims: float, size: float = 2.0) -> float:
@@ -82,16 +84,25 @@ def array_bytes(*dims: float, size: float = 2.0) -> float:
     return float(size * product(dims))
 
 
+def token(m: Model, layer: str, seq: int = 0) -> list[Op]:
+    """What one layer does for a token."""
+    setting = Setting(m, layer, seq=seq)
+    return setting.ops(setting.on(1.0))
+
+
+def weights(name: str, layer: str) -> float:
+    """Parameters of one layer of a model, as far as it counts."""
+    return float(sum(op.weights for op in token(model(name), layer)))
+
+
 def ffn_parameters(name: str) -> float:
     """All feed-forward matrices of a model."""
-    m = model(name)
-    return float(work(m, 1.0, layer="mlp").weights * m.layers)
+    return weights(name, "mlp") * model(name).layers
 
 
 def attention_parameters(name: str, layers: int = 0) -> float:
     """Its attention projections, in all layers or some."""
-    m = model(name)
-    return float(work(m, 1.0, layer="projections").weights - work(m, 1.0, layer="mlp").weights) * (layers or m.layers)
+    return (weights(name, "projections") - weights(name, "mlp")) * (layers or model(name).layers)
 
 
 def vocabulary_parameters(name: str) -> float:

@@ -15,8 +15,7 @@ from meshwright.roofline import thresholds as th
 from meshwright.roofline.curves import Ideal, on_axes, ratios, spanned
 from meshwright.roofline.memory import STATES, checkpoints, largest_model, per_chip
 from meshwright.roofline.mesh import mesh
-from meshwright.roofline.times import Setting
-from meshwright.roofline.work import LAYERS, per_token, work
+from meshwright.roofline.work import LAYERS, Setting
 
 TOY = Model("toy", 1, 8192, 64, 32768, 0, 8192, gated=False)
 MESH = mesh(cluster("4096xbook-tpu-v5p"), "bf16", BOOK_SUM)
@@ -25,44 +24,46 @@ A = MESH.flops / 1.8e11
 MHA = replace(LLAMA, kv_heads=64)  # fewer kv heads than Y are copied, which closed forms do not know
 EXPERTS = replace(TOY, moe=MoE(8, 2, 32768))
 MODELS = [(TOY, "book"), (LLAMA, "mlp"), (MHA, "projections"), (EXPERTS, "book")]
-POLICY = {"sum": "none", "max": "full"}
 
 
 @pytest.mark.parametrize(("m", "layer"), MODELS)
 @pytest.mark.parametrize("edition", ["sum", "max"])
 @pytest.mark.parametrize(("m_x", "m_y"), [(2, 1), (1, 2), (1, 1)])
 def test_closed_forms_are_where_the_times_cross(m, layer, edition, m_x, m_y):
-    s, one, policy, n = Setting(m, layer), per_token(m, layer), POLICY[edition], MESH.chips
-    per_chip_tokens = th.mixed_tokens(one, A / m_x, A / m_y, policy)
+    s, n = Setting(m, layer), MESH.chips
+    one = s.per_token
+    per_chip_tokens = th.mixed_tokens(one, A / m_x, A / m_y, edition)
     batch = per_chip_tokens * n
     x = th.best_split(one, batch, n, A / m_x, A / m_y)
     best = Ideal(x, n / x, m_x, m_y)
     assert best.times(s, MESH, batch).ratio(edition) == pytest.approx(1, rel=1e-9)
-    assert th.best_ratio(one, batch, n, A / m_x, A / m_y, policy) == pytest.approx(1)
+    assert th.best_ratio(one, batch, n, A / m_x, A / m_y, edition) == pytest.approx(1)
     for factor in (0.8, 1.25):  # every other split is worse
         other = Ideal(x * factor, n / (x * factor), m_x, m_y)
         assert other.times(s, MESH, batch).ratio(edition) < 1
     more = 3 * batch
     x = th.best_split(one, more, n, A / m_x, A / m_y)
     ratio = Ideal(x, n / x, m_x, m_y).times(s, MESH, more).ratio(edition)
-    assert th.best_ratio(one, more, n, A / m_x, A / m_y, policy) == pytest.approx(ratio, rel=1e-9)
+    assert th.best_ratio(one, more, n, A / m_x, A / m_y, edition) == pytest.approx(ratio, rel=1e-9)
 
 
 @pytest.mark.parametrize(("m", "layer"), MODELS)
 @pytest.mark.parametrize("edition", ["sum", "max"])
 def test_compute_bound_splits_end_where_the_ratio_is_one(m, layer, edition):
-    s, one = Setting(m, layer), per_token(m, layer)
-    batch = 1.3 * MESH.chips * th.mixed_tokens(one, A / 2, A, POLICY[edition])
-    least, most = th.compute_bound_splits(one, batch, MESH.chips, A / 2, A, POLICY[edition])
+    s = Setting(m, layer)
+    one = s.per_token
+    batch = 1.3 * MESH.chips * th.mixed_tokens(one, A / 2, A, edition)
+    least, most = th.compute_bound_splits(one, batch, MESH.chips, A / 2, A, edition)
     assert least < most
     for x in (least, most):
         assert Ideal(x, MESH.chips / x, 2, 1).times(s, MESH, batch).ratio(edition) == pytest.approx(1, rel=1e-9)
-    least, most = th.compute_bound_splits(one, batch / 1.5, MESH.chips, A / 2, A, POLICY[edition])
+    least, most = th.compute_bound_splits(one, batch / 1.5, MESH.chips, A / 2, A, edition)
     assert least > most
 
 
 def test_data_and_tensor_thresholds():
-    s, one = Setting(TOY), per_token(TOY)
+    s = Setting(TOY)
+    one = s.per_token
     assert th.data_tokens(one, A) == pytest.approx(2550) and th.data_tokens(one, A / 3) == pytest.approx(850)
     assert Ideal(64, 1, 1, 0).threshold(s, MESH, "sum") == pytest.approx(64 * 2550, rel=1e-9)
     y = th.tensor_degree(one, A)
@@ -73,31 +74,39 @@ def test_data_and_tensor_thresholds():
 
 def test_refinements_of_the_layer():
     """Gated: 1.5 F for tensor parallelism, FSDP unchanged; with attention projections (1.5 F + N H + K H)/2."""
-    book, mlp, projections = (per_token(LLAMA, layer) for layer in ("book", "mlp", "projections"))
+    book, mlp, projections = (Setting(LLAMA, layer).per_token for layer in ("book", "mlp", "projections"))
     assert book.width == 28672 and mlp.width == 1.5 * 28672
     assert projections.width == (1.5 * 28672 + 64 * 128 + 8 * 128) / 2 == 26112
     assert book.density == mlp.density == projections.density == 1
-    assert per_token(LLAMA, "block").width > 26112
-    assert per_token(OSS).density == 128 / 4 and per_token(OSS).width == 2880
-    assert per_token(TOY, precision=PRECISIONS["fp8"]).density == 0.5
+    assert Setting(LLAMA, "block").per_token.width > 26112
+    assert Setting(OSS).per_token.density == 128 / 4 and Setting(OSS).per_token.width == 2880
+    assert Setting(TOY, precision=PRECISIONS["fp8"]).per_token.density == 0.5
+
+
+def totals(setting, tokens, tp):
+    """FLOPs and bytes sent of each pass, and weights."""
+    ops = setting.ops(setting.on(tokens, tp))
+    passes = [[getattr(op, name) for op in ops] for name in ("forward", "backward")]
+    flops = [sum(work.matrix for work in each) for each in passes]
+    sent = [sum(m.bytes for work in each for m in work.comm) for each in passes]
+    return [*flops, *sent, sum(op.weights for op in ops)]
 
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_work_takes_arrays(layer):
     tokens = np.array([64.0, 4096.0])
-    many = work(LLAMA, tokens, 4, layer=layer)
+    s = Setting(LLAMA, layer)
+    many = totals(s, tokens, 4)
     for i, t in enumerate(tokens):
-        one = work(LLAMA, float(t), 4, layer=layer)
-        assert one.forward == pytest.approx(many.forward[i]) and one.weights == many.weights
-        assert [m.bytes for m in one.sends] == pytest.approx([m.bytes[i] for m in many.sends])
+        assert totals(s, float(t), 4) == pytest.approx([*(x[i] for x in many[:4]), many[4]])
 
 
 def test_backward_moves_as_much_for_twice_the_work():
-    w = work(TOY, 1024.0, 8)
-    assert w.backward == 2 * w.forward == 8 * 1024 * 8192 * 32768 / 8
-    assert sum(m.bytes for m in w.sends) == sum(m.bytes for m in w.returns) == 4 * 1024 * 8192
+    forward, backward, sends, returns, _ = totals(Setting(TOY), 1024.0, 8)
+    assert backward == 2 * forward == 8 * 1024 * 8192 * 32768 / 8
+    assert sends == returns == 4 * 1024 * 8192
     again = replace(BOOK_SUM, count=replace(BOOK_SUM.count, gathered_inputs="regathered"))
-    assert sum(m.bytes for m in work(TOY, 1024.0, 8, assumptions=again).returns) == 6 * 1024 * 8192
+    assert totals(Setting(TOY, assumptions=again), 1024.0, 8)[3] == 6 * 1024 * 8192
 
 
 def test_curves():

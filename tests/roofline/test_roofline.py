@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -12,11 +11,10 @@ from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import BOOK_SUM
 from meshwright.roofline import schemes
 from meshwright.roofline.mesh import mesh
-from meshwright.roofline.queries import roofline
+from meshwright.roofline.queries import EXACT, roofline
 from meshwright.roofline.splits import best, largest_tensor, least_batch, splits
-from meshwright.roofline.times import Setting
+from meshwright.roofline.work import Setting
 
-EXACT = replace(BOOK_SUM, network=replace(BOOK_SUM.network, ring_factor="exact"))
 LLAMA, OSS = model("llama3-70b"), model("gpt-oss-120b")
 TOY = Model("toy", 32, 8192, 64, 32768, 0, 8192, gated=False)
 PODS = [("64xbook-tpu-v5p", 1e5), ("128xbook-tpu-v5e", 4e5), ("1024xbook-h100", 4e6), ("4096xbook-tpu-v5p", 1.7e6)]
@@ -52,7 +50,7 @@ def test_max_is_never_slower_than_sum_and_shared_links_are_not_used_twice():
     for f in splits(s, m, 1e6):
         t = f.forward
         assert t.comm("max") <= t.comm("sum") * (1 + 1e-12)
-        assert t.comm("max") >= max(t.data_s, t.tensor_s) * (1 - 1e-12)
+        assert t.comm("max") >= max(t.data.seconds, t.tensor.seconds) * (1 - 1e-12)
         if all(1 < y < 16 for y in f.tensor_share) and len(set(f.tensor_inside)) == 1:  # both on all links alike
             assert t.comm("max") == pytest.approx(t.comm("sum"))
 
@@ -61,11 +59,12 @@ def test_whole_axes_agree_with_the_closed_forms():
     m, s = mesh(cluster("4096xbook-tpu-v5p"), "bf16", BOOK_SUM), Setting(TOY)
     split = next(f for f in splits(s, m, 2e6) if f.tensor_share == (1, 1, 16))
     assert split.forward.compute == pytest.approx(4 * 2e6 * 8192 * 32768 / (4096 * 4.59e14))
-    assert split.forward.data_s == pytest.approx(4 * 8192 * 32768 / (16 * 2 * 1.8e11))
-    assert split.forward.tensor_s == pytest.approx(4 * 2e6 * 8192 / (256 * 1.8e11))
-    assert split.backward.compute == 2 * split.forward.compute
-    assert split.backward.data_s == pytest.approx(2 * split.forward.data_s)
-    assert split.backward.tensor_s == pytest.approx(split.forward.tensor_s)
+    assert split.forward.data.seconds == pytest.approx(4 * 8192 * 32768 / (16 * 2 * 1.8e11))
+    assert split.forward.tensor.seconds == pytest.approx(4 * 2e6 * 8192 / (256 * 1.8e11))
+    backward = split.at(2e6).backward
+    assert backward.compute == 2 * split.forward.compute
+    assert backward.data.seconds == pytest.approx(2 * split.forward.data.seconds)
+    assert backward.tensor.seconds == pytest.approx(split.forward.tensor.seconds)
     assert split.text == "X = x16 y16, Y = z16"
 
 
@@ -113,7 +112,7 @@ def test_pipeline_hops():
 
 
 def test_all_of_a_roofline():
-    r = roofline(LLAMA, cluster("8960xbook-tpu-v5p"), 4.19e6, exact=False)
+    r = roofline(LLAMA, cluster("8960xbook-tpu-v5p"), 4.19e6, assumptions=BOOK_SUM)
     assert r.shape == (16, 20, 28) and r.chips == 8960 and r.intensity[:3] == pytest.approx((2550.0,) * 3)
     two = next(t for t in r.theory if t.m_x == 2)
     assert two.x == pytest.approx(1618, abs=1) and two.tokens_per_chip_sum == pytest.approx(453.6, abs=0.1)
@@ -152,3 +151,13 @@ def test_bad_input_is_a_sentence():
     for wrong in [*wrongs, {"stages": -1}]:
         with pytest.raises(BadInput):
             roofline(OSS, cluster("64xbook-tpu-v5p"), **{"batch": 1e6, **wrong})
+
+
+@pytest.mark.parametrize(("name", "rate"), [("64xbook-tpu-v5p", 1.8e11), ("8xbook-h100", 450e9)])
+def test_a_stage_sends_to_its_neighbour(name, rate):
+    """One hop of 1 us on a torus, not half the way round; over NVLink where a node holds all stages."""
+    m = mesh(cluster(name), "bf16", BOOK_SUM)
+    row = schemes.pipeline(Setting(TOY), m, 1e6, 0.0, 8, 32)
+    assert row.comm_sum_s == pytest.approx(38 * 2 * (1e6 / (m.chips / 8) / 32) * 8192 / rate)
+    short = schemes.pipeline(Setting(TOY), m, 1e-3, 0.0, 8, 32)
+    assert short.comm_sum_s == pytest.approx(38 * m.fabric.latencies[0])

@@ -1,0 +1,168 @@
+"""Every field of a set of assumptions changes what `roofline` answers, or is refused by name: none is ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+
+from meshwright import BadInput, assumptions, cluster, model
+from meshwright.cost.free import Free
+from meshwright.describe.assumptions import BOOK_SUM, JOINTS, SETS, WHOLE, Assumptions, ChipTime, NetworkTime
+from meshwright.describe.job import PRECISIONS
+from meshwright.describe.measured import Table
+from meshwright.roofline import roofline
+from meshwright.roofline.queries import EXACT
+
+RICH = replace(
+    BOOK_SUM,
+    chip=ChipTime("roofline", matrix_efficiency=0.5, launch_s=1e-5),
+    network=NetworkTime("best", ring_factor="exact"),
+)
+"""Operations that are no products take time too, and collectives have hops."""
+GPT, EXPERTS, WINDOWS = "gpt3-175b", "mixtral-8x7b", "gpt-oss-120b"
+TABLES = {"all_reduce": Table(("ranks", "bytes"), ((2.0, 16.0), (1e3, 1e9)), (1e-5, 1e-2, 2e-5, 3e-2))}
+NODE = cluster("8xh100-sxm")
+MEASURED = replace(
+    NODE,
+    network=replace(NODE.network, dims=(replace(NODE.network.dims[0], collectives=TABLES), *NODE.network.dims[1:])),
+)
+
+
+def leaves(option: Any, name: str) -> Iterator[str]:
+    """Names of all fields of an option, and of its options."""
+    for field in fields(option):
+        value = getattr(option, field.name)
+        if is_dataclass(value):
+            yield from leaves(value, f"{name}.{field.name}")
+        else:
+            yield f"{name}.{field.name}"
+
+
+def changed(how: Any, name: str, value: Any) -> Any:
+    """The same with one field changed: "overlap.dp.links"."""
+    first, _, rest = name.partition(".")
+    return replace(how, **{first: changed(getattr(how, first), rest, value) if rest else value})
+
+
+def answer(how: Assumptions, name: str, on: Any, batch: float, **more: Any) -> dict[str, Any]:
+    """All numbers of a roofline of a whole layer."""
+    found = model(name) if isinstance(name, str) else name
+    return roofline(
+        found, cluster(on) if isinstance(on, str) else on, batch, layer="block", assumptions=how, **more
+    ).to_dict()
+
+
+H, V5P = "16xh100-sxm", "64xtpu-v5p"
+LOW, HIGH = 2e4, 1e6
+"""Tokens at which communication binds, and at which it does not."""
+READ: dict[str, tuple[Any, Any, Any, float]] = {
+    "count.dot_product": ("2k-1", GPT, H, LOW),
+    "count.causal": ("half", GPT, H, LOW),
+    "count.residual": (True, GPT, H, LOW),
+    "count.dropout": ("lbl", replace(model(GPT), dropout=True), H, LOW),
+    "count.output_bias": ("replicated", GPT, H, LOW),
+    "count.gathered_inputs": ("regathered", GPT, V5P, LOW),
+    "count.gathered_keys": ("kept", GPT, H, LOW),
+    "count.weight_gradient": ("apart", GPT, H, LOW),
+    "count.rotary": (True, "llama3-70b", H, LOW),
+    "chip.model": ("peak", GPT, H, LOW),
+    "chip.matrix_efficiency": (0.4, GPT, H, LOW),
+    "chip.sustained": (0.4, GPT, V5P, LOW),
+    "chip.attention_forward": (0.3, GPT, H, LOW),
+    "chip.attention_backward": (0.3, GPT, H, LOW),
+    "chip.vector_efficiency": (0.1, GPT, H, LOW),
+    "chip.memory_efficiency": (0.3, GPT, H, LOW),
+    "chip.launch_s": (1e-4, GPT, H, LOW),
+    "network.collective": ("levels", GPT, H, LOW),
+    "network.efficiency": (0.3, GPT, V5P, LOW),
+    "network.ring_factor": ("one", GPT, V5P, LOW),
+    "network.algorithm": (Free(), GPT, H, LOW),
+    "network.hop": ("mean", GPT, H, LOW),
+    "overlap.dp.scope": ("pass", GPT, H, LOW),
+    "overlap.dp.share": (0.1, GPT, H, LOW),
+    "overlap.dp.slow": (0.5, GPT, H, HIGH),
+    "overlap.dp.links": ("shared", GPT, V5P, LOW / 2),
+    "overlap.tp.scope": ("operation", GPT, H, HIGH),
+    "overlap.tp.share": (0.5, GPT, H, LOW),
+    "overlap.tp.slow": (0.5, GPT, H, HIGH),
+    "overlap.cp.scope": ("none", GPT, H, LOW),
+    "overlap.cp.share": (0.1, GPT, H, LOW),
+    "overlap.cp.slow": (0.5, GPT, H, LOW),
+    "overlap.ep.scope": ("none", EXPERTS, H, LOW),
+    "overlap.ep.share": (0.1, EXPERTS, H, LOW),
+    "overlap.ep.slow": (0.5, EXPERTS, H, LOW),
+    "overlap.pp": ("all", GPT, H, LOW),
+    "memory.capacity_share": (0.9, GPT, H, LOW),
+    "memory.framework_bytes": (1e9, GPT, H, LOW),
+    "precision": (PRECISIONS["bf16"], GPT, H, LOW),
+}
+"""field -> another value than that of `RICH`, and a roofline that it changes: model, cluster, tokens."""
+BASES = {
+    "chip.sustained": replace(RICH, chip=replace(RICH.chip, matrix_efficiency=None)),
+    "count.gathered_inputs": EXACT,  # a faster chip waits for its collectives
+    "overlap.dp.links": EXACT,
+}
+"""field -> the set that it is changed in, if not `RICH`."""
+REFUSED = {
+    "count.vocabulary": True, "count.optimizer_step": True, "count.attention_output": "twice", "count.backward_needs": "autograd",
+    "count.stage_message": "whole", "count.summa_width": object(), "overlap.step_barrier": "none", "memory.working_set": True, "choices": (), "strict": True,
+}  # fmt: skip
+"""What a layer does not have, keep or wait for."""
+
+
+def test_every_field_is_here() -> None:
+    every = [*WHOLE, *(name for joint in JOINTS for name in leaves(getattr(RICH, joint), joint))]
+    assert sorted(every) == sorted([*READ, *REFUSED])
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_is_read_changes_the_answer(name: str) -> None:
+    value, *at = READ[name]
+    base = BASES.get(name, RICH)
+    assert answer(changed(base, name, value), *at) != answer(base, *at)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_read_is_refused(name: str) -> None:
+    with pytest.raises(BadInput, match=f"roofline would ignore its {name}"):
+        answer(changed(RICH, name, REFUSED[name]), GPT, H, LOW)
+
+
+@pytest.mark.parametrize(("option", "value", "on"), [("network.collective", "measured", MEASURED), ("network.collective", "free", H),
+                                                       ("network.collective", "free", V5P), ("network.collective", "ring", "16xgb200"),
+                                                       ("chip.model", "hierarchy", H)])  # fmt: skip
+def test_other_options_change_it_too(option: str, value: str, on: Any) -> None:
+    assert answer(changed(RICH, option, value), GPT, on, LOW) != answer(RICH, GPT, on, LOW)
+
+
+def test_scores_inside_windows() -> None:
+    few = replace(model(WINDOWS), full_every=0)
+    assert answer(changed(RICH, "count.causal", "window"), few, H, LOW) != answer(RICH, few, H, LOW)
+
+
+@pytest.mark.parametrize("on", [H, V5P])
+def test_free_communication_is_not_charged(on: str) -> None:
+    found = answer(changed(BOOK_SUM, "network.collective", "free"), GPT, on, LOW)
+    for row in found["schemes"]:
+        assert row["comm_sum_s"] == row["comm_max_s"] == 0 and row["compute_bound_sum"]
+    assert not found["theory"] and found["data_tokens_per_shard"] == 0
+
+
+def test_the_factor_of_rings_is_that_of_the_set() -> None:
+    """The book leaves (n-1)/n out; whoever names no set gets it, and a word for it holds."""
+    at = GPT, V5P, LOW
+    shorthand, exact = answer(BOOK_SUM, *at), answer(EXACT, *at)
+    assert answer(BOOK_SUM, *at, exact=True) == exact and answer(EXACT, *at, exact=False) == shorthand
+    gathered = [found["schemes"][1]["comm_sum_s"] for found in (shorthand, exact)]
+    assert gathered[1] == pytest.approx(gathered[0] * 63 / 64)
+    for found in (shorthand, exact):  # a whole pod of FSDP is compute-bound from data_tokens_per_shard on every chip
+        assert found["schemes"][1]["least_batch_sum_tokens"] == pytest.approx(64 * found["data_tokens_per_shard"])
+
+
+@pytest.mark.parametrize("name", sorted(SETS.keys() - {"scaling-book-sum", "scaling-book-max"}))
+def test_sets_of_others_are_refused_by_name(name: str) -> None:
+    with pytest.raises(BadInput, match=f"assumptions {name}: roofline would ignore"):
+        answer(assumptions(name), "llama3-8b", V5P, LOW)
