@@ -63,7 +63,7 @@ def brute(scenario: Scenario, s: Shape, chips: int) -> tuple[float, float]:
     on, sizes = scenario.machine, tuple(d.size for d in scenario.network.dims[:-1])
     rows: list[tuple[Degrees, dict[str, tuple[float, ...]]]] = []
     for d in degrees(s, chips, scenario.schedules):
-        if chips * on.memory >= s.parameters * on.element_bytes * (d.dp + 4):
+        if chips * on.memory >= s.parameters * on.precision.weight_bytes * (d.dp + 4):
             rows += [(d, g) for g in placements(tuple(min(n or chips, chips) for n in sizes), d)]
     if not rows:
         return math.inf, math.inf

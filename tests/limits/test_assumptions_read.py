@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from meshwright import BadInput, assumptions
-from meshwright.describe.assumptions import EPOCH, SETS, Assumptions
+from meshwright.describe.assumptions import EPOCH, SETS, Assumptions, Hide
 from meshwright.limits import preset
 from meshwright.limits.simulate import Machine
 
@@ -23,11 +23,9 @@ def machine_under(how: Assumptions) -> Machine:
 @pytest.mark.parametrize(
     ("joint", "changes"),
     [
-        ("overlap", {"tp": 0.0}),
-        ("overlap", {"pp": "none"}),
-        ("network", {"collective": "ring"}),
-        ("network", {"collective": "free"}),
-        ("network", {"hop": "slowest"}),
+        ("overlap", {"cp": Hide("layer")}),
+        ("chip", {"attention_forward": 0.5}),
+        ("memory", {"working_set": True}),
         ("count", {"dot_product": "2k-1"}),
     ],
 )

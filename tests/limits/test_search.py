@@ -1,14 +1,16 @@
 """The search against brute force, and its pieces."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from meshwright.describe.assumptions import EPOCH, NOT_HIDDEN, Hide, HidePass
 from meshwright.limits.curve import first_guess
 from meshwright.limits.laws import Shape, shape
 from meshwright.limits.placing import factorisations, placings
-from meshwright.limits.scenario import preset, presets
+from meshwright.limits.scenario import Scenario, preset, presets
 from meshwright.limits.search import fastest
 from meshwright.limits.space import microbatches, twos
 
@@ -17,8 +19,8 @@ from .brute import all_divisors, brute
 WIDTHS = (12288.0, 53248.0, 131072.0)
 
 
-def same_as_brute(name: str, widths: tuple[float, ...], doublings: int) -> None:
-    scenario = preset(name)
+def same_as_brute(name: str | Scenario, widths: tuple[float, ...], doublings: int) -> None:
+    scenario = preset(name) if isinstance(name, str) else name
     s = shape(scenario.law, np.array(widths))
     for double in range(doublings):
         chips = first_guess(scenario.machine, s, scenario.duration_s) * 2.0**double
@@ -37,6 +39,22 @@ def same_as_brute(name: str, widths: tuple[float, ...], doublings: int) -> None:
 @pytest.mark.parametrize("name", ["v100", "h100/sparse", "h100-global-nvlink-low-latency/sparse"])
 def test_equals_brute_force(name: str) -> None:
     same_as_brute(name, WIDTHS, 1)
+
+
+@pytest.mark.parametrize("joint", ["network", "overlap"])
+@pytest.mark.parametrize("choice", range(3))
+def test_equals_brute_force_under_other_choices(joint: str, choice: int) -> None:
+    """Bounds hold for every algorithm, and whatever hides behind what."""
+    options: dict[str, tuple[dict[str, Any], ...]] = {
+        "network": ({"collective": "ring"}, {"collective": "best", "hop": "slowest"}, {"collective": "free"}),
+        "overlap": (
+            {"dp": HidePass("step")},
+            {"tp": NOT_HIDDEN, "ep": Hide("step", 0.5, 0.25), "pp": "interleaved"},
+            {"dp": HidePass("step", links="serial"), "step_barrier": "global norm", "pp": "none"},
+        ),
+    }
+    how = replace(EPOCH, **{joint: replace(getattr(EPOCH, joint), **options[joint][choice])})
+    same_as_brute(replace(preset("h100/sparse"), assumptions=how), (16384.0,), 1)
 
 
 def test_equals_brute_force_on_three_levels() -> None:

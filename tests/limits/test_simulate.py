@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright import network
-from meshwright.describe.assumptions import Overlap
+from meshwright.describe.assumptions import HidePass
 from meshwright.limits.laws import LAWS, SPARSE, shape
 from meshwright.limits.scenario import preset
 from meshwright.limits.sensitivity import bandwidth, how, latency
-from meshwright.limits.simulate import AXES, Degrees, bubble_share, bytes_needed, simulate
+from meshwright.limits.simulate import AXES, Degrees, bytes_needed, idle_share, simulate
 from meshwright.schedule import get
 
 H100 = preset("h100")
@@ -54,21 +54,28 @@ def test_nothing_cut_sends_nothing() -> None:
 
 @pytest.mark.parametrize(("p", "m", "v"), [(4, 8, 3), (8, 8, 2), (2, 64, 1), (16, 32, 4)])
 def test_the_bubble_is_that_of_interleaved_1f1b(p: int, m: int, v: int) -> None:
-    share = bubble_share(Degrees(1, 1, 1, p, 1, m, v, 0))
-    assert share / (1 - share) == pytest.approx(get("interleaved").bubble(p, m, v, 1, 1, 1) / (3 * m))
-    assert share == pytest.approx((p - 1) / (p - 1 + v * m))
-    assert bubble_share(Degrees(1, 1, 1, p, 1, m, v, 1)) == 0
+    idle = idle_share(H100.machine, Degrees(1, 1, 1, p, 1, m, v, 0))
+    assert idle == pytest.approx(get("interleaved").bubble(p, m, v, 1, 1, 1) / (3 * m))
+    assert idle == pytest.approx((p - 1) / (v * m))
+
+
+def test_zero_bubble_needs_steps_that_overlap() -> None:
+    """None in a run without a barrier, as in the paper; with one at the end of a step (p - 1) of its three equal passes."""
+    d = Degrees(1, 1, 1, 8, 1, 16, 1, 1)
+    assert idle_share(H100.machine, d) == pytest.approx(0, abs=1e-15)
+    barrier = how(H100, overlap=replace(H100.assumptions.overlap, step_barrier="global norm"))
+    assert idle_share(barrier.machine, d) == pytest.approx(7 / 3 / 16)
 
 
 def test_too_few_microbatches_cost_more_in_the_paper() -> None:
     p, m, v = 8, 4, 3
     z = (v - 1) * (p - m)
-    assert bubble_share(Degrees(1, 1, 1, p, 1, m, v, 0)) == pytest.approx((p - 1 + z) / (p - 1 + z + v * m))
+    assert idle_share(H100.machine, Degrees(1, 1, 1, p, 1, m, v, 0)) == pytest.approx((p - 1 + z) / (v * m))
 
 
 def test_gradients_overlap_or_add_up() -> None:
     apart = step(H100, D)
-    beside = step(how(H100, overlap=replace(H100.assumptions.overlap, dp=Overlap().dp)), D)
+    beside = step(how(H100, overlap=replace(H100.assumptions.overlap, dp=HidePass("step", links="free"))), D)
     assert apart.total == pytest.approx(max(apart.matmul, apart.tp + apart.p2p) + apart.dp + apart.dp_wait)
     assert beside.total == pytest.approx(max(apart.matmul, apart.tp + apart.p2p, apart.dp) + apart.dp_wait)
 
@@ -91,5 +98,5 @@ def test_faster_parts_are_never_slower(zero_bubble: int) -> None:
     assert step(bandwidth(H100, 0.5), d).total > base
 
 
-def test_memory_of_the_cluster() -> None:
-    assert bytes_needed(SHAPE, D, 2.0) == SHAPE.parameters * 2 * (16 + 4)
+def test_memory_of_the_cluster_is_the_papers() -> None:
+    assert bytes_needed(SHAPE, D, H100.precision) * D.chips == pytest.approx(SHAPE.parameters * 2 * (16 + 4))

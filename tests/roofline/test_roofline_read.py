@@ -67,7 +67,7 @@ READ: dict[str, tuple[Any, Any, Any, float]] = {
     "count.gathered_inputs": ("regathered", GPT, V5P, LOW),
     "count.gathered_keys": ("kept", GPT, H, LOW),
     "count.weight_gradient": ("apart", GPT, H, LOW),
-    "count.rotary": (True, "llama3-70b", H, LOW),
+    "count.rotary": ("apart", "llama3-70b", H, LOW),
     "chip.model": ("peak", GPT, H, LOW),
     "chip.matrix_efficiency": (0.4, GPT, H, LOW),
     "chip.sustained": (0.4, GPT, V5P, LOW),
@@ -108,7 +108,7 @@ BASES = {
 """field -> the set that it is changed in, if not `RICH`."""
 REFUSED = {
     "count.vocabulary": True, "count.optimizer_step": True, "count.attention_output": "twice", "count.backward_needs": "autograd",
-    "count.stage_message": "whole", "count.summa_width": object(), "overlap.step_barrier": "none", "memory.working_set": True, "choices": (), "strict": True,
+    "count.stage_message": "whole", "count.summa_width": object(), "overlap.step_barrier": "none", "memory.resident": "program", "memory.working_set": True, "choices": (), "strict": True,
 }  # fmt: skip
 """What a layer does not have, keep or wait for."""
 

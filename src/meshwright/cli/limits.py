@@ -69,7 +69,7 @@ def limits(
 
 def described(text: str, months: float | None, failures: bool, overlap: bool) -> Any:
     """The scenario a word names, with the options of the command line."""
-    from ..describe.assumptions import Overlap
+    from ..describe.assumptions import HidePass
     from ..formats.scenario import load_scenario
     from ..limits.failures import Failures
     from ..limits.scenario import MONTH_S
@@ -83,7 +83,7 @@ def described(text: str, months: float | None, failures: bool, overlap: bool) ->
         found = replace(found, failures=found.failures or Failures())
     if overlap:
         how = found.assumptions
-        found = replace(found, assumptions=replace(how, overlap=replace(how.overlap, dp=Overlap().dp)))
+        found = replace(found, assumptions=replace(how, overlap=replace(how.overlap, dp=HidePass("step"))))
     return found
 
 

@@ -76,8 +76,14 @@ def compute_time(work: Pass, r: Rates) -> Num:
     """
     if r.kernels and work.kernel:
         return kernel_time(work, r)
-    launches = len(work.products) if r.levels and work.products else 1
-    return launches * r.launch_s + work.matrix / r.engine(work.engine) + work.vector / r.vector
+    return launches(work, r) * r.launch_s + work.matrix / r.engine(work.engine) + work.vector / r.vector
+
+
+def launches(work: Pass, r: Rates) -> int:
+    """Launches of a pass: with a memory hierarchy one a matrix product; none that are not in what was measured."""
+    if r.kernels and (work.kernel == "fused" or work.kernel in r.kernels):
+        return 0
+    return len(work.products) if r.levels and work.products else 1
 
 
 def kernel_time(work: Pass, r: Rates) -> Num:

@@ -16,7 +16,7 @@ from .load import NOTHING, Load
 from .network import Fabric
 
 CAUSES = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm")
-AXIS_CAUSE = {"tp": 1, "cp": 2, "ep": 3, "etp": 3}
+AXIS_CAUSE = {"tp": 1, "tp_model": 1, "tp_ff": 1, "cp": 2, "ep": 3, "etp": 3}
 """axis of a message -> position among the communication causes, counted from `memory`."""
 
 
@@ -200,10 +200,11 @@ class Timer:
                 expert = expert + op.weights
             else:
                 weights = weights + op.weights
+        (ahead_s, back_s), (again_s,) = self.together(forward, backward), self.together(again)
         return LayerCost(
-            self.together(forward),
-            self.together(backward),
-            self.together(again),
+            ahead_s,
+            back_s,
+            again_s,
             sent(forward),
             sent(backward),
             sent(again),
@@ -215,28 +216,32 @@ class Timer:
             Operations(every),
         )
 
-    def together(self, halves: Sequence[Half]) -> Seconds:
-        """One pass of several operations, less what hides: cp, then ep, then tp, each behind seconds nothing else hides behind."""
-        how, total = self.clock.overlap, _sum([half.time for half in halves])
-        hidden: dict[str, list[Num]] = {}
+    def together(self, *passes: Sequence[Half]) -> list[Seconds]:
+        """Passes of several operations, less what hides: cp, then ep, then tp, each behind seconds nothing else hides behind."""
+        how, halves = self.clock.overlap, [half for one in passes for half in one]
+        of = [number for number, one in enumerate(passes) for _ in one]
+        found = [_sum([half.time for half in one]) for one in passes]
         used: list[Num] = [0.0] * len(halves)
         for cause, option in (("cp_comm", how.cp), ("ep_comm", how.ep), ("tp_comm", how.tp)):
             if option.scope == "none":
                 continue
-            for scope in scopes(halves, option.scope):
+            hidden: list[Num] = [0.0] * len(passes)
+            for scope in scopes(halves, of, option.scope):
                 spent = [used[i] for i in scope]
                 times = [halves[i].time for i in scope]
                 work = sum(t.compute + t.memory - u for t, u in zip(times, spent, strict=True))
                 comm = sum(getattr(t, cause) for t in times)
                 shown, slower = overlap.outlasting(work, comm, option)
-                hides = comm - shown
-                hidden.setdefault(cause, []).append(hides - slower)
+                for number in {of[i] for i in scope}:
+                    mine = sum(getattr(halves[i].time, cause) for i in scope if of[i] == number)
+                    hidden[number] = hidden[number] + (mine - _share(mine, comm) * (shown + slower))
                 # spread over the operations as their own seconds are
-                share = where(work > 0, hides / where(work > 0, work, 1.0), 0.0)
+                share = _share(comm - shown, work)
                 for i, t, u in zip(scope, times, spent, strict=True):
                     used[i] = u + share * (t.compute + t.memory - u)
-        less = {cause: getattr(total, cause) - sum(parts) for cause, parts in hidden.items()}
-        return replace(total, **less) if less else total
+            for number, less in enumerate(hidden):
+                found[number] = replace(found[number], **{cause: getattr(found[number], cause) - less})
+        return found
 
 
 def sent(halves: Sequence[Half]) -> Load:
@@ -244,14 +249,21 @@ def sent(halves: Sequence[Half]) -> Load:
     return sum((half.sent for half in halves if half.sent.busy), NOTHING)
 
 
-def scopes(halves: Sequence[Half], scope: str) -> list[list[int]]:
-    """Positions of the operations whose seconds are one budget."""
+def scopes(halves: Sequence[Half], of: Sequence[int], scope: str) -> list[list[int]]:
+    """Positions of the operations whose seconds are one budget. of: the pass that each belongs to."""
+    if scope == "step":
+        return [list(range(len(halves)))]
     if scope == "operation":
         return [[i] for i in range(len(halves))]
-    if scope == "sublayer":
-        names = dict.fromkeys(half.scope for half in halves)
-        return [[i for i, half in enumerate(halves) if half.scope == name] for name in names]
-    return [list(range(len(halves)))]
+    budgets: dict[tuple[int, str], list[int]] = {}
+    for i, (number, half) in enumerate(zip(of, halves, strict=True)):
+        budgets.setdefault((number, half.scope if scope == "sublayer" else ""), []).append(i)
+    return list(budgets.values())
+
+
+def _share(part: Num, whole: Num) -> Num:
+    """part / whole, 0 of nothing."""
+    return where(whole > 0, part / where(whole > 0, whole, 1.0), 0.0)
 
 
 def _sum(parts: list[Seconds]) -> Seconds:

@@ -49,7 +49,7 @@ def outlasting(work: Num, hidden: Num, how: Hide) -> Exposed:
 
 def _exposed(shown: Num, hidden: Num, how: Hide) -> Exposed:
     """With the slowdown of what hides."""
-    return Exposed(shown, how.slow * (hidden - shown) if how.slow else 0.0 * shown)
+    return Exposed(shown, how.slow * (hidden - shown) if how.slow else 0.0)
 
 
 def summa(panel: Num, work: Num, panels: Num) -> Num:

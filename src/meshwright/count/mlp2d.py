@@ -30,11 +30,16 @@ def block(tokens: Num, D: Num, F: Num, tp_model: Num, tp_ff: Num, *, act: float,
     ]
 
 
+def unit(D: Num = 1.0, F: Num = 1.0) -> list[Op]:
+    """The block uncut, for one token."""
+    return block(1.0, D, F, 1.0, 1.0, act=0.0, wgt=0.0)
+
+
 def parameters(L: Num, E: Num, D: Num, F: Num) -> Num:
     """2 L E D F: all experts of all blocks."""
-    return 2 * L * E * D * F
+    return L * E * sum(op.weights for op in unit(D, F))
 
 
 def training_flops(L: Num, D: Num, F: Num) -> Num:
     """FLOPs of a token, forward and backward: 6 multiply-adds of two for each weight it meets, 12 L D F."""
-    return 12 * L * D * F
+    return L * sum(op.forward.matrix + op.backward.matrix for op in unit(D, F))

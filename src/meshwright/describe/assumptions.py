@@ -5,9 +5,9 @@ A set is data: it names options, and the code at each joint looks at the option,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Annotated, Any
 
 from ..errors import BadInput, unknown
 from .choices import Choices
@@ -107,8 +107,8 @@ class Hide(Checked):
     """How far the collectives of one axis hide behind the compute of their layer."""
 
     scope: str = "none"
-    """Whose seconds they hide behind, each second once: the "operation" that sends, its "sublayer" (attention or feed-forward), or its "layer"; or
-    "none"."""
+    """Whose seconds they hide behind, each second once: the "operation" that sends, its "sublayer" (attention or feed-forward), its "layer", or
+    the whole "step", as if any microbatch could hide what another sends; or "none"."""
     share: float = 1.0
     """Of those seconds."""
     slow: float = 0.0
@@ -122,7 +122,7 @@ class Hide(Checked):
 
 @dataclass(frozen=True)
 class HidePass(Hide):
-    """How far the collectives of weights and gradients hide behind a forward or backward "pass" of a microbatch."""
+    """How far the collectives of weights and gradients hide behind a forward or backward "pass" of a microbatch, or behind the whole "step"."""
 
     links: str = "shared"
     """With the collectives of the pass itself: "shared", no dimension of the network carries more than its rate; taken "serial", one
@@ -268,7 +268,7 @@ EPOCH = Assumptions(
     count=Counting(causal="full", vocabulary=False, residual=False, optimizer_step=False, weight_gradient="one pass"),
     chip=ChipTime("hierarchy", memory_efficiency=1.0, launch_s=4.5e-6),
     network=NetworkTime("levels", hop="mean"),
-    overlap=Overlap(dp=HidePass(), tp=Hide("layer"), pp="all"),
+    overlap=Overlap(dp=HidePass(), tp=Hide("step"), ep=Hide("step"), pp="all", step_barrier="none"),
     memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
     precision=PRECISIONS["fp16-pure"],
     choices=(  # weights on every replica, states sharded
@@ -348,15 +348,13 @@ def left_open(value: object) -> bool:
 def demand_read(how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: str) -> None:
     """Raise BadInput if a set chooses something else than `of` where a verb does not look.
 
-    read: the fields it reads ("overlap.dp"), or all of a joint ("chip").  verb: its name, for the sentence.
+    read: the fields it reads ("overlap.dp.scope"), or all below one ("chip").  verb: its name, for the sentence.
     """
     ignored = [
-        f"{joint}.{option.name}"
+        name
         for joint in JOINTS
-        for option in fields(getattr(of, joint))
-        if not left_open(getattr(getattr(how, joint), option.name))
-        and getattr(getattr(how, joint), option.name) != getattr(getattr(of, joint), option.name)
-        and not {joint, f"{joint}.{option.name}"} & {*read}
+        for name, value in differing(getattr(how, joint), getattr(of, joint), joint)
+        if not left_open(value) and not any(f"{name}.".startswith(f"{known}.") for known in read)
     ]
     ignored += [name for name in WHOLE if getattr(how, name) != getattr(of, name) and name not in read]
     if ignored:
@@ -365,3 +363,12 @@ def demand_read(how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: 
             f"assumptions {how.name}: {verb} would ignore its {', '.join(ignored[:NAMED])}{more}; "
             f"it reads {', '.join(read)}, and takes the rest from {of.name}"
         )
+
+
+def differing(one: Any, other: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """(name, value in one) of the fields in which two options differ, down to those of a `Hide`."""
+    if not is_dataclass(one):
+        yield from () if one == other else ((name, one),)
+        return
+    for option in fields(one):
+        yield from differing(getattr(one, option.name), getattr(other, option.name), f"{name}.{option.name}")

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ..cost.chip import launches
+from ..count.mlp2d import unit
 from ..num import ceil, log2
 from .laws import Shape, shape, widths
 from .placing import Lower, group
@@ -159,7 +161,7 @@ def exactly(on: Machine, p: Point, chips: float, late_s: float, duration_s: floa
     """A point moved to the duration, between its own number of chips and a smaller one that takes `late_s`."""
     share = np.log(duration_s / p.duration_s) / np.log(late_s / p.duration_s)
     least = float(p.chips * (chips / p.chips) ** share)
-    return replace(p, chips=least, utilisation=p.flops / (on.peak * least * duration_s), duration_s=duration_s)
+    return replace(p, chips=least, utilisation=utilisation(p.flops, on.peak, least, duration_s), duration_s=duration_s)
 
 
 def first_guess(on: Machine, s: Shape, duration_s: float) -> Column:
@@ -170,9 +172,9 @@ def first_guess(on: Machine, s: Shape, duration_s: float) -> Column:
 
 
 def trainable(on: Machine, s: Shape, duration_s: float) -> Any:
-    """Whether launching the kernels alone leaves time: 6 products in each of L blocks for each step, one after the
-    other."""
-    return 6 * s.L * on.rates.launch_s * s.steps < duration_s
+    """Whether launching the kernels alone leaves time: those of each of L blocks for each step, one after the other."""
+    kernels = sum(launches(half, on.rates) for op in unit() for half in (op.forward, op.backward))
+    return kernels * s.L * on.rates.launch_s * s.steps < duration_s
 
 
 def point(scenario: Scenario, s: Shape, chips: float, found: Found, i: int) -> Point:
@@ -181,7 +183,8 @@ def point(scenario: Scenario, s: Shape, chips: float, found: Found, i: int) -> P
     d, lower = Degrees(*(float(x[i]) for x in found.degrees)), found.lower[i]
     step = simulate(on, s, d, {a: group(getattr(d, a), low) for a, low in zip(AXES, lower, strict=True)})
     lost = float(scenario.duration_s / scenario.useful_s(chips, s.parameters))
-    took, used = float(s.steps * step.total * lost), float(utilisation(on, s, chips, step.total * lost))
+    took = float(s.steps * step.total * lost)
+    used = float(utilisation(s.flops, on.peak, chips, took))
     return Point(s.flops, s.D, s.L, s.E, s.parameters, s.batch, chips, used, took, d, lower, step)
 
 

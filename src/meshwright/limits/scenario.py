@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, NamedTuple
 
 from .. import catalog
@@ -24,8 +25,15 @@ LOW_LATENCY_S = 0.45e-6
 """Launch of a kernel in the paper's low-latency scenarios, a tenth of today's."""
 
 
-READ = ("chip", "network.efficiency", "overlap.dp", "memory.capacity_share", "memory.framework_bytes")
+READ = (
+    "chip.model", "chip.matrix_efficiency", "chip.sustained", "chip.memory_efficiency", "chip.launch_s",
+    "network.collective", "network.efficiency", "network.ring_factor", "network.hop",
+    "overlap.dp", "overlap.tp", "overlap.ep", "overlap.pp", "overlap.step_barrier",
+    "memory.capacity_share", "memory.framework_bytes",
+)  # fmt: skip
 """What the simulation reads of a set of assumptions; the rest of it is Epoch's."""
+BUDGETS = ("none", "step")
+"""Scopes of overlap it knows: the paper has one budget, the products of the whole step."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +55,18 @@ class Scenario(Checked):
     failures: Failures | None = None
     """None: chips never fail, as in the paper."""
 
-    @property
+    @cached_property
     def machine(self) -> Machine:
         """Chip and network as the simulation sees them; raises BadInput if data are missing."""
         if not self.schedules:
             raise BadInput(f"scenario {self.name}: schedules must be some of {', '.join(SCHEDULES)}")
         demand_read(self.assumptions, EPOCH, READ, "limits")
+        for axis in ("dp", "tp", "ep"):
+            if (scope := getattr(self.assumptions.overlap, axis).scope) not in BUDGETS:
+                raise BadInput(
+                    f"assumptions {self.assumptions.name}: limits knows one budget, the whole step: overlap.{axis}.scope "
+                    f"must be {' or '.join(BUDGETS)}, not {scope}"
+                )
         return machine(self.chip, self.network, self.assumptions, self.precision)
 
     @property

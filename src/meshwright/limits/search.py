@@ -1,43 +1,55 @@
 """The fastest way to spread each of many models on their chips: exact, by bounds.
 
-Every cell of the grid of degrees gets a bound: its matrix products, or its tensor traffic if all links of a chip
-carried it at full rate, stretched by the bubble, plus its gradients at full rate. Cells are then placed on the levels
-of the network best first, in growing chunks, until no bound is below the best time found. Condition for the bound: a
-hierarchical collective moves (n-1)/n of its vector in all, its time is that of the busiest level.
+Every cell of the grid of degrees gets a bound: the same step (`step_time`) with floors (`cost.floors`) for its tensor
+traffic and gradients, and without messages between blocks. Cells are then placed on the levels of the network best
+first, in growing chunks, until no bound is below the best time found.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cost.floors import any_links
+from ..cost.links import Group
+from ..cost.load import Busy, Load
+from ..cost.network import Fabric
+from ..count.work import Op
 from ..describe.cluster import Cluster
-from ..num import product
-from .laws import Shape
+from ..num import minimum, product
+from .laws import Shape, Values
 from .placing import Lower, Placings, placings
 from .scenario import Scenario
 from .simulate import (
     AXES,
     Degrees,
+    Hidden,
     Machine,
-    bubble_share,
-    data_time,
+    Sent,
+    added,
+    between,
     expert,
+    gradients,
+    idle_share,
     matmul_time,
-    neighbour_time,
+    neighbours,
     passes,
     step_time,
-    tensor_time,
-)  # fmt: skip
+    tensor,
+    together,
+)
 from .space import Column, Grid, grid
 
 CHUNKS = (4, 16, 64, 256)
 """Cells of each model placed in each round; then all that are left, in pieces of the last size."""
 SLACK = 1e-12
 """Relative differences below this are rounding."""
+IMPOSSIBLE = 1e200
+"""Seconds of what cannot lie there; adds and multiplies, as inf does not."""
 
 
 class Found:
@@ -59,7 +71,7 @@ class Found:
         found: NDArray[np.bool_] = ~np.isnan(self.degrees.dp)
         return found
 
-    def improve(self, models: Any, total: Column, traffic: Column, degrees: Degrees, places: Placings) -> None:
+    def improve(self, models: Any, total: Any, traffic: Any, degrees: Degrees, places: Placings) -> None:
         """Take what is faster, or as fast with less traffic.
 
         models: of each row;  total, traffic: (rows, placements) seconds;  degrees: columns.
@@ -125,15 +137,8 @@ def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
     with np.errstate(invalid="ignore", divide="ignore"):
         ops = expert(on, s, d)
         busy = matmul_time(on, s, d, ops)
-        lanes = sum(on.fabric.rates)
-        traffic = sum(
-            m.bytes * (n - 1) / n
-            for m, n in zip([x for op in ops for x in op.forward.comm], (d.tp_model, d.tp_ff), strict=True)
-        )
-        held = s.parameters / (d.tp_model * d.tp_ff * d.pp * d.ep) * on.element_bytes
-        dp = 2 * held * (d.dp - 1) / d.dp / lanes
-        tp, wait = passes(s, d) * 4 * traffic / lanes, shortest_wait(on, s, d)
-        bound = step_time(on, busy, tp, 0.0, dp, bubble_share(d), wait, 0.0) * (1 - SLACK)
+        sent, reduced, wait = floors(on, s, d, ops)
+        bound = step_time(on, busy, sent, reduced, idle_share(on, d), wait) * (1 - SLACK)
         keep = g.valid & (bound < budget[rows].reshape(-1, 1, 1, 1))
     where = np.nonzero(keep)
     order = np.lexsort((bound[where], where[0]))
@@ -144,12 +149,28 @@ def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
     return Cells(rows[model], rank, bound[where], busy[where], degrees)
 
 
-def shortest_wait(on: Machine, s: Shape, d: Degrees) -> Column:
-    """Latency of tensor traffic and messages if each crossed only the level with the shortest one; none with ZB-H2."""
-    tensor = 4 * s.L * ((d.tp_model > 1) * 1.0 + (d.tp_ff > 1))
-    between = np.where(d.ep > 1, 2 * (s.L - 1), np.where(d.pp > 1, 2 * (d.interleave * d.pp - 1), 0.0))
-    wait: Column = np.where(d.zero_bubble > 0, 0.0, (tensor + between) * min(on.fabric.latencies))
-    return wait
+def floors(on: Machine, s: Shape, d: Degrees, ops: list[Op]) -> tuple[Hidden, Load, Column]:
+    """(tensor traffic, gradients, latency) at most, wherever the ranks lie."""
+    ranks = {"tp_model": d.tp_model, "tp_ff": d.tp_ff}
+    least = [floor(on.fabric, m.bytes, ranks[m.axis]) for op in ops for m in op.forward.comm]
+    held = floor(on.fabric, s.parameters / d.shards * on.precision.gradient_bytes, d.dp)
+    hop = min(float(h.latency) for h in neighbours(on.fabric, 1.0))
+    crossed = np.where(d.ep > 1, 2 * (s.L - 1), np.where(d.pp > 1, 2 * (d.interleave * d.pp - 1), 0.0))
+    wait = 2 * s.L * sum(x.latency for x in least) + crossed * hop
+    traffic = 2 * passes(s, d) * sum(x.seconds for x in least)
+    waits: Column = np.where(d.zero_bubble > 0, 0.0, wait)
+    return {on.overlap.tp: Load(traffic)}, Load(held.seconds), waits + held.latency
+
+
+def floor(fabric: Fabric, V: Values, n: Values) -> Load:
+    """(seconds by bytes, latency) that no all-reduce of n ranks undercuts, nor several of them at once by their sum.
+
+    That of the algorithm for ranks that all lie nearest, but no more than the bytes take over all links of a chip.
+    """
+    near: Group = (n, *(1.0 for _ in fabric.rates[1:]))
+    least = fabric.bound.load("all_reduce", V, near)
+    over_all = any_links(fabric, "all_reduce", V, near).seconds
+    return Load(minimum(least.seconds - least.latency, over_all), least.latency)
 
 
 def _best_first(on: Machine, s: Shape, cells: Cells, places: Placings, whole: bool, found: Found) -> None:
@@ -167,53 +188,62 @@ def _best_first(on: Machine, s: Shape, cells: Cells, places: Placings, whole: bo
 
 
 def _place(on: Machine, s: Shape, cells: Cells, mine: Any, places: Placings, whole: bool, found: Found) -> None:
-    """Every placement of some cells: first only tensor degrees and replicas, then all by bandwidth, then with
-    latencies."""
+    """Every placement of some cells: first only tensor degrees and replicas, with the best of the messages."""
     models, busy = cells.model[mine], cells.busy[mine, None]
     d = Degrees(*(x[mine, None] for x in cells.degrees))
-    times, share = tables(on, Shape(*(x[models, None] for x in s)), d, places, whole), bubble_share(d)
+    parts, idle = tables(on, Shape(*(x[models, None] for x in s)), d, places, whole), idle_share(on, d)
 
-    def near(rows: Any, bound: Column) -> Any:
-        return bound <= found.seconds[models[rows]] * (1 + SLACK)
+    def total(rows: Any, tp: Sent, p2p: Sent, dp: Sent) -> Any:
+        wait = np.where(d.zero_bubble[rows] > 0, 0.0, tp.wait + p2p.wait) + dp.wait
+        return step_time(on, busy[rows], together([tp.loads, p2p.loads]), dp.load, idle[rows], wait)
 
-    (tp, p2p, dp), (i, k) = (t for t, _ in times), places.pairs
-    wait = np.where(d.zero_bubble > 0, 0.0, times[0][1][:, i])
-    bound = step_time(on, busy, tp[:, i], p2p.min(axis=1, keepdims=True), dp[:, k], share, wait, 0.0).min(axis=1)
-    keep = np.nonzero(near(slice(None), bound))[0]
-    tp, p2p, dp = (t[keep][:, entry] for t, entry in zip((tp, p2p, dp), places.entry, strict=True))
-    open_ = near(keep, step_time(on, busy[keep], tp, p2p, dp, share[keep], 0.0, 0.0).min(axis=1))
-    keep, tp, p2p, dp = keep[open_], tp[open_], p2p[open_], dp[open_]
-    if not len(keep):
-        return
-    tp_l, p2p_l, dp_l = (l[keep][:, entry] for (_, l), entry in zip(times, places.entry, strict=True))
-    wait = np.where(d.zero_bubble[keep] > 0, 0.0, tp_l + p2p_l)
-    total = step_time(on, busy[keep], tp, p2p, dp, share[keep], wait, dp_l)
-    found.improve(models[keep], total, tp + p2p + dp, Degrees(*(x[keep] for x in d)), places)
+    i, k = places.pairs
+    tp, p2p, dp = parts
+    near = total(slice(None), at(tp, i), each(p2p, lambda x: x.min(axis=1, keepdims=True)), at(dp, k))
+    rows = np.nonzero(near.min(axis=1) <= found.seconds[models] * (1 + SLACK))[0]
+    if len(rows):
+        tp, p2p, dp = (at(each(x, lambda y: y[rows]), entry) for x, entry in zip(parts, places.entry, strict=True))
+        seconds, traffic = total(rows, tp, p2p, dp), added(together(x.loads for x in (tp, p2p, dp))).seconds
+        seconds[seconds >= IMPOSSIBLE] = np.inf
+        found.improve(models[rows], seconds, traffic, Degrees(*(x[rows] for x in d)), places)
 
 
-Times = tuple[Column, Column]
-"""(bandwidth, latency) seconds of every cell in every placement of some axes; bandwidth is inf where it is
-impossible."""
+def each(sent: Sent, change: Callable[[Any], Any]) -> Sent:
+    """With every column changed."""
+    loads = {how: Load(change(load.seconds), 0.0, Busy(map(change, load.busy))) for how, load in sent.loads.items()}
+    return Sent(loads, change(sent.wait))
 
 
-def tables(on: Machine, s: Shape, d: Degrees, places: Placings, whole: bool) -> tuple[Times, Times, Times]:
-    """Tensor traffic, messages, gradients."""
-    ops = expert(on, s, d)
+def at(sent: Sent, entry: Any) -> Sent:
+    """Some of the placements."""
+    return each(sent, lambda x: x[:, entry])
+
+
+def tables(on: Machine, s: Shape, d: Degrees, places: Placings, whole: bool) -> tuple[Sent, Sent, Sent]:
+    """Tensor traffic, messages, gradients of every cell in every placement of their axes."""
+    ops, linked = expert(on, s, d), on.overlap.dp.scope != "none" and on.overlap.dp.links == "shared"
     return (
-        _table(
-            d, whole, places.tensor, AXES[1:3], lambda a, b: tensor_time(on, s, d, ops, {"tp_model": a, "tp_ff": b})
-        ),
-        _table(d, whole, places.between, AXES[3:], lambda pp, ep: neighbour_time(on, s, d, pp, ep)),
-        _table(d, whole, places.single, AXES[:1], lambda dp: data_time(on, s, d, dp)),
-    )
+        _table(d, whole, linked, places.tensor, AXES[1:3],
+               lambda a, b: tensor(on, s, d, ops, {"tp_model": a, "tp_ff": b})),
+        _table(d, whole, linked, places.between, AXES[3:], lambda pp, ep: between(on, s, d, pp, ep)),
+        _table(d, whole, linked, places.single, AXES[:1], lambda dp: gradients(on, s, d, dp)),
+    )  # fmt: skip
 
 
-def _table(d: Degrees, whole: bool, which: tuple[Lower, ...], axes: tuple[str, ...], time: Any) -> Times:
-    """Times for each of the placements `which` of some axes."""
+def _table(
+    d: Degrees, whole: bool, linked: bool, which: tuple[Lower, ...], axes: tuple[str, ...], send: Callable[..., Sent]
+) -> Sent:
+    """For each of the placements `which` of some axes; linked: how busy the links are matters."""
     groups = []
     for i, axis in enumerate(axes):
         lower = [np.array([place[i][level] for place in which], float) for level in range(len(which[0][i]))]
         groups.append((*lower, getattr(d, axis) / product(lower)))
-    bandwidth, latency = time(*groups)
+    sent = send(*groups)
     possible = np.logical_and.reduce([np.floor(g[-1]) == g[-1] if whole else g[-1] >= 1 for g in groups])
-    return np.where(possible, bandwidth, np.inf), np.broadcast_to(latency, possible.shape)
+
+    def full(load: Load) -> Load:
+        busy = Busy(np.broadcast_to(b, possible.shape) for b in load.busy if linked)
+        return Load(np.where(possible, load.seconds, IMPOSSIBLE), 0.0, busy)
+
+    loads = {how: full(load) for how, load in sent.loads.items()}
+    return Sent(loads, np.broadcast_to(sent.wait, possible.shape))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..describe.assumptions import ChipTime, Overlap
+from ..describe.assumptions import ChipTime, HidePass, Overlap
 from ..describe.chip import Chip, Hierarchy
 from .answer import ends
 from .crossing import Crossing
@@ -58,6 +58,11 @@ def how(s: Scenario, **fields: ChipTime | Overlap) -> Scenario:
     return replace(s, assumptions=replace(s.assumptions, **fields))  # type: ignore[arg-type]
 
 
+def gradients(s: Scenario, hide: HidePass) -> Scenario:
+    """With gradients behind the step."""
+    return how(s, overlap=replace(s.assumptions.overlap, dp=hide))
+
+
 def endless_memories(s: Scenario) -> Scenario:
     """Only the arithmetic, its padding and the launches are left."""
     return chip(memories(s, l2_bandwidth=ENDLESS, smem_bytes_per_clock=ENDLESS), hbm_bandwidth=ENDLESS)
@@ -65,7 +70,8 @@ def endless_memories(s: Scenario) -> Scenario:
 
 CHANGES: dict[str, Change] = {
     "base": lambda s: s,
-    "data-parallel traffic overlapped": lambda s: how(s, overlap=replace(s.assumptions.overlap, dp=Overlap().dp)),
+    "data-parallel traffic overlapped": lambda s: gradients(s, HidePass("step", links="free")),
+    "... on the same links": lambda s: gradients(s, HidePass("step")),
     "bandwidth not halved (all levels x 2)": lambda s: bandwidth(s, 2.0),
     "slowest level x 0.5": lambda s: bandwidth(s, 0.5, -1),
     "no zero bubble": lambda s: replace(s, schedules=("1f1b",)),

@@ -1,40 +1,49 @@
 """One optimizer step of a scaled MLP on a cluster, spread in five dimensions: DP, TP along D, TP along F, PP, EP.
 
-The work is counted by `count.mlp2d`, timed by `cost.chip` and `cost.levels`, ordered by `schedule`; this file adds it
-up:
+Every part is what it is in any other step: operations of `count.mlp2d`, seconds of `cost.chip`, collectives and messages
+of `cost.network`, hidden by `cost.overlap.behind`, idle time of `schedule`. This file adds them up as the paper does:
 
-    t_step = max(t_mm, t_TP + t_P2P) + bubble + [1F1B only] (l_TP + l_P2P) + t_DP + l_DP
+    t_step = max(t_mm, t_TP + t_P2P) (1 + idle) + [1F1B only] (l_TP + l_P2P) + t_DP + l_DP
 
-t are times by bandwidth, l by latency. Tensor-parallel and point-to-point traffic runs beside the products,
-data-parallel traffic does not (unless the assumption set says so); a zero-bubble schedule hides the latencies too.
+t are times by bandwidth, l latencies, which only the first microbatch waits for (with a zero-bubble schedule none).
+What hides behind the products is up to the assumption set; so is whether gradients hide behind the step.
 Letters: b tokens of a step, L blocks, E experts. Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4
 and equation 21.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
-from ..cost import levels
+from ..cost import hop
 from ..cost.chip import Rates, pass_time, rates
 from ..cost.links import Group
+from ..cost.load import Load, beside
 from ..cost.network import Fabric
+from ..cost.overlap import behind, outlasting
 from ..count.mlp2d import block
 from ..count.work import Op
-from ..describe.assumptions import Assumptions
+from ..describe.assumptions import NOT_HIDDEN, Assumptions, Hide, Overlap
 from ..describe.chip import Chip
 from ..describe.framework import answered, framework
 from ..describe.job import Precision
 from ..describe.network import Network
 from ..num import maximum, where
 from ..schedule import get as schedule_named
+from ..step.memory import sharded
 from .laws import Shape, Values
 
 AXES = ("dp", "tp_model", "tp_ff", "pp", "ep")
 """Order of the axes in a placement, as in the paper's tables."""
-STATE_COPIES = 4.0
-"""Gradients, and fp16 copies that optimizer state takes, for each weight; sharded over everything."""
+STATE_BYTES = 6.0
+"""What the optimizer keeps of a weight in the paper: three numbers in 16 bits."""
+ZERO = 2
+"""Weights are on every replica; gradients and optimizer state once."""
+STEP = Hide("step")
+"""How messages between blocks hide, where they do."""
 
 
 class Machine(NamedTuple):
@@ -42,13 +51,12 @@ class Machine(NamedTuple):
 
     rates: Rates
     fabric: Fabric
-    dp_overlaps: bool
-    """Data-parallel traffic runs beside everything else (any overlap policy but "none")."""
+    overlap: Overlap
     peak: float
     """FLOP/s at the boost clock, the denominator of utilisation."""
     memory: float
     """Bytes that can be allocated on a chip."""
-    element_bytes: float
+    precision: Precision
 
 
 class Degrees(NamedTuple):
@@ -66,8 +74,13 @@ class Degrees(NamedTuple):
     """1 = ZB-H2, 0 = (interleaved) 1F1B."""
 
     @property
+    def shards(self) -> Values:
+        """Parts that the model is cut into."""
+        return self.tp_model * self.tp_ff * self.pp * self.ep
+
+    @property
     def chips(self) -> Values:
-        return self.dp * self.tp_model * self.tp_ff * self.pp * self.ep
+        return self.dp * self.shards
 
 
 class Step(NamedTuple):
@@ -85,45 +98,88 @@ class Step(NamedTuple):
     p2p_wait: Values
 
 
+Hidden = dict[Hide, Load]
+"""What a device sends in a step, by what it hides behind."""
+
+
+class Sent(NamedTuple):
+    """What a device sends in a step for one reason."""
+
+    loads: Hidden
+    """By bytes alone."""
+    wait: Values
+    """Latency, of one microbatch."""
+
+    @property
+    def load(self) -> Load:
+        """All of it, hidden or not."""
+        return added(self.loads)
+
+
 def machine(chip: Chip, network: Network, how: Assumptions, precision: Precision) -> Machine:
     """What a chip and a network do under an assumption set. Raises BadInput if their data lack what it needs."""
     at = rates(chip, precision.compute, how.chip, precision.weight_bytes)
     fabric = Fabric.of(network, how.network)
     kept = answered(how, framework(how.framework))
     memory = chip.hbm_bytes * kept.memory.capacity_share - float(kept.memory.framework_bytes or 0.0)
-    hidden = kept.overlap.dp.scope != "none"
-    return Machine(at, fabric, hidden, chip.peak(precision.compute), memory, precision.weight_bytes)
+    return Machine(at, fabric, kept.overlap, chip.peak(precision.compute), memory, precision)
 
 
 def simulate(on: Machine, s: Shape, d: Degrees, groups: Mapping[str, Group]) -> Step:
     """Seconds of one step.  groups: axis -> how many of its ranks lie in each network dimension, fastest first."""
     ops = expert(on, s, d)
-    busy = matmul_time(on, s, d, ops)
-    tp, tp_wait = tensor_time(on, s, d, ops, groups)
-    p2p, p2p_wait = neighbour_time(on, s, d, groups["pp"], groups["ep"])
-    dp, dp_wait = data_time(on, s, d, groups["dp"])
-    share = bubble_share(d)
-    total = step_time(on, busy, tp, p2p, dp, share, where(d.zero_bubble > 0, 0.0, tp_wait + p2p_wait), dp_wait)
-    return Step(total, busy, share, tp, dp, p2p, tp_wait, dp_wait, p2p_wait)
+    busy, idle = matmul_time(on, s, d, ops), idle_share(on, d)
+    tp, p2p = tensor(on, s, d, ops, groups), between(on, s, d, groups["pp"], groups["ep"])
+    dp = gradients(on, s, d, groups["dp"])
+    wait = where(d.zero_bubble > 0, 0.0, tp.wait + p2p.wait)
+    total = step_time(on, busy, together([tp.loads, p2p.loads]), dp.load, idle, wait + dp.wait)
+    seconds = tp.load.seconds, dp.load.seconds, p2p.load.seconds
+    return Step(total, busy, idle / (1 + idle), *seconds, tp.wait, dp.wait, p2p.wait)
 
 
-def step_time(
-    on: Machine, busy: Values, tp: Values, p2p: Values, dp: Values, share: Values, wait: Values, dp_wait: Values
-) -> Values:
-    """The sum: work or the traffic beside it, stretched by the bubble, latencies, gradients.
+def together(several: Iterable[Hidden]) -> Hidden:
+    """What hides alike has one budget."""
+    found: Hidden = {}
+    for loads in several:
+        for how, load in loads.items():
+            found[how] = found[how] + load if how in found else load
+    return found
 
-    share: of the stretched time that devices idle;  dp_overlaps: gradients run beside everything else.
+
+def added(loads: Hidden) -> Load:
+    """One after the other."""
+    return reduce(Load.__add__, loads.values())
+
+
+def step_time(on: Machine, busy: Values, sent: Hidden, gradients: Load, idle: Values, wait: Values) -> Values:
+    """The sum: products and what of the traffic outlasts them, longer by the idle share, then gradients and latencies.
+
+    sent: tensor and point-to-point traffic. Gradients come after it on the same links.
     """
-    working = maximum(busy, tp + p2p) / (1 - share) + wait
-    if on.dp_overlaps:
-        return maximum(working, dp) + dp_wait
-    return working + dp + dp_wait
+    work, how = (busy + shown(busy, sent)) * (1 + idle), on.overlap.dp
+    if how.scope == "none":
+        return work + gradients.seconds + wait
+    return work + behind(work, added(sent), gradients, how).total + wait
+
+
+def shown(work: Values, sent: Hidden) -> Values:
+    """Seconds that work takes longer for what outlasts it; each second hides once."""
+    longer: list[Values] = []
+    for how, load in sent.items():
+        if how.scope == "none":
+            longer.append(load.seconds)
+            continue
+        exposed = outlasting(work, load.seconds, how)
+        longer.append(exposed.total)
+        if len(longer) < len(sent):
+            work = work - (load.seconds - exposed.shown)
+    return reduce(add, longer)
 
 
 def expert(on: Machine, s: Shape, d: Degrees) -> list[Op]:
     """Operations of one expert of one block for one microbatch of b/(E DP m) tokens."""
-    tokens = s.batch / (s.E * d.dp * d.microbatches)
-    return block(tokens, s.D, s.F, d.tp_model, d.tp_ff, act=on.element_bytes, wgt=on.element_bytes)
+    tokens, p = s.batch / (s.E * d.dp * d.microbatches), on.precision
+    return block(tokens, s.D, s.F, d.tp_model, d.tp_ff, act=p.activation_bytes, wgt=p.weight_bytes)
 
 
 def passes(s: Shape, d: Degrees) -> Values:
@@ -136,59 +192,76 @@ def matmul_time(on: Machine, s: Shape, d: Degrees, ops: list[Op]) -> Values:
     return passes(s, d) * pass_time([half for op in ops for half in (op.forward, op.backward)], on.rates)
 
 
-def tensor_time(on: Machine, s: Shape, d: Degrees, ops: list[Op], groups: Mapping[str, Group]) -> tuple[Values, Values]:
-    """(bandwidth, latency) of the all-reduces of partial sums.
+def by_bytes(load: Load) -> Load:
+    """A collective without its latency."""
+    return Load(load.seconds - load.latency, 0.0, load.busy)
 
-    Both tensor dimensions share the links. One microbatch waits for two phases of every message of L blocks; later
-    ones follow behind it.
+
+def tensor(on: Machine, s: Shape, d: Degrees, ops: list[Op], groups: Mapping[str, Group]) -> Sent:
+    """The all-reduces of partial sums: forward, and alike backward.
+
+    Both tensor axes load the links side by side. One microbatch waits for every message of L blocks; later ones follow
+    behind it.
     """
-    messages = [m for op in ops for half in (op.forward, op.backward) for m in half.comm]
-    # forward and backward messages of an axis are alike: count the distinct ones twice
-    half = messages[: len(messages) // 2]
-    traffic = [levels.phase(on.fabric, m.bytes, groups[m.axis]) for m in half]
-    wait = sum(levels.waits(on.fabric, groups[m.axis]) for m in half)
-    return passes(s, d) * 4 * levels.slowest(*traffic), 4 * s.L * wait
+    forward = [on.fabric.load(m.kind, m.bytes, groups[m.axis]) for op in ops for m in op.forward.comm]
+    often = 2 * passes(s, d)
+    return Sent({on.overlap.tp: beside(*map(by_bytes, forward)) * often}, 2 * s.L * sum(x.latency for x in forward))
 
 
-def data_time(on: Machine, s: Shape, d: Degrees, group: Group) -> tuple[Values, Values]:
-    """(bandwidth, latency) of the all-reduce of the gradients a device holds, N/(TP PP EP)."""
-    held = s.parameters / (d.tp_model * d.tp_ff * d.pp * d.ep) * on.element_bytes
-    return 2 * levels.slowest(levels.phase(on.fabric, held, group)), 2 * levels.waits(on.fabric, group)
+def gradients(on: Machine, s: Shape, d: Degrees, group: Group) -> Sent:
+    """The all-reduce of the gradients a device holds, N/(TP PP EP)."""
+    held = s.parameters / d.shards * on.precision.gradient_bytes
+    load = on.fabric.load("all_reduce", held, group)
+    return Sent({on.overlap.dp: by_bytes(load)}, load.latency)
 
 
-def neighbour_time(on: Machine, s: Shape, d: Degrees, pp: Group, ep: Group) -> tuple[Values, Values]:
-    """(bandwidth, latency) of the messages between blocks: to the next stage, to another expert, or both at once.
+def between(on: Machine, s: Shape, d: Degrees, pp: Group, ep: Group) -> Sent:
+    """The messages between blocks: to the next stage, to another expert, or both at once, forward and backward.
 
-    Each of L - 1 boundaries passes b D elements, forward and backward. Latency: of all the experts' messages the
-    farthest counts.
+    Each of L - 1 boundaries passes the activation of a microbatch, shared out to its ranks. What a message to an expert
+    costs beyond one to the next stage hides as those of experts do. Latency: of all the experts' messages the farthest
+    counts.
     """
-    next_stage = levels.neighbour(pp, d.interleave, s.L - 1)
-    volume = 2 * (s.L - 1) * s.batch * s.D * on.element_bytes / d.chips
-    mean = levels.mean_message(on.fabric, volume, levels.farther(next_stage, levels.any_rank(ep)))
-    wait = levels.mean_latency(on.fabric, levels.farther(next_stage, levels.farthest(ep)))
-    return mean, 2 * (s.L - 1) * wait
+    message = s.batch * s.D * on.precision.activation_bytes / (d.chips * d.microbatches) * d.pp
+    hops, law = neighbours(on.fabric, message), on.fabric.how.hop
+    bytes_, often = [by_bytes(h) for h in hops], 2 * (s.L - 1) * d.microbatches / d.pp
+    both, steps = [p * e for p, e in zip(pp, ep, strict=True)], hop.next_stage(pp, d.interleave, s.L - 1)
+    stage = hop.mean(bytes_, hop.charged(steps, pp, law)) * often
+    whole = hop.mean(bytes_, hop.charged(hop.farther(steps, hop.any_rank(ep)), both, law)) * often
+    far = hop.charged(hop.farther(steps, hop.farthest(ep)), both, law)
+    wait = 2 * (s.L - 1) * hop.mean(hops, far).latency
+    chunks = where(d.interleave > 1, 1.0, 0.0)
+    hidden = chunks if on.overlap.pp == "interleaved" else float(on.overlap.pp == "all")
+    loads = [{STEP: stage * hidden}, {NOT_HIDDEN: stage * (1 - hidden)}, {on.overlap.ep: whole + stage * -1.0}]
+    return Sent(together(loads), wait)
 
 
-def bubble_share(d: Degrees) -> Values:
-    """Share of a step's time that a device idles: 0 with ZB-H2, else (PP - 1 + z)/(PP - 1 + z + v m).
+def neighbours(fabric: Fabric, V: Values) -> list[Load]:
+    """What a message of V bytes over each dimension of the network costs."""
+    dims = range(len(fabric.rates))
+    return [fabric.hop(V, tuple(2.0 if i == dim else 1.0 for i in dims)) for dim in dims]
 
-    Without z this is the bubble of interleaved 1F1B. z = (v - 1) max(0, PP - m) is the paper's charge for too few
-    microbatches to go round; the schedule itself demands that m is a multiple of PP. ZB-H2 is 0 as in its paper,
-    where a step may begin before the last one has ended everywhere.
+
+def idle_share(on: Machine, d: Degrees) -> Values:
+    """Idle time of a device for each second of work: that of ZB-H2 or of interleaved 1F1B, three equal passes.
+
+    In the paper 1F1B pays (v - 1) max(0, PP - m) of v m besides, for too few microbatches to go round; the schedule
+    itself demands that m is a multiple of PP.
     """
     p, m, v = d.pp, d.microbatches, d.interleave
-    idle = schedule_named("interleaved").bubble(p, m, v, 1 / m, 1 / m, 1 / m) / 3 + (v - 1) * maximum(0.0, p - m) / (
-        v * m
-    )
-    return where(d.zero_bubble > 0, 0.0, idle / (1 + idle))
+    third, barrier = 1 / (3 * m), on.overlap.step_barrier != "none"
+    zero_bubble = schedule_named("zb-h2").idle(p, m, 1.0, third, third, third, barrier)
+    rounds = schedule_named("interleaved").idle(p, m, v, third, third, third, barrier)
+    return where(d.zero_bubble > 0, zero_bubble, rounds + (v - 1) * maximum(0.0, p - m) / (v * m))
 
 
-def bytes_needed(s: Shape, d: Degrees, element_bytes: float) -> Values:
-    """Bytes of the whole cluster: weights in each replica, gradients and optimizer state once. Activations are left
-    out, as in the paper."""
-    return s.parameters * element_bytes * (d.dp + STATE_COPIES)
+def bytes_needed(s: Shape, d: Degrees, precision: Precision) -> Values:
+    """Bytes of a chip: weights, and its share of gradients and optimizer state. Activations are left out, as in the
+    paper."""
+    held = s.parameters / d.shards
+    return sharded(precision, STATE_BYTES, held, held / d.dp, ZERO).total
 
 
-def utilisation(on: Machine, s: Shape, chips: Values, step_s: Values) -> Values:
-    """FLOPs of the step over what the chips could do at their boost clock."""
-    return s.step_flops / (on.peak * chips * step_s)
+def utilisation(flops: Values, peak: float, chips: Values, seconds: Values) -> Values:
+    """FLOPs over what the chips could do at their boost clock."""
+    return flops / (peak * chips * seconds)

@@ -95,7 +95,7 @@ def grid(s: Shape, chips: Column, on: Machine, schedules: tuple[str, ...], whole
     chunks = np.where((zero_bubble > 0) | (pp == 0), 1.0, rows.L / 2.0**pp)
     degrees = Degrees(2.0**dp, 2.0**up, 2.0**ff, 2.0**pp, rows.E, m, chunks, zero_bubble)
     allowed = np.array(["1f1b" in schedules] * CANDIDATES + ["zb-h2" in schedules])
-    roomy = _models(chips) * on.memory >= bytes_needed(rows, degrees, on.element_bytes)
+    roomy = on.memory >= bytes_needed(rows, degrees, on.precision)
     return Grid(rows, degrees, fits & roomy & allowed & ~np.isnan(m))
 
 

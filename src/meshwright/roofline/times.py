@@ -127,7 +127,8 @@ class Step:
     @property
     def step_s(self) -> Num:
         """Seconds of both as the assumption set overlaps them."""
-        f, b = self.timer.together(self.ahead).total, self.timer.together(self.back).total
+        ahead, back = self.timer.together(self.ahead, self.back)
+        f, b = ahead.total, back.total
         one, each = (f, b, sent(self.ahead), sent(self.back)), self.weights
         return (
             f + b + exposed(Device(*one, one, each, each * 0.0, each), 1.0, self.zero, self.mesh.clock.overlap.dp).total

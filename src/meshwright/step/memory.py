@@ -13,7 +13,7 @@ from ..cost.layer import LayerCost
 from ..count import vocabulary
 from ..count.megatron import FP32
 from ..count.work import local
-from ..describe.job import Job
+from ..describe.job import Job, Precision
 from ..describe.layout import Layout
 from ..layout.stages import microbatches
 from ..num import Num, maximum, minimum, where
@@ -52,11 +52,15 @@ class Use(NamedTuple):
 def states(job: Job, layout: Layout, parameters: Held, zero: int) -> States:
     """Weights, gradients and optimizer state of a device's parameters: ZeRO 1, 2, 3 shards the third, second, first of them over the replicas."""
     dense, expert = parameters
-    p = job.precision
     split = dense / layout.replicas + (expert / layout.expert_replicas if job.model.moe else 0.0)
     full = dense + expert if job.model.moe else dense
+    return sharded(job.precision, job.state_bytes, full, split, zero)
+
+
+def sharded(p: Precision, state_bytes: float, full: Num, split: Num, zero: int) -> States:
+    """Of `full` parameters, of which a replica's share is `split`."""
     kept = [full if zero < stage else split for stage in (3, 2, 1)]
-    return States(kept[0] * p.weight_bytes, kept[1] * p.gradient_bytes, kept[2] * job.state_bytes)
+    return States(kept[0] * p.weight_bytes, kept[1] * p.gradient_bytes, kept[2] * state_bytes)
 
 
 def saved(layer: LayerCost, parts: Body, recompute: str) -> Num:

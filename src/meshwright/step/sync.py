@@ -191,7 +191,7 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
     ZeRO 0 all-reduces gradients once a step; 1 reduce-scatters them and gathers weights; 2 reduce-scatters after every
     microbatch; 3 also gathers the weights before each pass. What is done once hides behind the first forward or the last
     backward pass, less the layer that waits for the first unit or makes the last one, which is exposed: T_1 + behind(rest);
-    of scope "layer" no unit is the first.
+    of scope "layer" no unit is the first. Scope "step": all of it hides behind all microbatches.
     """
     often = m if zero >= 2 else 1.0
     if how.scope == "none":
@@ -200,6 +200,14 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
         gathered = d.every.gather.seconds * (m if zero == 3 else 1.0)
         again = gathered if zero == 3 else 0.0
         return Exposed(0.0, gathered, d.every.scatter.seconds * often + again, 0.0)
+    if how.scope == "step":
+        sent = (
+            d.every.all_reduce
+            if zero == 0
+            else d.every.scatter * often + d.every.gather * (2 * m if zero == 3 else 1.0)
+        )
+        work, own = m * (d.forward + d.backward), (d.sent + d.sent_back) * m
+        return Exposed(0.0, 0.0, overlap.behind(work, own, sent, how).total, 0.0)
     if how.scope == "layer":
         d = d.steady
     forward, back, sent, sent_back = d.layer

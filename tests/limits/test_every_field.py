@@ -1,0 +1,150 @@
+"""Every field of a set of assumptions changes what `limits` answers, or is refused by its name: none is ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshwright import BadInput
+from meshwright.describe.assumptions import EPOCH, JOINTS, NOT_HIDDEN, Assumptions, HidePass
+from meshwright.describe.ranges import CHOICES
+from meshwright.limits import Scenario, preset
+from meshwright.limits.laws import shape
+from meshwright.limits.search import fastest
+from meshwright.limits.simulate import AXES, Degrees, simulate
+
+SPARSE = preset("h100/sparse")
+SCENARIO = replace(SPARSE, chip=replace(SPARSE.chip, sustained=None))
+"""Nothing measured, so that the set's own shares count."""
+SHAPE = shape(SCENARIO.law, 16384.0)
+SPREAD = [
+    (Degrees(16, 8, 16, 32, SHAPE.E, 64, 1, 1), (1, 4, 1, 2, 1)),
+    (Degrees(4, 16, 32, 4, SHAPE.E, 8, 4, 0), (2, 1, 2, 2, 1)),
+    (Degrees(2, 2, 4, 2, SHAPE.E, 4096, 8, 0), (1, 2, 4, 1, 1)),
+    (Degrees(4096, 2, 4, 2, SHAPE.E, 4, 1, 1), (1, 2, 4, 1, 1)),
+]
+"""Degrees, and how many ranks of each axis lie in a node: both schedules, few tokens and many, gradients that take longer."""
+
+
+NOTHING = "nothing hides, so that share, slow and links mean nothing"
+"""Why an option of what does not hide cannot be written."""
+FRAMEWORK = 79e9
+"""Bytes that leave the model one of the chip's 80 GB."""
+
+
+def options(joint: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
+    """(name, class and field, value) of every option of a joint, those of what hides among them."""
+    for field in fields(joint):
+        value = getattr(joint, field.name)
+        if is_dataclass(value):
+            yield from options(value, f"{name}.{field.name}")
+        else:
+            yield f"{name}.{field.name}", f"{type(joint).__name__}.{field.name}", value
+
+
+def others(field: str, value: Any) -> tuple[Any, ...]:
+    """Values that an option may have instead."""
+    if field in CHOICES:
+        return tuple(text for text in CHOICES[field] if text != value)
+    if isinstance(value, bool):
+        return (not value,)
+    if not value:
+        return (FRAMEWORK if field.endswith("bytes") else 0.5,)
+    return (value / 100,)
+
+
+def changed(how: Any, name: str, value: Any) -> Any:
+    """The set with another value of an option ("overlap.dp.scope")."""
+    first, _, rest = name.partition(".")
+    return replace(how, **{first: changed(getattr(how, first), rest, value) if rest else value})
+
+
+CASES = [
+    (name, value)
+    for joint in JOINTS
+    for name, field, now in options(getattr(EPOCH, joint), joint)
+    for value in others(field, now)
+]
+EXERCISED = {
+    "chip.memory_efficiency": ("chip.model", "roofline"),
+    "network.ring_factor": ("network.collective", "book"),
+    "overlap.dp.share": ("overlap.dp", HidePass("step", links="free")),
+    "overlap.dp.slow": ("overlap.dp", HidePass("step")),
+    "overlap.dp.links": ("overlap.dp", HidePass("step")),
+}
+"""option -> what makes it count, where the paper's own choice does not."""
+
+
+def base(name: str) -> Assumptions:
+    """A set under which the option counts."""
+    return changed(EPOCH, *EXERCISED[name]) if name in EXERCISED else EPOCH
+
+
+def answer(how: Assumptions) -> tuple[Any, ...]:
+    """Steps of some layouts, and the fastest of all."""
+    scenario: Scenario = replace(SCENARIO, assumptions=how)
+    steps = [
+        simulate(scenario.machine, SHAPE, d, {a: (n, getattr(d, a) / n) for a, n in zip(AXES, low, strict=True)})
+        for d, low in SPREAD
+    ]
+    s = shape(scenario.law, np.array([16384.0]))
+    found = fastest(scenario, s, s.E * 2.0**12, np.array([np.inf]))
+    return (*(float(step.total) for step in steps), float(found.seconds[0]))
+
+
+@pytest.mark.parametrize(("name", "value"), CASES, ids=str)
+def test_it_is_read_or_refused(name: str, value: Any) -> None:
+    how = base(name)
+    usual = answer(how)
+    try:
+        assert answer(changed(how, name, value)) != usual
+    except BadInput as refused:
+        told = str(refused)
+        assert name in told and ("limits would ignore" in told or "limits knows one budget" in told) or NOTHING in told
+
+
+def test_what_is_read() -> None:
+    """The joints of the paper's step; words and attention, which its model does not have, are refused."""
+    read = {name for name, value in CASES if not refused(name, value)}
+    assert {name.partition(".")[0] for name in read} == {"chip", "network", "overlap", "memory"}
+    assert {"network.collective", "network.hop", "overlap.tp.share", "overlap.ep.scope", "overlap.dp.links"} <= read
+    assert not read & {"chip.attention_forward", "overlap.cp.scope", "memory.working_set", "count.dot_product"}
+
+
+def refused(name: str, value: Any) -> bool:
+    try:
+        replace(SCENARIO, assumptions=changed(base(name), name, value)).machine  # noqa: B018
+    except BadInput:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("collective", ["free", "levels"])
+def test_free_communication_costs_nothing(collective: str) -> None:
+    """Nothing is sent, nothing is waited for: the step is its products and its bubble."""
+    on = replace(SCENARIO, assumptions=changed(EPOCH, "network.collective", collective)).machine
+    for d, low in SPREAD:
+        s = simulate(on, SHAPE, d, {a: (n, getattr(d, a) / n) for a, n in zip(AXES, low, strict=True)})
+        sent = (s.tp, s.dp, s.p2p, s.tp_wait, s.dp_wait, s.p2p_wait)
+        assert all(x == 0 for x in sent) if collective == "free" else all(x > 0 for x in sent)
+        assert collective != "free" or s.total == pytest.approx(s.matmul / (1 - s.bubble))
+
+
+def test_messages_to_experts_hide_as_the_set_says() -> None:
+    """Exposed, they cost what they take beyond a message to the next stage; those of the pipeline still hide."""
+    d, low = Degrees(16, 2, 4, 32, SHAPE.E, 64, 1, 1), (1, 2, 2, 2, 1)
+    groups = {a: (n, getattr(d, a) / n) for a, n in zip(AXES, low, strict=True)}
+
+    def step(how: Assumptions) -> Any:
+        return simulate(replace(SCENARIO, assumptions=how).machine, SHAPE, d, groups)
+
+    hidden, shown = step(EPOCH), step(changed(EPOCH, "overlap.ep", NOT_HIDDEN))
+    both = step(changed(changed(EPOCH, "overlap.ep", NOT_HIDDEN), "overlap.pp", "none"))
+    work = max(hidden.matmul, hidden.tp)
+    assert hidden.total == pytest.approx(max(hidden.matmul, hidden.tp + hidden.p2p) + hidden.dp + hidden.dp_wait)
+    assert both.total == pytest.approx(work + hidden.p2p + hidden.dp + hidden.dp_wait)
+    assert hidden.total < shown.total < both.total
