@@ -11,6 +11,7 @@ import pytest
 
 from meshwright import BadInput
 from meshwright.describe.assumptions import EPOCH, JOINTS, NOT_HIDDEN, Assumptions, HidePass
+from meshwright.describe.fields import ASK
 from meshwright.describe.ranges import CHOICES
 from meshwright.limits import Scenario, preset
 from meshwright.limits.laws import shape
@@ -49,7 +50,7 @@ def options(joint: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
 def others(field: str, value: Any) -> tuple[Any, ...]:
     """Values that an option may have instead."""
     if field in CHOICES:
-        return tuple(text for text in CHOICES[field] if text != value)
+        return tuple(text for text in CHOICES[field] if text not in (value, ASK))
     if isinstance(value, bool):
         return (not value,)
     if not value:

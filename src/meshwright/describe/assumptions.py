@@ -353,8 +353,8 @@ def demand_read(how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: 
     ignored = [
         name
         for joint in JOINTS
-        for name, value in differing(getattr(how, joint), getattr(of, joint), joint)
-        if not left_open(value) and not any(f"{name}.".startswith(f"{known}.") for known in read)
+        for name in differing(getattr(how, joint), getattr(of, joint), joint)
+        if not any(f"{name}.".startswith(f"{known}.") for known in read)
     ]
     ignored += [name for name in WHOLE if getattr(how, name) != getattr(of, name) and name not in read]
     if ignored:
@@ -365,10 +365,10 @@ def demand_read(how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: 
         )
 
 
-def differing(one: Any, other: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """(name, value in one) of the fields in which two options differ, down to those of a `Hide`."""
+def differing(one: Any, other: Any, name: str) -> Iterator[str]:
+    """Names of the fields in which two options differ, down to those of a `Hide`."""
     if not is_dataclass(one):
-        yield from () if one == other else ((name, one),)
+        yield from () if one == other else (name,)
         return
     for option in fields(one):
         yield from differing(getattr(one, option.name), getattr(other, option.name), f"{name}.{option.name}")

@@ -196,10 +196,10 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
     often = m if zero >= 2 else 1.0
     if how.scope == "none":
         if zero == 0:
-            return Exposed(0.0, 0.0, d.every.all_reduce.seconds, 0.0)
-        gathered = d.every.gather.seconds * (m if zero == 3 else 1.0)
-        again = gathered if zero == 3 else 0.0
-        return Exposed(0.0, gathered, d.every.scatter.seconds * often + again, 0.0)
+            return Exposed(0.0, 0.0, 0.0, d.every.all_reduce.seconds)
+        gather, scatter = d.every.gather.seconds, d.every.scatter.seconds
+        ahead, again = ((m - 1) * gather, m * gather) if zero == 3 else (0.0, 0.0)
+        return Exposed(gather, ahead, again + (often - 1) * scatter, scatter)
     if how.scope == "step":
         sent = (
             d.every.all_reduce
