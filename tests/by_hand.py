@@ -43,6 +43,13 @@ SET: Assumptions = replace(
 """Only matrix FLOPs and links take time, and nothing hides."""
 
 
+GPT2_CONFIG = (
+    '{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 12, "n_embd": 768, "n_head": 12, '
+    '"vocab_size": 50257, "n_positions": 1024, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}'
+)
+"""GPT-2 as this project's trainer takes it: without dropout."""
+
+
 def by_hand(
     layout: Layout,
     microbatches: int = 1,

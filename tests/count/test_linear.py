@@ -9,7 +9,8 @@ from meshwright import Job, Layout, cluster, model, predict
 from meshwright.cost.layer import Timer
 from meshwright.count.blocks import matmul
 from meshwright.count.linear import linear
-from meshwright.describe.assumptions import LBL, REALISTIC
+from meshwright.describe.assumptions import LBL
+from meshwright.describe.framework import framework
 from meshwright.describe.job import PRECISIONS
 from meshwright.layout.placement import placed
 from meshwright.step import clock
@@ -128,4 +129,4 @@ def test_reference_counts_both_gradients():
     op = matmul("x", T, K, N, one=0.0, act=2.0, wgt=2.0, gradient=8.0)
     assert op.backward.matrix == sum(part.matrix for part in op.backward.parts) == 4 * T * K * N
     assert op.backward.memory == sum(part.memory for part in op.backward.parts)
-    assert REALISTIC.count.weight_gradient == "apart"
+    assert framework("megatron-core").weight_gradient == "apart"

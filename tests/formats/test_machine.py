@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from by_hand import GPT2_CONFIG
 from meshwright.cli.main import main
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.chip import Chip
@@ -76,8 +77,9 @@ def test_strangers_cannot_name_files(file: Path) -> None:
         load_job({**TINY, "cluster": {"on": f"4x{file}"}}, files=False)
 
 
-def test_every_verb_takes_it(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["gpt2", "--on", f"2x{file}", "--batch", "4seq", "--precision", "fp32"]
+def test_every_verb_takes_it(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(GPT2_CONFIG)
+    words = [str(tmp_path / "config.json"), "--on", f"2x{file}", "--batch", "4seq", "--precision", "fp32"]
     assert main(["predict", *words, "--assumptions", "pytorch"]) == 1  # 4.5 GiB in a core of 3.58 GiB
     told = " ".join(capsys.readouterr().out.split())
     assert "outside its measured range" in told and "inner 768 (measured 32 to 64)" in told

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from torch.profiler import profile  # noqa: E402
 
+from by_hand import GPT2_CONFIG  # noqa: E402
 from meshwright.cli.main import main  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.machine import load_machine  # noqa: E402
@@ -65,9 +66,10 @@ def test_it_writes_a_machine_that_predict_takes(
     table = machine.chip.kernels["fp32/matmul forward"]
     assert table.seconds[-1] > table.seconds[0] > 0 and table.residual is not None and table.sources["*"]["date"]
     assert machine.network.dims[0].collectives["all_gather/cpu"].fit.startswith("2 ranks: ")
+    (tmp_path / "config.json").write_text(GPT2_CONFIG)
     words = [
         "predict",
-        "gpt2",
+        str(tmp_path / "config.json"),
         "--on",
         f"2x{out}",
         "--batch",
