@@ -150,7 +150,7 @@ def pieces(
     can_run = runs(job, choice, blocks[0].near, blocks[0].m)
     barred = framework.barred(job, blocks[0].near, choice)
     for block, seconds in zip(blocks, pipe, strict=True):
-        _pipelines(job, at, block, choice, can_run, limit, seconds, shares is None)
+        _pipelines(job, at, block, choice, can_run, limit, seconds, shares is None, quick)
     if barred is not None:
         np.putmask(pipe, np.broadcast_to(barred.all(axis=3, keepdims=True), pipe.shape), np.inf)
     if limit < np.inf:
@@ -262,10 +262,11 @@ def _pipelines(
     limit: float,
     seconds: Grid,
     bounds: bool,
+    quick: bool,
 ) -> None:
     """Seconds of the pipeline, (recompute, schedule, 1, row), of rows that may stay within the limit.
 
-    can_run: as `runs` has it;  bounds: a bound will do.
+    can_run: as `runs` has it;  bounds: a bound will do;  quick: a loose one.
     """
     every, t, layers = kinds(choice), block.costs.typical, block.m * fullest(job, np.asarray(block.near.pp))
     for r, recompute in enumerate(choice.recompute):
@@ -288,7 +289,7 @@ def _pipelines(
                 p, n, stages, hop = pick((near.pp, m, s, send), at)
                 bubble = step.least_idle(job, p, stages, kind.schedule, kind.v)
                 least = n * (stages.forward + stages.backward) + bubble
-                if bounds and not kind.schedule.split_backward:  # tight enough, but for sends
+                if bounds and (quick or not kind.schedule.split_backward):  # tight enough, but for sends
                     seconds[r, k, 0, rows[at]] = np.where(can[at], least, np.inf)
                     continue
                 few = np.flatnonzero(can[at] & (least <= limit))
