@@ -50,7 +50,8 @@ ROOMS = {
                               "tests/formats/test_machine.py", "tests/cost/test_arrays.py", *PUBLISHED)),
     "schedule": (("schedule/*.py",), ("tests/schedule", "tests/test_pipeline.py", "tests/test_replay.py")),
     "memory": (("step/memory.py",), ("tests/step", "tests/test_memory.py", *PUBLISHED)),
-    "search": (("search/*.py",), ("tests/test_search_bounds.py", "tests/test_search_plan.py", "tests/test_search.py", "tests/test_sweep.py")),
+    "search": (("search/*.py",), ("tests/test_search_bounds.py", "tests/test_search_plan.py", "tests/test_search.py", "tests/test_search_ranked.py",
+                                  "tests/test_search_framework.py", "tests/test_sweep.py")),
 }  # fmt: skip
 """room -> (its files below src/meshwright, its own tests and the published checks named for it)."""
 
