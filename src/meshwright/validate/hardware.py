@@ -32,6 +32,10 @@ POWER = re.compile(r"\b(\d{2,4}) ?w\b")
 
 NVLINK = {1: "80 GB/s", 2: "150 GB/s", 3: "300 GB/s", 4: "450 GB/s", 5: "900 GB/s"}
 """Generation -> one way per GPU. Sources: NVIDIA whitepapers of P100 to B200 (which print both ways)."""
+DIRECT = {"80 GB/s": 8, "150 GB/s": 8, "300 GB/s": 4, "450 GB/s": 4}
+"""Rate of NVLink -> most GPUs of a node that it joins by direct links: a link to each other one, so two of them share few.
+Sources: NVIDIA DGX-1 with Tesla V100 System Architecture (a hybrid cube mesh); NVIDIA HGX A100 and H100, 4-GPU boards."""
+SWITCHED = re.compile(r"nv[ -]?switch|dgx-?2|nvl ?-?\d")
 PCIE = {3: "16 GB/s", 4: "32 GB/s", 5: "64 GB/s", 6: "128 GB/s"}
 """Generation -> one way, 16 lanes. Source: PCI-SIG."""
 INFINIBAND = {
@@ -142,9 +146,9 @@ def network(chip_name: str, size: int, near: str, far: str) -> Network:
     nodes = int(domain[1]) if domain else size or first.size or 1
     if not 1 <= nodes <= LARGEST_DOMAIN:
         raise BadInput(f"gpus_per_node must be from 1 to {LARGEST_DOMAIN}, not {nodes}")
-    between = _far(far, size or nodes, last, _system(far) or base)
+    between, rate = _far(far, size or nodes, last, _system(far) or base), _near(near.lower()) or first.bandwidth
     return replace(base, dims=(
-        replace(first, size=nodes, bandwidth=_near(near.lower()) or first.bandwidth),
+        replace(first, size=nodes, bandwidth=rate, kind=_wired(near.lower(), nodes, rate) or first.kind),
         replace(last, size=None, bandwidth=between.bandwidth, shared_by=between.shared_by),
     ))  # fmt: skip
 
@@ -169,6 +173,14 @@ def _near(text: str) -> float | None:
         if generation := re.search(word + r"[ -]?(?:gen ?)?(\d)", text):
             return parse(rates[int(generation[1])], "B/s") if int(generation[1]) in rates else None
     return None
+
+
+def _wired(text: str, size: int, rate: float) -> str:
+    """mesh, if NVLink joins the GPUs of the node without a switch; "" if the text speaks of another way, or none."""
+    if SWITCHED.search(text) or "pcie" in text:
+        return ""
+    most = next((n for of, n in DIRECT.items() if parse(of, "B/s") == rate), 0)
+    return "mesh" if 1 < size <= most else ""
 
 
 class Far(NamedTuple):
