@@ -159,6 +159,32 @@ def test_bandwidth_inside_a_node(near: str, bandwidth: float, size: int) -> None
     assert (dim.bandwidth, dim.size) == (bandwidth, size)
 
 
+@pytest.mark.parametrize(
+    ("near", "size", "kind"),
+    [
+        ("nvlink2", 4, "mesh"),
+        ("nvlink2", 8, "mesh"),  # the cube of a DGX-1
+        ("nvlink2 nvswitch", 16, "switch"),  # DGX-2
+        ("nvlink3 600gb/s", 4, "mesh"),
+        ("nvlink3 600gb/s", 8, "switch"),
+        ("nvlink4", 4, "mesh"),
+        ("nvlink4 900gb/s", 8, "switch"),
+        ("nvlink5 1.8tb/s", 4, "switch"),
+        ("nvlink5 1.8tb/s, nvl72 domain", 4, "switch"),
+        ("pcie gen4", 4, "switch"),
+    ],
+)
+def test_nvlink_without_a_switch_is_a_mesh(near: str, size: int, kind: str) -> None:
+    assert network("A100-80GB-SXM", size, near, "").dims[0].kind == kind
+
+
+def test_two_gpus_of_a_node_without_a_switch_share_a_third_of_their_links() -> None:
+    """V100: 6 links of 25 GB/s, 2 to each of the 3 other GPUs of a node of 4."""
+    near = network("V100-32GB-SXM2", 4, "nvlink2", "").dims[0]
+    assert near.bandwidth * near.used(2) == pytest.approx(2 * 25e9)
+    assert near.bandwidth * near.used(4) == pytest.approx(6 * 25e9)
+
+
 def test_a_torus_is_cut_to_its_slice() -> None:
     dims = network("TPUv5p", 512, "ici 3d torus", "dcn between slices").dims
     assert [d.size for d in dims] == [8, 8, 8, None]

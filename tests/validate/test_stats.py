@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.validate.stats import confusion, quantile, ranking, ranks, regret, spearman, stats
+from meshwright.validate.stats import confusion, orders, quantile, ranking, ranks, regret, spearman, stats
 
 
 def test_errors_are_fractions_of_the_measured_value() -> None:
@@ -84,3 +84,14 @@ def test_what_is_not_known_is_neither_right_nor_wrong() -> None:
     c = confusion([(None, True), (None, False), (True, True), (False, False)])
     assert (c["rows"], c["unknown"], c["accuracy"], c["balanced_accuracy"]) == (4, 2, 1.0, 1.0)
     assert confusion([(None, False)])["accuracy"] is None
+
+
+def test_pairs_count_where_their_measured_times_differ_clearly() -> None:
+    """Measured 1, 1.04, 2: the first two are the same run within its noise; of the other two pairs one is right."""
+    found = ranking([[(3.0, 1.0), (1.0, 1.04), (2.0, 2.0)]])
+    assert found["pairs"] == 2
+    assert found["pairs_in_order"] == 0.5
+
+
+def test_equal_predictions_order_nothing() -> None:
+    assert list(orders([(1.0, 1.0), (1.0, 2.0)])) == [False]

@@ -60,8 +60,14 @@ def validated(data: Mapping[str, Any]) -> RenderableType:
         if isinstance(stats, Mapping) and "median_abs_error" in stats:
             _stats_row(table, name.replace("_", " "), stats, "bold")
     table.add_section()
-    for name, stats in data["sources"].items():
-        _stats_row(table, name, stats)
+    for part in ("sources", "classes"):
+        for name, stats in data.get(part, {}).items():
+            _stats_row(table, name, stats)
+        table.add_section()
+    if held_out := data.get("held_out"):
+        _stats_row(table, "runs that no fit may use", held_out["step_time"], "bold")
+        for name, stats in held_out["sources"].items():
+            _stats_row(table, name, stats)
     return Group(table, Text(), *_verdicts(overall), *_skipped(data))
 
 

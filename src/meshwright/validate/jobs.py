@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ..describe.assumptions import Assumptions
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import MLA, Model, MoE
@@ -30,6 +32,14 @@ class Described(NamedTuple):
     notes: tuple[str, ...] = ()
     memory: bool = True
     """What stays on the device is known."""
+
+    def under(self, assumptions: Assumptions) -> Job:
+        """The job under a set of assumptions."""
+        return replace(self.job, assumptions=assumptions)
+
+    def noted(self, note: str) -> Described:
+        """The same with one more note."""
+        return self._replace(notes=(*self.notes, note))
 
 
 def job(row: Row) -> Job:

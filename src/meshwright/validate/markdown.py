@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from . import TIMES, Checked, Validation, verdicts
-from .stats import confusion, stats
+from .result import TIMES, Checked, Validation, grouped, verdicts
+from .stats import DIFFERENT, confusion, stats
 
 COUNTS = ("true_positives", "false_negatives", "false_positives", "true_negatives", "unknown")
 ERRORS = ("median_abs_error", "mean_abs_error", "p90_abs_error")
@@ -17,9 +16,11 @@ def markdown(v: Validation) -> str:
     """Tables of errors: overall, by source, by chip; memory, out of memory, ranking; skipped rows and their reasons; notes."""
     parts = [
         _errors("Overall", "quantity", {q: v.having(q) for q in (*TIMES, "memory")}),
-        _errors("Time, by source", "source", _grouped(v.having(*TIMES), lambda r: r.source)),
-        _errors("Time, by chip", "chip", _grouped(v.having(*TIMES), lambda r: r.chip)),
-        _errors("Memory, by source", "source", _grouped(v.having("memory"), lambda r: r.source)),
+        _errors("Time, by source", "source", _sorted(v.having(*TIMES), lambda r: r.source)),
+        _errors("Time, by class", "class", _sorted(v.having(*TIMES), lambda r: r.kind)),
+        _errors("Time, by chip", "chip", _sorted(v.having(*TIMES), lambda r: r.chip)),
+        _held_out(v),
+        _errors("Memory, by source", "source", _sorted(v.having("memory"), lambda r: r.source)),
         _out_of_memory(v),
         _ranking(v),
         _skipped(v),
@@ -28,11 +29,34 @@ def markdown(v: Validation) -> str:
     return "\n\n".join(p for p in parts if p) + "\n"
 
 
-def _grouped(rows: Iterable[Checked], key: Callable[[Checked], str]) -> dict[str, list[Checked]]:
-    groups: dict[str, list[Checked]] = defaultdict(list)
-    for row in rows:
-        groups[key(row)].append(row)
-    return dict(sorted(groups.items()))
+def _sorted(rows: Iterable[Checked], key: Callable[[Checked], str]) -> dict[str, list[Checked]]:
+    return dict(sorted(grouped(rows, key).items()))
+
+
+def _held_out(v: Validation) -> str:
+    """Runs that no fit may use, each with the range of what its source leaves open."""
+    rows = v.having("step_time", held_out=True)
+    lines = [
+        (r.id, _seconds(r.measured), _seconds(r.predicted), _range(r), f"{(r.ratio or 0.0) - 1:+.0%}") for r in rows
+    ]
+    if not lines:
+        return ""
+    by_source = _sorted(rows, lambda r: r.source)
+    header = ("run", "measured, s", "predicted, s", "range of what is not stated, s", "error")
+    return "\n\n".join(
+        (
+            _errors("Runs that no fit may use, by source", "source", {**by_source, "all": rows}),
+            _table("Runs that no fit may use", header, lines),
+        )
+    )
+
+
+def _seconds(value: float | None) -> str:
+    return f"{value:.3g}" if value is not None else ""
+
+
+def _range(row: Checked) -> str:
+    return " to ".join(_seconds(value) for value in row.range_s or ())
 
 
 def _errors(title: str, name: str, groups: dict[str, list[Checked]]) -> str:
@@ -40,15 +64,15 @@ def _errors(title: str, name: str, groups: dict[str, list[Checked]]) -> str:
     for group, rows in groups.items():
         if rows:
             s = stats([r.ratio for r in rows if r.ratio is not None])
-            shown = [f"{s[e]:.0%}" for e in ERRORS]
-            lines.append((group, str(s["rows"]), *shown, f"{s['bias']:+.0%}"))
+            shown = [f"{s[e]:.1%}" for e in ERRORS]
+            lines.append((group, str(s["rows"]), *shown, f"{s['bias']:+.1%}"))
     header = (name, "rows", "median error", "mean error", "p90 error", "bias")
     return _table(title, header, lines) if lines else ""
 
 
 def _out_of_memory(v: Validation) -> str:
     lines = []
-    for source, rows in _grouped((r for r in v.rows if r.quantity == "out_of_memory"), lambda r: r.source).items():
+    for source, rows in _sorted((r for r in v.rows if r.quantity == "out_of_memory"), lambda r: r.source).items():
         c = confusion(verdicts(rows))
         lines.append((source, *(str(c[k]) for k in COUNTS)))
     header = (
@@ -63,11 +87,26 @@ def _out_of_memory(v: Validation) -> str:
 
 
 def _ranking(v: Validation) -> str:
-    r: dict[str, Any] = v.overall["ranking"]
-    if not r["groups"]:
-        return ""
-    line = (str(r["groups"]), f"{r['spearman_median']:.2f}", f"{r['regret_mean']:.1%}")
-    return _table("Ranking of layouts of one workload", ("groups", "median Spearman", "mean regret"), [line])
+    """By source and overall; regrets are of groups, and of pairs only those count whose measured times differ clearly."""
+    found: dict[str, dict[str, Any]] = {**dict(sorted(v.ranked.items())), "all": v.overall["ranking"]}
+    header = ("source", "groups", "median Spearman", "mean regret", "pairs", "in the right order")
+    lines = [
+        (
+            source,
+            str(r["groups"]),
+            _share(r["spearman_median"], ".2f"),
+            _share(r["regret_mean"], ".1%"),
+            str(r["pairs"]),
+            _share(r["pairs_in_order"], ".0%"),
+        )
+        for source, r in found.items()
+    ]
+    title = f"Ranking of layouts of one workload (pairs: measured times more than {DIFFERENT:.0%} apart)"
+    return _table(title, header, lines) if v.overall["ranking"]["groups"] else ""
+
+
+def _share(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
 def _skipped(v: Validation) -> str:

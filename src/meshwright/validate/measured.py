@@ -122,7 +122,7 @@ def from_flops(m: Row, job: Job) -> float | None:
     if "crude" in kind or "estimator" in kind:
         return None
     if kind.startswith("hardware"):
-        flops = (whole - logits) * 4 / 3 + logits if "4/3" in kind else None
+        flops = (whole - logits) * 4 / 3 + logits if re.search(r"4/3|full recomp", kind) else None
     elif kind.startswith("model"):
         flops = whole - scores / 2 if "causal" in kind else whole
     else:

@@ -1,0 +1,137 @@
+"""Runs that no fit may use: Tables 1 and 2 of Narayanan et al. 2021, by one rule where the paper is silent."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import pytest
+from validate_rows import row
+
+from meshwright.describe.assumptions import REALISTIC
+from meshwright.validate import Validation, evidence, published, validate
+from meshwright.validate.silent import choices, filled, held_out, silent
+
+TABLES = json.loads((resources.files("meshwright.catalog") / "published" / "megatron.json").read_text("utf-8"))
+
+
+@cache
+def megatron() -> dict[str, Any]:
+    """The sixteen rows by id."""
+    return {r["id"]: r for r in published() if r["source"].startswith("megatron2021") and held_out(r)}
+
+
+@cache
+def judged() -> Validation:
+    return validate([*megatron().values(), row()])
+
+
+def seconds(r: dict[str, Any]) -> float:
+    """The step time of a row that leaves nothing open."""
+    (found,) = validate([{**r, "missing": [], "fit": True}]).having("step_time")
+    assert found.predicted
+    return found.predicted
+
+
+def test_the_rows_are_those_of_the_paper() -> None:
+    shown = [
+        (p["tp"], p["pp"], r["hardware"]["count"], r["global_batch"], r["measured"]["tflops_per_gpu"])
+        for r in megatron().values()
+        for p in [r["parallel"]]
+    ]
+    first = [(t, p, n, batch, rate) for _, _, t, p, n, batch, rate, _, _ in TABLES["table_1"]]
+    second = [
+        (8, parallel // 8, n, batch, rate)
+        for scheme, _, _, _, parallel, batch, n, _, rate, _ in TABLES["table_2"]
+        if scheme == "PTD"
+    ]
+    assert shown == [*first, *second]
+
+
+@pytest.mark.parametrize("id", sorted(megatron()))
+def test_seconds_are_the_papers_flops_over_its_rate(id: str) -> None:
+    """F = 96 B s l h^2 (1 + s/6h + V/16lh), hardware FLOPs with full recomputation."""
+    r = megatron()[id]
+    m, n = r["model"], r["hardware"]["count"]
+    L, h, s, V = m["layers"], m["hidden"], m["seq_len"], m["vocab"]
+    flops = 96 * r["global_batch"] * s * L * h**2 * (1 + s / (6 * h) + V / (16 * L * h))
+    (found,) = (c for c in judged().rows if c.id == id)
+    assert found.measured == pytest.approx(flops / (n * r["measured"]["tflops_per_gpu"] * 1e12), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("id", "chunks"),
+    [
+        ("t1-005", 4),
+        ("t1-006", 3),
+        ("t1-007", 2),
+        ("t1-008", 3),
+        ("t1-009", 3),
+        ("t1-010", 2),
+        ("t2-007", 4),
+        ("t2-012", 3),
+    ],
+)
+def test_pipelines_take_microbatch_1_and_the_most_chunks_of_1_to_4_that_divide(id: str, chunks: int) -> None:
+    """48 layers on 2 stages: 4; 60 on 4: 3; 80 on 8: 2; 96 on 16 and 105 on 35: 3; 128 on 64: 2; 96 on 12: 4."""
+    layout = filled(megatron()[f"megatron2021-{id}"], REALISTIC).about.job.layout
+    assert (layout.microbatch, layout.interleave) == (1, chunks)
+
+
+@pytest.mark.parametrize(("seq", "batch", "microbatch"), [(2048, 128, 8), (2048, 32, 2), (65536, 128, 1)])
+def test_without_a_pipeline_the_largest_microbatch_that_fits(seq: int, batch: int, microbatch: int) -> None:
+    """8B on 16 replicas: short sequences fit by eights; 32 of them are 2 for a replica; of long ones 2 are too many."""
+    r = row(model={"seq_len": seq}, parallel={"pp": 1, "vpp": None, "dp": 16}, micro_batch=None, global_batch=batch,
+            missing=["micro_batch", "parallel.vpp"])  # fmt: skip
+    assert filled(r, REALISTIC).about.job.layout.microbatch == microbatch
+
+
+def test_a_microbatch_that_the_source_states_stays() -> None:
+    assert {microbatch for microbatch, _ in choices(megatron()["megatron2021-t2-007"])} == {1}
+
+
+def test_the_range_is_over_all_choices_that_could_have_run() -> None:
+    """12 stages of 384 microbatches: 1, 2 and 4 chunks cut 96 layers, and 4 are the fastest."""
+    r = megatron()["megatron2021-t2-007"]
+    alone = [seconds({**r, "parallel": {**r["parallel"], "vpp": v}}) for v in (1, 2, 4)]
+    low, high = filled(r, REALISTIC).range_s
+    assert (low, high) == (min(alone), max(alone))
+    assert low < high
+
+
+def test_microbatches_that_an_interleaved_pipeline_cannot_share_out_are_no_choice() -> None:
+    """m = 3 over p = 4 has 1F1B only (Megatron-LM: m must be a multiple of p), so chunks change nothing."""
+    odd = row(parallel={"vpp": None}, global_batch=12, missing=["parallel.vpp"])
+    plain = seconds({**odd, "parallel": {**odd["parallel"], "vpp": 1}})
+    assert filled(odd, REALISTIC).range_s == (plain, plain)
+    assert filled(odd, REALISTIC).about.job.layout.interleave == 1
+
+
+def test_what_is_held_out_counts_by_itself() -> None:
+    assert judged().overall["step_time"]["rows"] == 1  # the other row
+    assert judged().held_out["step_time"]["rows"] == 16
+    assert set(judged().by("source")) == {"s"}
+    assert judged().overall["out_of_memory"]["rows"] == 1  # the rule looks at what fits: no test of that
+    assert "rows = 1\n" in evidence(judged(), "realistic")
+
+
+def test_every_held_out_run_shows_its_range() -> None:
+    for run in judged().held_out["rows"]:
+        low, high = run["range"]
+        assert low * (1 - 1e-9) <= run["predicted"] <= high * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("missing", [["recompute"], ["micro_batch", "recompute"], "micro_batch", [3], [], None])
+def test_what_the_rule_does_not_know_stays_outside(missing: object) -> None:
+    r = row(complete=False, missing=missing)
+    assert silent(r) == ()
+    assert validate([r]).rows == ()
+
+
+def test_a_row_that_says_so_is_held_out_though_complete() -> None:
+    v = validate([row(fit=False)])
+    assert v.overall["step_time"]["rows"] == 0
+    assert v.held_out["step_time"]["rows"] == 1
+    assert v.held_out["rows"][0]["range"] is None
