@@ -101,7 +101,7 @@ def rows() -> list[tuple[str, ...]]:
     )
     took = seconds(lambda: [predict(job).to_dict() for _ in range(100)]) / 100
     table.append(("one `predict` with its breakdown", f"{took * 1e3:.2f} ms", ""))
-    took = seconds(lambda: plan(job, pareto=False))
+    took = seconds(lambda: plan(job))
     table.append(("`plan` of llama3-70b on 1,024 chips", f"{took:.3f} s", ""))
     return table
 

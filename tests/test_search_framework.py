@@ -90,7 +90,7 @@ def test_bounds_lose_nothing(seed: int) -> None:
 
 def test_a_plan_keeps_to_what_the_trainer_runs() -> None:
     job = Job(catalog.model("llama3-8b"), catalog.cluster("16xh100-sxm"), 64, framework="meshwright")
-    found = plan(job, Space(pp=(2, 4)), pareto=False)
+    found = plan(job, Space(pp=(2, 4)))
     assert found.best
     for each in (found.best, *found.alternatives):
         assert framework("meshwright").choices[0].allows(each.layout)

@@ -23,7 +23,7 @@ from meshwright.describe.network import Dim, Network
 from meshwright.formats.toml import ROUNDED, parse_batch
 from meshwright.layout import rules
 from meshwright.num import divisors
-from meshwright.search import Space, search
+from meshwright.search import Space, brute, search
 from meshwright.search.nearby import LEAST_CHIPS, fewer_chips
 from meshwright.step import memory
 from test_search import random_job
@@ -84,6 +84,25 @@ def test_chips_that_fill_no_nodes(name: str, on: str, batch: int, capsys: pytest
         assert used < job.cluster.chips and found.idle.startswith(f"{used} of {job.cluster.chips} chips")
 
 
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_the_front_of_time_and_memory(relaxed: bool) -> None:
+    """Every point is the fastest of all layouts that need a tenth less memory than the one before; after the last there is none.
+    Not asked for, there is none."""
+    net = Network("n", (Dim("near", 4e11, 1e-6, 4), Dim("far", 5e10, 5e-6)))
+    job = Job(Model("m", 8, 1024, 8, 4096, 1000, 512), Cluster(Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12), net, 8), 16)
+    space = Space(schedule=("1f1b", "interleaved"), relaxed=relaxed)
+    assert plan(job, space).pareto is None
+    front = plan(job, space, pareto=True).pareto
+    assert front and len(front) > 2
+    every = [(row[1], row[0]) for row in brute(job, space, 100_000, relaxed).rows]
+    for one, leaner in zip(front, [*front[1:], None], strict=True):
+        less = [seconds for bytes_, seconds in every if bytes_ <= one.memory_bytes["total"] * 0.9]
+        if leaner:
+            assert leaner.step_time_s == pytest.approx(min(less), rel=1e-12)
+        else:
+            assert not less or len(front) == 8
+
+
 def test_experts_in_no_layer() -> None:
     """A mixture of experts whose layers are all dense has a plan, and its prediction is that of the plan."""
     net = Network("n", (Dim("near", 4e11, 1e-6, 4), Dim("far", 5e10, 5e-6)))
@@ -105,7 +124,7 @@ ASKED = [
 
 @pytest.mark.parametrize(("name", "on", "batch"), ASKED)
 def test_a_default_answer_divides_the_batch_and_names_idle_chips_first(name: str, on: str, batch: int) -> None:
-    found = plan(job_of(name, on, batch), top=3, pareto=False)
+    found = plan(job_of(name, on, batch), top=3)
     for p in (found.best, *found.alternatives):
         assert not rules.broken(p.job, p.layout, (*rules.ALWAYS, rules.EVEN_BATCH))
         used, chips = int(p.layout.chips), p.job.cluster.chips
@@ -143,7 +162,7 @@ def test_an_awkward_batch_is_not_answered_without_a_word(capsys: pytest.CaptureF
     rates = [data["best"]["tokens_per_s"] for data in asked]
     assert rates[0] > 0.95 * rates[1]
     assert any("15,000,000 tokens rounded to" in note for note in asked[0]["notes"])
-    exact = plan(job_of("deepseek-v3", "2304xgb200", 3662), top=1, pareto=False)
+    exact = plan(job_of("deepseek-v3", "2304xgb200", 3662), top=1)
     assert exact.best.job.batch == 3662
     assert any("times as many tokens a second" in note for note in exact.notes)
 
@@ -192,7 +211,7 @@ def _bare():
 
 def test_the_answer_says_among_what_it_is_the_fastest() -> None:
     job = job_of("llama3-8b", "8xh100-sxm", 16)
-    free, pinned = plan(job, pareto=False), plan(job, Space(zero=(1,), tp=(2,)), pareto=False)
+    free, pinned = plan(job), plan(job, Space(zero=(1,), tp=(2,)))
     assert "1f1b, interleaved" in free.tried and "gpipe" in free.untried and "zbv" not in free.untried
     assert "ZeRO 1;" in pinned.tried and "tp 2" in pinned.tried and "ZeRO 0, 2, 3" in pinned.untried
     assert free.to_dict()["space"] == {"tried": free.tried, "not_tried": free.untried}

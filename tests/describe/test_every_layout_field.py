@@ -106,7 +106,7 @@ def test_a_search_keeps_to_it(name: str) -> None:
         job = Job("mixtral-8x7b", "64xh100-sxm", 64)
     if name == "etp":
         more = {"tp": 2}
-    found = plan(job, Space(**{**more, name: value}), top=4, pareto=False)
+    found = plan(job, Space(**{**more, name: value}), top=4)
     assert found.best
     assert {getattr(p.layout, name) for p in (found.best, *found.alternatives)} == {value}
 

@@ -22,7 +22,7 @@ from meshwright.sweep import sweep
 
 JOB = Job(model("mixtral-8x7b"), cluster("16xh100-sxm"), batch=32, layout=Layout(tp=2, pp=2, dp=4, ep=4, zero=1))
 PREDICTION = predict(JOB)
-PLAN = plan(JOB, Space(schedule=("1f1b",)), top=3, pareto=False)
+PLAN = plan(JOB, Space(schedule=("1f1b",)), top=3)
 THINGS: dict[str, Any] = {
     "Job": JOB, "Layout": PREDICTION.layout, "Prediction": PREDICTION, "Plan": PLAN, "Chip": chip("h100-sxm"),
     "Network": network("superpod-h100"), "Model": model("deepseek-v3"), "Cluster": cluster("512xtpu-v5p"),

@@ -70,6 +70,11 @@ def test_the_whole_report() -> None:
     assert "heads over tp" not in text and text.index("even batch") < text.index("7 do not fit in memory")
 
 
+def test_the_front_is_shown_if_asked_for() -> None:
+    asked, not_asked = (printed(report(plan(pareto=front), "")) for front in ((FAST, SLOW), None))
+    assert "time against memory" in asked and "time against memory" not in not_asked
+
+
 def test_nothing_fits() -> None:
     text = printed(report(plan(best=None, alternatives=(), pareto=(), closest=BIG, notes=("take 4 chips",)), ""))
     assert text.startswith("no layout fits\n  take 4 chips") and "closest" in text and "again: " not in text

@@ -31,6 +31,7 @@ from .command import (  # fmt: skip
     Name,
     Over,
     Paper,
+    Pareto,
     Relaxed,
     Runs,
     Top,
@@ -121,6 +122,7 @@ def plan(
     assumptions: AssumptionSets = (),
     top: Top = 10,
     relaxed: Relaxed = None,
+    pareto: Pareto = False,
     json: Json = False,
     output: Annotated[str | None, output(".json, .toml (the best, for predict), .csv, .png or .svg (bars)")] = None,
 ) -> int:
@@ -136,7 +138,7 @@ def plan(
     if output and output.lower().endswith(".toml") and len(set_names(assumptions)) > 1:
         raise BadInput(f"-o {output[:80]} holds one job: give one assumption set, or .json, .csv, .png or .svg")
     described, space = split(given, relaxed)
-    found = plans(model, described, space, assumptions, top)
+    found = plans(model, described, space, assumptions, top, pareto)
     first = next(iter(found.values()))
     several = {"plans": {name: plan.to_dict() for name, plan in found.items()}}
     data = console.envelope("plan", first.to_dict() if len(found) == 1 else several)
@@ -278,7 +280,9 @@ def validate(
     return 0
 
 
-def plans(model: str, described: Mapping[str, str], space: Any, assumptions: Sequence[str], top: int) -> dict[str, Any]:
+def plans(
+    model: str, described: Mapping[str, str], space: Any, assumptions: Sequence[str], top: int, pareto: bool
+) -> dict[str, Any]:
     """name -> plan for each assumption set."""
     from ..describe.layout import Layout
     from ..report import console
@@ -293,7 +297,7 @@ def plans(model: str, described: Mapping[str, str], space: Any, assumptions: Seq
         if job.layout != Layout():
             notes.append("the layout of the file is left aside: plan chooses one")
         with console.progress() as told:
-            plan = search(job, space, top=top, progress=told)
+            plan = search(job, space, top=top, progress=told, pareto=pareto)
         found[job.assumptions.name] = replace(plan, notes=(*notes, *plan.notes, *runs_on(plan)))
     return found
 

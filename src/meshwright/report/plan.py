@@ -1,4 +1,4 @@
-"""A plan as tables: the best layout, why it wins, the runners-up, the Pareto front, and what was searched."""
+"""A plan as tables: the best layout, why it wins, the runners-up, the Pareto front if asked for, and what was searched."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def report(plan: Plan, command: str, ascii_only: bool = False) -> RenderableType
             Text(),
         ]
         parts += [*why(plan), Text(), ranking("layouts, fastest first", (best, *plan.alternatives))]
-        if len(plan.pareto) > 1:
+        if plan.pareto and len(plan.pareto) > 1:
             parts += [Text(), ranking("time against memory", plan.pareto)]
     else:
         parts.append(Text("no layout fits", "bold red"))

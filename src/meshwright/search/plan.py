@@ -48,8 +48,9 @@ class Plan:
     best: Prediction | None
     alternatives: tuple[Prediction, ...] = ()
     """The runners-up."""
-    pareto: tuple[Prediction, ...] = ()
-    """Layouts that nothing beats in both time and memory, thinned out: each needs a tenth less memory than the one before."""
+    pareto: tuple[Prediction, ...] | None = None
+    """Layouts that nothing beats in both time and memory, thinned out: each needs a tenth less memory than the one before.
+    None: not asked for."""
     searched: int = 0
     """Layouts covered: with every option and placement in a strict space, with every option in a relaxed one."""
     feasible: int = 0
@@ -77,7 +78,7 @@ class Plan:
         return {
             "best": self.best.to_dict() if self.best else None,
             "alternatives": [p.to_dict() for p in self.alternatives],
-            "pareto": [p.to_dict() for p in self.pareto],
+            "pareto": None if self.pareto is None else [p.to_dict() for p in self.pareto],
             "searched": self.searched,
             "feasible": self.feasible,
             "rejected": dict(self.rejected or {}),
@@ -89,12 +90,12 @@ class Plan:
 
 
 def plan(
-    job: Job, space: Space | None = None, top: int = 10, progress: Progress | None = None, pareto: bool = True
+    job: Job, space: Space | None = None, top: int = 10, progress: Progress | None = None, pareto: bool = False
 ) -> Plan:
     """The `top` fastest layouts of the space that fit, exactly; the job's own layout is ignored.
 
     What the space leaves open is as the job's set of assumptions searches it (`strategies`), else as `Space` says.
-    pareto: also the front of time against memory (a search for each of its points; only in strict spaces).
+    pareto: also the front of time against memory (a search for each of its points).
     Nothing that fits is not an error: `best` is None, `closest` and `notes` say what is missing.
     """
     demand(job)
@@ -125,7 +126,7 @@ def _together(plans: list[Plan], schemes: list[str], top: int) -> Plan:
     return replace(
         first,
         alternatives=tuple(layouts.values())[1:top],
-        pareto=_thinned(sorted((x for p in plans for x in p.pareto), key=lambda x: x.step_time_s)),
+        pareto=None if first.pareto is None else _thinned(plans),
         searched=sum(p.searched for p in plans),
         feasible=sum(p.feasible for p in plans),
         rejected=dict(rejected),
@@ -138,10 +139,10 @@ def _merit(p: Plan) -> tuple[float, float]:
     return p.best.step_time_s if p.best else np.inf, p.closest.memory_bytes["total"] if p.closest else np.inf
 
 
-def _thinned(front: list[Prediction]) -> tuple[Prediction, ...]:
-    """Of layouts by time, those that need less memory, by a step, than all before them."""
+def _thinned(plans: list[Plan]) -> tuple[Prediction, ...]:
+    """Of the fronts of several plans, by time, the layouts that need less memory, by a step, than all before them."""
     kept: list[Prediction] = []
-    for p in front:
+    for p in sorted((x for plan in plans for x in plan.pareto or ()), key=lambda x: x.step_time_s):
         if not kept or p.memory_bytes["total"] <= kept[-1].memory_bytes["total"] * (1 - FRONT_STEP):
             kept.append(p)
     return tuple(kept[:FRONT_POINTS])
@@ -175,6 +176,7 @@ def _searched(job: Job, space: Space, top: int, progress: Progress | None, paret
         searched=best.searched,
         feasible=best.feasible if found else 0,
         rejected=rejected,
+        pareto=() if pareto else None,
     )
 
     def answer(**more: Any) -> Plan:
@@ -187,7 +189,7 @@ def _searched(job: Job, space: Space, top: int, progress: Progress | None, paret
         return answer(closest=closest)
     if not relaxed and (told := better_batch(job, space, best)):
         notes.append(told)
-    front = _front(used, space, found[0]) if pareto and not relaxed else ()
+    front = _front(used, space, found[0], relaxed) if pareto else None
     return answer(best=found[0], alternatives=found[1:], pareto=front, idle=idle)
 
 
@@ -208,7 +210,7 @@ def walk_checked(found: tuple[Prediction, ...]) -> tuple[tuple[Prediction, ...],
     return (), [said] if found else []
 
 
-def _front(used: Job, space: Space, best: Prediction) -> tuple[Prediction, ...]:
+def _front(used: Job, space: Space, best: Prediction, relaxed: bool) -> tuple[Prediction, ...]:
     """From the fastest layout on, the fastest that needs at least a tenth less memory than the last.
 
     used: the job on the chips that the layouts use;  the job of `best` may have more.
@@ -217,7 +219,7 @@ def _front(used: Job, space: Space, best: Prediction) -> tuple[Prediction, ...]:
     points = [best]
     while len(points) < FRONT_POINTS:
         limit = points[-1].memory_bytes["total"] * (1 - FRONT_STEP)
-        smaller = search(with_capacity(used, limit), space, 1)
+        smaller = search(with_capacity(used, limit), space, 1, relaxed)
         if not smaller.rows:
             break
         points.append(predict(job, smaller.layouts(space.scheme, len(job.cluster.network.dims))[0]))
