@@ -89,3 +89,42 @@ def test_terms_by_path() -> None:
     assert p.term.find("compute/nothing") is None
     assert p.memory_term.find("weights") is not None
     assert SET.name == p.job.assumptions.name
+
+
+@pytest.mark.parametrize("assumptions", sorted(SETS))
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_everything_that_counts_has_parts_with_sources(case: str, assumptions: str) -> None:
+    if assumptions == "pytorch" and case in NOT_TRAINED:
+        return
+    p = predicted(case, assumptions)
+    for term in (*p.term.parts, *p.memory_term.parts):
+        if term.value:
+            assert term.parts and term.formula and term.source, term.name
+
+
+WAYS = ("forward", "backward")
+
+
+def test_the_bubble_by_hand() -> None:
+    """1F1B on four devices with a layer each: a microbatch passes the three other layers, forward and backward."""
+    p = by_hand(Layout(pp=4), 5, model=replace(MODEL, layers=4, vocab=0))
+    bubble = next(t for t in p.term.parts if t.name == "bubble")
+    one = {way: sum(t.value for t in p.term.find("compute").parts if t.name.endswith(way)) / 5 for way in WAYS}
+    assert {t.name: t.value for t in bubble.parts} == pytest.approx({f"layers {w}": 3 * one[w] for w in WAYS})
+    assert bubble.parts[0].formula.startswith("3 x ")
+
+
+def test_memory_by_hand() -> None:
+    """Two layers of 49,152 parameters in 16 bits: weights are theirs, and nothing else grows with them."""
+    p = by_hand(Layout(), 1)
+    weights = p.memory_term.find("weights")
+    layers = weights.find("layers parameters")
+    assert layers.formula == "4 x 49152"
+    assert weights.value == layers.value == 2 * 49152 * 2
+
+
+def test_zero_bubble_fills_with_weight_gradients() -> None:
+    """The longest path of ZB-H1 is shorter by the weight gradients that run meanwhile."""
+    bubble = by_hand(Layout(pp=4, schedule="zb-h1"), 8, model=replace(MODEL, layers=4)).term.parts[7]
+    assert bubble.name == "bubble"
+    assert next(t.value for t in bubble.parts if t.name == "layers weight gradients") < 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -169,3 +169,93 @@ def divisors(n: int) -> list[int]:
     """All divisors of n >= 1, ascending."""
     low = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
     return low + [n // d for d in reversed(low) if d * d != n]
+
+
+class Itemised(float):
+    """A number that knows what it is a sum of, for explanations: a x + b y, and what is left over.
+
+    Formulas take it for any other. Sums, and products and quotients with plain numbers, know their items; a maximum has
+    those of what it picks.
+    """
+
+    __slots__ = ("a", "b", "x", "y")
+    a: float
+    b: float
+    x: float
+    y: float
+
+    def __add__(self, other: float) -> float:
+        found: Itemised = _new(Itemised, _add(self, other))
+        found.a, found.x, found.b, found.y = 1.0, self, 1.0, other
+        return found
+
+    def __sub__(self, other: float) -> float:
+        found: Itemised = _new(Itemised, _subtract(self, other))
+        found.a, found.x, found.b, found.y = 1.0, self, -1.0, other
+        return found
+
+    def __rsub__(self, other: float) -> float:
+        found: Itemised = _new(Itemised, _reversed(self, other))
+        found.a, found.x, found.b, found.y = -1.0, self, 1.0, other
+        return found
+
+    def __mul__(self, other: float) -> float:
+        found: Itemised = _new(Itemised, _multiply(self, other))
+        found.a, found.x, found.b, found.y = other, self, 0.0, 0.0
+        return found
+
+    def __truediv__(self, other: float) -> float:
+        found: Itemised = _new(Itemised, _divide(self, other))
+        found.a, found.x, found.b, found.y = 1.0 / other, self, 0.0, 0.0
+        return found
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    @property
+    def items(self) -> dict[str, tuple[float, float]]:
+        """name of an item -> (how often it is in here, item); "" -> what is left over."""
+        found: dict[str, tuple[float, float]] = {}
+        open_: list[tuple[float, float]] = [(1.0, self)]
+        for often, each in open_:
+            if type(each) is Item:
+                found[each.name] = found.get(each.name, (0.0,))[0] + often, float(each)
+            elif type(each) is Itemised:
+                open_ += (often * each.a, each.x), (often * each.b, each.y)
+        left = float(self) - sum(often * each for often, each in found.values())
+        scale = ROUNDING * (abs(float(self)) + sum(abs(often * each) for often, each in found.values()))
+        found[""] = 1.0, left
+        return {name: (often, each) for name, (often, each) in found.items() if abs(often * each) > scale}
+
+
+class Item(Itemised):
+    """One of the numbers that others are sums of."""
+
+    __slots__ = ("name",)
+    name: str
+
+    @classmethod
+    def called(cls, name: str, value: Num) -> Item:
+        """A number by its name."""
+        found: Item = _new(cls, value)
+        found.name = name
+        return found
+
+
+def itemised(found: Any, label: str, names: Mapping[str, str]) -> Any:
+    """A named tuple with these fields as items, called by the label and the field's name."""
+    numbers = {field: getattr(found, field) for field in names}
+    return found._replace(**{
+        field: Item.called(f"{label} {names[field]}", x) if x else x for field, x in numbers.items()
+    })  # fmt: skip
+
+
+_new: Any = float.__new__
+_add, _subtract, _reversed, _multiply, _divide = (
+    float.__add__,
+    float.__sub__,
+    float.__rsub__,
+    float.__mul__,
+    float.__truediv__,
+)
+ROUNDING = 1e-12
+"""Shares of a sum below this are rounding."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass, fields, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from importlib import resources
 from typing import Any
 
@@ -23,10 +23,11 @@ from ..program.cpu import busy, untold
 from ..schedule import get as schedule_named
 from ..schedule.types import Schedule
 from ..step import Body, Step, body, clock, memory, step
+from ..step.memory import fuller
 from ..units import show
 from .exact import replayed
 from .notes import chip_unmeasured, choices, corners, unmeasured
-from .terms import Term, memory_term, step_term
+from .terms import Term, explained, memory_term, step_term
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,10 @@ class Prediction:
     @cached_property
     def _body(self) -> Body:
         return body(self.job, self.layout, self._clock, details=True)
+
+    @cached_property
+    def _explained(self) -> Body:
+        return explained(self._body)
 
     @cached_property
     def _step(self) -> Step:
@@ -106,7 +111,7 @@ class Prediction:
     @cached_property
     def memory_use(self) -> memory.Use:
         """Bytes by kind on the fullest device."""
-        return resident.use(self.job, self.layout, self._body, self._schedule)
+        return reduce(fuller, self.memory_by_stage.values())
 
     @property
     def memory_bytes(self) -> dict[str, float]:

@@ -1,19 +1,22 @@
-"""What a prediction explains: terms that add up, each with its formula, the numbers put in and the source."""
+"""What a prediction explains: terms that add up, each with its formula, the numbers put in and the source.
+
+The step and its memory are computed with numbers that remember what they are sums of (`num.Itemised`): the costs of the
+parts of the model and what formulas name on the way. So parts are what the formulas made of them, whichever branch ran.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..cost.chip import told as compute_told
 from ..cost.layer import CAUSES, LayerCost
 from ..cost.network import told as comm_told
-from ..count.megatron import FP32
-from ..count.work import Pass
 from ..describe.frozen import shown
+from ..num import Item, Itemised, Num, itemised
 from ..program import resident
-from ..step import barrier, exposed, memory, pick, shares, slowest, total, units
+from ..step import LABELS, Body, barrier, by_order, exposed, pipelined, shares, total, updated
 
 if TYPE_CHECKING:
     from .prediction import Prediction
@@ -49,121 +52,85 @@ class Term:
             yield from part.walk(depth + 1)
 
 
+REST = {
+    "pp_comm": "latency of sends",
+    "bubble": "sends",
+    "optimizer": "launch",
+    "buffers": "the framework's own",
+}
+"""Cause or kind of memory -> what of it does not grow with any part of the model."""
+
+
+TIMES = ("forward", "backward", "again")
+COSTS = {
+    "forward": "forward",
+    "backward": "backward",
+    "again": "recomputed",
+    "weight_pass": "weight gradients",
+    "saved": "activations",
+    "saved_selective": "activations but for attention",
+    "weights": "parameters",
+    "expert_weights": "parameters of experts",
+}
+"""Field of a `LayerCost` -> what a term calls it."""
+
+
+def explained(parts: Body) -> Body:
+    """The costs of parts as items: what a formula makes of them says how often each is in it."""
+
+    def items(cost: LayerCost, label: str) -> LayerCost:
+        plain: dict[str, Any] = {name: total(getattr(cost, name)) for name in TIMES}
+        named: LayerCost = itemised(cost._replace(**plain), label, COSTS)
+        return named
+
+    costs: dict[str, Any] = {part: items(getattr(parts, part), label) for part, label in LABELS.items()}
+    kept, sent = Item.called("inputs of layers", parts.boundary), Item.called("bytes sent", parts.message)
+    return parts._replace(**costs, boundary=kept, message=sent)
+
+
+def parts_of(value: float, x: Num, unit: str, rest: str, source: str = "") -> tuple[Term, ...]:
+    """The items of x as terms that add up to `value`, which is x but for rounding; rest: the name of what is left over."""
+    found = x.items if isinstance(x, Itemised) else {}
+    parts = [Term(name, n * each, unit, f"{n:.6g} x {each:.6g}", source) for name, (n, each) in found.items() if name]
+    if "" in found or (value and not parts):
+        parts.append(Term(rest, value - sum(part.value for part in parts), unit, "", source))
+    return tuple(parts)
+
+
 def step_term(p: Prediction) -> Term:
     """The tree behind `Prediction.term`."""
-    job, layout, m = p.job, p.layout, p.microbatches
-    causes = _busy_terms(p) | _after_terms(p)
-    at = p._clock
-    r, hop = at.rates, job.how.network.hop
-    arithmetic, traffic, chip = compute_told(job.how.chip, r)
-    algorithm, network = comm_told(at.fabric)
-    how = {
-        "compute": (f"{arithmetic}, x {m} microbatches", chip),
-        "memory": (f"{traffic}, x {m} microbatches", chip),
-        "tp_comm": (f"collectives over tp = {layout.tp}, ranks per dimension {layout.group('tp')}: {algorithm}", network),
-        "cp_comm": (f"keys and values over cp = {layout.cp}, ranks per dimension {layout.group('cp')}: {algorithm}", network),
-        "ep_comm": (f"all-to-all over ep = {layout.ep}: {algorithm}", f"experts: Lepikhin et al. 2020; {network}"),
-        "pp_comm": (f"2 x {m} microbatches x hop of {float(p._body.message):.4g} B ({hop} of the links), as far as not hidden: {algorithm}", network),
-        "dp_comm": (f"{_dp_formula(p)}: {algorithm}", network),
-        "bubble": (f"{layout.schedule}: p = {layout.pp}, m = {m}, v = {p._schedule.chunks(layout.interleave)}{_in_a_run(p)}", p._schedule.source),
-        "optimizer": (f"{_updated(p):.5g} parameters: the slower of their arithmetic and {job.state_bytes:g} B of state read and written, at {r.memory:.4g} B/s", chip),
-        "other": ("what is not explained", ""),
-    }  # fmt: skip
-    parts = tuple(
-        Term(name, value, "s", *how[name], parts=tuple(causes.get(name, ()))) for name, value in p.time_s.items()
-    )
-    return Term("step_time", p.step_time_s, "s", "sum of its parts, on the device the pipeline waits for", parts=parts)
-
-
-def _in_a_run(p: Prediction) -> str:
-    """Whether the bubble is that of a step by itself, where it matters."""
-    if p._schedule.bubble_in_run is None:
-        return ""
-    return ", of a step by itself" if barrier(p.job) else ", in a run of steps that begin rank by rank"
-
-
-def _dp_formula(p: Prediction) -> str:
-    """The collectives of one layer and what they hide behind."""
-    layout, t, how = p.layout, p._body.typical, p.job.how.overlap.dp
-    each = units(p.job, layout, p._body, (layout.zero,), p._clock).typical
-    what = (
-        f"all-reduce {float(each.all_reduce.seconds):.3g} s"
-        if not layout.zero
-        else f"gather {float(each.gather.seconds):.3g} s, scatter {float(each.scatter.seconds):.3g} s"
-    )
-    hide = f"forward {float(total(t.forward)):.3g} s, backward {float(total(t.backward)):.3g} s"
-    exposed = "; the first layer to arrive, the last to leave, embedding and head are exposed"
-    return (
-        f"ZeRO {layout.zero} over {layout.replicas} replicas: {what} a layer beside {hide} of it; scope {how.scope}, "
-        f"links {how.links}{'' if how.scope == 'layer' else exposed}"
-    )
-
-
-def _updated(p: Prediction) -> float:
-    """Parameters the busiest device updates."""
-    return float(p.memory_use.optimizer) / p.job.state_bytes
-
-
-OVERLAPPED = {"tp_comm": "tp", "cp_comm": "cp", "ep_comm": "ep"}
-"""Cause -> its field of `Overlap`."""
-
-
-def _busy_terms(p: Prediction) -> dict[str, list[Term]]:
-    """Per cause, the operations of the slowest device with their seconds in a whole step, and what of them hides."""
-    found: dict[str, list[Term]] = {}
-    for label, share, cost, recompute in _device(p):
-        for op, forward, backward, times in cost.operations:
-            halves = [("forward", forward.time, op.forward), ("backward", backward.time, op.backward)]
-            if recompute == "full" or (recompute == "selective" and op.selective):
-                halves.append(("recomputed", forward.time, op.forward))
-            often = float(share * times)
-            for direction, seconds, work in halves:
-                name = f"{label}/{op.name} {direction}"
-                for cause in CAUSES:
-                    value = getattr(seconds, cause)
-                    if value:
-                        formula = f"{_counted(cause, work)}; x {often:g} layers x {p.microbatches} microbatches"
-                        whole = float(value) * often * p.microbatches
-                        found.setdefault(cause, []).append(Term(name, whole, "s", formula))
-    for cause, field in OVERLAPPED.items():
-        hidden = p.time_s[cause] - sum(term.value for term in found.get(cause, ()))
-        if hidden < -1e-12 * p.step_time_s:
-            how = getattr(p.job.how.overlap, field)
-            formula = f"within its {how.scope}, up to {how.share:g} of it"
-            found[cause].append(Term("hidden behind compute", hidden, "s", formula))
-    return found
-
-
-def _counted(cause: str, work: Pass) -> str:
-    """What of an operation takes the time."""
-    if cause in ("compute", "memory"):
-        return f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs, {work.memory:.4g} B"
-    return ", ".join(f"{c.kind} of {float(c.bytes):.4g} B over {c.axis}" for c in work.comm)
-
-
-def _device(p: Prediction) -> Iterator[tuple[str, float, LayerCost, str]]:
-    """What the slowest device holds: (label, how often per microbatch, costs, recomputation)."""
-    layout, parts = p.layout, p._body
-    by = shares(p.job, layout, p._schedule, layout.interleave)
-    seconds = {
-        k: total(share.of(parts, lambda c: c.forward)) + total(share.back(parts, layout.recompute))
-        for k, share in by.items()
+    job, layout, parts = p.job, p.layout, p._explained
+    by, formulas = shares(job, layout, p._schedule, layout.interleave), _formulas(p)
+    *_, pipe = pipelined(job, layout, parts, by, p._clock)
+    found: dict[str, Sequence[Term]] = {
+        **_operations(p, pipe.busy),
+        "pp_comm": _sends(p, pipe.sends),
+        "dp_comm": _synchronisation(p),
+        "bubble": parts_of(p.time_s["bubble"], pipe.bubble, "s", REST["bubble"], p._schedule.source),
+        "optimizer": parts_of(p.time_s["optimizer"], updated(job, layout, parts, by, p._clock), "s", REST["optimizer"]),
     }
-    names = {k: i for i, k in enumerate(by)}
-    share = by[list(names)[int(pick(slowest(layout, seconds), {k: float(i) for k, i in names.items()}))]]
-    costs = (parts.typical, parts.leading, parts.embedding, parts.head)
-    labels = ("layers", "leading layers", "embedding", "head")
-    for label, often, cost in zip(labels, share, costs, strict=True):
-        if often:
-            yield label, float(often), cost, layout.recompute if "layers" in label else "none"
+    terms = tuple(
+        Term(name, value, "s", *formulas[name], tuple(found.get(name, ()))) for name, value in p.time_s.items()
+    )
+    return Term("step_time", p.step_time_s, "s", "sum of its parts, on the device the pipeline waits for", parts=terms)
 
 
-def _after_terms(p: Prediction) -> dict[str, list[Term]]:
-    """Parts of what follows or interrupts the microbatches: sends, synchronisation."""
-    found, how = p._step, p.job.how.overlap.dp
+def _sends(p: Prediction, sends: Num) -> tuple[Term, ...]:
+    """Of messages between stages: what the bytes take, what nothing hides, and what waits for full links."""
+    step = p._step
+    parts = parts_of(float(step.pipeline.sends), sends, "s", REST["pp_comm"])
+    full = "bytes of the busiest dimension / its rate - the rest of the step"
+    return (*parts, Term("full links", float(step.waits), "s", full)) if step.waits else parts
+
+
+def _synchronisation(p: Prediction) -> list[Term]:
+    """Of weights and gradients: what does not hide on the device that ends last."""
+    found, m, how = p._step, float(p.microbatches), p.job.how.overlap.dp
     device = found.devices[found.awaited]
-    waits = exposed(device, float(p.microbatches), p.layout.zero, how)
-    beside = f"beside {p.microbatches} microbatches of {float(device.forward):.3g} s forward, {float(device.backward):.3g} s backward"
+    waits = exposed(device, m, p.layout.zero, how)
+    beside = (
+        f"beside {m:g} microbatches of {float(device.forward):.3g} s forward, {float(device.backward):.3g} s backward"
+    )
     within = f"{beside}: max(T - {how.share:g} t, what full links delay), links {how.links}"
     rest = float(found.sync) - float(waits.total)
     named = (
@@ -173,57 +140,124 @@ def _after_terms(p: Prediction) -> dict[str, list[Term]]:
         ("last gradients", waits.leaves, "reduction of a layer, embedding and head"),
         ("while the pipeline waits", rest if abs(rest) > 1e-12 * p.step_time_s else 0.0, "bubbles in which they run"),
     )
-    sends = (
-        ("stage boundaries", found.pipeline.sends, "as far as not hidden"),
-        ("full links", found.waits, "bytes of the busiest dimension / its rate - the rest of the step"),
-    )
+    return [Term(name, float(value), "s", formula) for name, value, formula in named if value]
+
+
+def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
+    """Cause -> (formula of the branch that ran, its source)."""
+    job, layout, m, at = p.job, p.layout, p.microbatches, p._clock
+    arithmetic, traffic, chip = compute_told(job.how.chip, at.rates)
+    algorithm, network = comm_told(at.fabric)
+    hop, dp = job.how.network.hop, job.how.overlap.dp
+    ranks = {
+        axis: f"{axis} = {getattr(layout, axis)}, ranks per dimension {layout.group(axis)}: {algorithm}"
+        for axis in ("tp", "cp")
+    }
+    sends = f"sends of {float(p._body.message):.4g} B, 2 x {m} microbatches, over the {hop} of the links"
+    chunks = p._schedule.chunks(layout.interleave)
+    order = f"{layout.schedule}: p = {layout.pp}, m = {m}, v = {chunks}{_in_a_run(p)}"
+    law = "its longest path without sends" if by_order(job) else "of equal stages"
+    updated = f"{p.memory_use.optimizer / job.state_bytes:.5g} parameters"
     return {
-        cause: [Term(name, float(value), "s", formula) for name, value, formula in parts if value]
-        for cause, parts in (("dp_comm", named), ("pp_comm", sends))
-    }
+        "compute": (f"{arithmetic}, x {m} microbatches", chip),
+        "memory": (f"{traffic}, x {m} microbatches", chip),
+        "tp_comm": (f"collectives over {ranks['tp']}", network),
+        "cp_comm": (f"keys and values over {ranks['cp']}", network),
+        "ep_comm": (f"all-to-all over ep = {layout.ep}: {algorithm}", f"experts: Lepikhin et al. 2020; {network}"),
+        "pp_comm": (f"{sends}, as far as {'the order of the schedule' if by_order(job) else 'compute'} does not hide them: {algorithm}", network),
+        "dp_comm": (f"ZeRO {layout.zero} over {layout.replicas} replicas, what outlasts {dp.share:g} of the {dp.scope}, links {dp.links}: {algorithm}", network),
+        "bubble": (f"{order}; {law} - {m} microbatches on the slowest device", p._schedule.source),
+        "optimizer": (f"{updated}: the slower of their arithmetic and {job.state_bytes:g} B of state read and written, at {at.rates.memory:.4g} B/s", chip),
+        "other": ("what is not explained", ""),
+    }  # fmt: skip
 
 
-def program_term(p: Prediction) -> Term:
-    """The memory of the fullest device as the trainer's program holds it."""
-    l, use, own = p.layout, p.memory_use, resident.own_bytes(p.job)
-    shards = f", cut over {l.replicas} replicas" if l.zero else ""
-    formulas = {
-        "weights": f"{use.weights / FP32:.5g} parameters in fp32 x {FP32:g} B{shards}",
-        "gradients": f"fp32, whole until they are reduced (ZeRO {l.zero}), the embedding's for all V rows on every tp rank",
-        "optimizer": f"two moments, 8 B a parameter{shards}",
-        "activations": "what autograd keeps for the microbatches in flight, receive buffers, stage outputs, gradients on their way",
-        "buffers": f"whole weights in the precision of the products, a unit's gradients being reduced, {own:.3g} B of the framework",
-    }
-    source = "program/closed: the walk of program/memory in closed form, held to the program itself by compare --oracle"
-    parts = tuple(Term(k, float(v), "B", formulas[k], source) for k, v in use._asdict().items())
-    return Term("memory", sum(part.value for part in parts), "B", "sum of its parts at the fullest moment", parts=parts)
+def _in_a_run(p: Prediction) -> str:
+    """Whether the bubble is that of a step by itself, where it matters."""
+    if p._schedule.bubble_in_run is None:
+        return ""
+    return ", of a step by itself" if barrier(p.job) else ", in a run of steps that begin rank by rank"
+
+
+OVERLAPPED = {"tp_comm": "tp", "cp_comm": "cp", "ep_comm": "ep"}
+"""Cause -> its field of `Overlap`."""
+
+
+def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
+    """Per cause, the operations of the slowest device with their seconds in a whole step, and what of them hides.
+
+    busy: seconds of all its microbatches, which know how often each part of the model is in them.
+    """
+    found: dict[str, list[Term]] = {cause: [] for cause in CAUSES}
+    often = busy.items if isinstance(busy, Itemised) else {}
+    for part, label in LABELS.items():
+        recompute = p.layout.recompute if label.endswith("layers") else "none"
+        times = often.get(f"{label} forward", (0.0,))[0] / (2.0 if recompute == "full" else 1.0)
+        for op, forward, backward, share in getattr(p._body, part).operations if times else ():
+            halves = [("forward", forward.time, op.forward), ("backward", backward.time, op.backward)]
+            if recompute == "full" or (recompute == "selective" and op.selective):
+                halves.append(("recomputed", forward.time, op.forward))
+            n = float(times * share)
+            for direction, seconds, work in halves:
+                name, done = f"{label}/{op.name} {direction}", f"; x {n:g} a step"
+                own = f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs, {work.memory:.4g} B{done}"
+                if seconds.compute:
+                    found["compute"].append(Term(name, float(seconds.compute) * n, "s", own))
+                if seconds.memory:
+                    found["memory"].append(Term(name, float(seconds.memory) * n, "s", own))
+                for cause in OVERLAPPED if work.comm else ():
+                    if value := getattr(seconds, cause):
+                        sent = ", ".join(f"{c.kind} of {float(c.bytes):.4g} B over {c.axis}" for c in work.comm)
+                        found[cause].append(Term(name, float(value) * n, "s", sent + done))
+    for cause, field in OVERLAPPED.items():
+        hidden = p.time_s[cause] - sum(term.value for term in found[cause])
+        if hidden < -1e-12 * p.step_time_s:
+            how = getattr(p.job.how.overlap, field)
+            formula = f"within its {how.scope}, up to {how.share:g} of it"
+            found[cause].append(Term("hidden behind compute", hidden, "s", formula))
+    return found
+
+
+ZERO = "Rajbhandari et al. 2020 (ZeRO)"
+KINDS = {
+    "weights": ("parameters x {weight_bytes:g} B", 3, ZERO),
+    "gradients": ("parameters x {gradient_bytes:g} B", 2, ZERO),
+    "optimizer": ("parameters x {state_bytes:g} B", 1, ZERO),
+    "activations": ("what layers and head keep, for the microbatches in flight", 4, "Korthikanti et al. 2022"),
+    "buffers": ("whole units in use (ZeRO {zero}), and the framework's own", 4, ZERO),
+}
+"""Kind of memory -> (formula, the ZeRO stage from which it is sharded, source), where layers are counted."""
+PROGRAM = {
+    "weights": ("parameters in fp32", 1),
+    "gradients": ("fp32, whole until they are reduced (ZeRO {zero}), the embedding's for all V rows on every tp rank", 4),
+    "optimizer": ("two moments, 8 B a parameter", 1),
+    "activations": ("what autograd keeps for the microbatches in flight, receive buffers, stage outputs, gradients on their way", 4),
+    "buffers": ("whole weights in the precision of the products, a unit's gradients being reduced, the framework's own", 4),
+}  # fmt: skip
+"""The same where every tensor of the trainer's program is."""
+WALK = "program/closed: the walk of program/memory in closed form, held to the program itself by compare --oracle"
 
 
 def memory_term(p: Prediction) -> Term:
     """The memory of the fullest device as a tree."""
-    if resident.whole_program(p.job):
-        return program_term(p)
-    j, l, numbers, use = p.job, p.layout, p.job.precision, p.memory_use
+    job, layout, precision = p.job, p.layout, p.job.precision
+    whole = resident.whole_program(job)
+    kinds = {kind: (*told, WALK) for kind, told in PROGRAM.items()} if whole else KINDS
+    use = resident.use(job, layout, p._explained, p._schedule)
     device = max(p.memory_by_stage, key=lambda end: float(p.memory_by_stage[end].total))
-    flight = float(memory.in_flight(l.pp, p.microbatches, p._schedule, l.interleave, device))
-    heads, late = (float(n(l.pp, p.microbatches, l.interleave)) for n in (p._schedule.heads, p._schedule.heads_late))
-    of, each = (
-        memory.activations(j, l, p._body, l.recompute, shares(j, l, p._schedule, l.interleave), device),
-        f"on the {device} device",
-    )
-    formulas = {
-        "weights": f"{use.weights / numbers.weight_bytes:.5g} parameters {each} x {numbers.weight_bytes:g} B"
-        + (f" (cut over {l.replicas} replicas)" if l.zero == 3 else ""),
-        "gradients": f"{use.gradients / numbers.gradient_bytes:.5g} parameters x {numbers.gradient_bytes:g} B"
-        + (f" (cut over {l.replicas} replicas)" if l.zero >= 2 else ""),
-        "optimizer": f"{use.optimizer / j.state_bytes:.5g} parameters x {j.state_bytes:g} B"
-        + (f" (cut over {l.replicas} replicas)" if l.zero else ""),
-        "activations": f"{flight:g} microbatches in flight x {float(of.each):.5g} B of its layers"
-        + (f" + {heads:g} of the head x {float(of.head):.5g} B" if of.head else "")
-        + (f" + {late:g} that wait for its weights' gradient x {float(of.late):.5g} B" if of.head and late else "")
-        + f" + {float(of.once):.5g} B once",
-        "buffers": f"{resident.own_bytes(j):.3g} B of the framework + whole units in use (ZeRO {l.zero})",
+    numbers: Mapping[str, Any] = {
+        "weight_bytes": precision.weight_bytes,
+        "gradient_bytes": precision.gradient_bytes,
+        "state_bytes": job.state_bytes,
+        "zero": layout.zero,
     }
-    source = "Rajbhandari et al. 2020 (ZeRO); Korthikanti et al. 2022 (activations)"
-    parts = tuple(Term(k, float(v), "B", formulas[k], source) for k, v in use._asdict().items())
-    return Term("memory", sum(part.value for part in parts), "B", f"sum of its parts, {each}", parts=parts)
+
+    def term(kind: str, value: float) -> Term:
+        formula, stage, source = kinds.get(kind, ("", 4, ""))
+        cut = f", cut over {layout.replicas} replicas" if layout.zero >= stage else ""
+        parts = parts_of(value, getattr(use, kind), "B", REST.get(kind, "constant"), source)
+        return Term(kind, value, "B", formula.format(**numbers) + cut, source, parts)
+
+    parts = tuple(term(kind, float(value)) for kind, value in p.memory_use._asdict().items())
+    formula = f"sum of its parts, on the {device} device, at its fullest moment"
+    return Term("memory", sum(part.value for part in parts), "B", formula, parts=parts)

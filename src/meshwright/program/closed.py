@@ -17,9 +17,9 @@ from ..count.work import Op
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches
-from ..num import Num, maximum, minimum, where
+from ..num import Item, Num, itemised, maximum, minimum, where
 from ..schedule.types import Schedule
-from ..step import boundary
+from ..step import LABELS, boundary
 from ..step.memory import in_flight
 from ..step.pipeline import Share, Shares
 from . import tensors
@@ -89,6 +89,25 @@ class Units(NamedTuple):
         if isinstance(share.leading, float) and share.leading == 0.0:
             return plain
         return maximum(plain, where(share.leading > 0, self.part("leading", field), 0.0))
+
+
+NAMES = {
+    "saved": "saved tensors",
+    "loss": "logits",
+    "rising": "tensors of a backward pass",
+    "touched": "tensors of its first half",
+    "results": "gradients of its first half",
+    "weights": "parameters",
+    "experts": "parameters of experts",
+    "foreign": "parameters of other ranks",
+}
+"""Field of a `Unit` -> as an explanation names it."""
+
+
+def explained(of: Units) -> Units:
+    """Units whose numbers are items: what a formula makes of them says how often each is in it."""
+    parts = {part: itemised(getattr(of, part), label, NAMES) for part, label in LABELS.items()}
+    return of._replace(**parts, boundary=Item.called("inputs of stages", of.boundary))
 
 
 def units(job: Job, layout: Layout, recompute: str) -> Units:

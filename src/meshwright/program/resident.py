@@ -12,6 +12,7 @@ from functools import reduce
 
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..num import Item
 from ..schedule.types import Schedule
 from ..step import ENDS, Body, memory, shares
 from ..step.memory import Use, fuller
@@ -40,6 +41,8 @@ def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dic
     if not whole_program(job):
         return memory.of_devices(job, layout, parts, schedule)
     by, of = shares(job, layout, schedule, layout.interleave), closed.units(job, layout, layout.recompute)
+    if isinstance(parts.boundary, Item):
+        of = closed.explained(of)
     found = {}
     for end in ENDS:
         at = closed.device(job, layout, schedule, layout.interleave, by, end)

@@ -11,14 +11,14 @@ from functools import reduce
 from typing import NamedTuple
 
 from ..cost.layer import Clock
-from ..cost.load import Busy
+from ..cost.load import Busy, Load
 from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches
 from ..num import Num, maximum
 from ..schedule import get as schedule_named
-from .microbatch import Body, backward, body, boundary, clock, stage_message, total
+from .microbatch import LABELS, Body, backward, body, boundary, clock, stage_message, total
 from .pipeline import (
     Pipeline,
     Share,
@@ -99,15 +99,25 @@ class Step(NamedTuple):
         return reduce(maximum, self.reached, self.pipeline.total + (self.outside + self.update))
 
 
+def pipelined(job: Job, layout: Layout, parts: Body, by: Shares, at: Clock) -> tuple[Stages, Load, Pipeline]:
+    """The stages, a message between two of them, and all microbatches of a step."""
+    m, schedule = microbatches(job, layout), schedule_named(layout.schedule)
+    s, send = stages(layout, parts, layout.recompute, by), hop(layout, parts, at)
+    return s, send, ordered(job, layout.pp, m, s, send.seconds, schedule, layout.interleave)
+
+
+def updated(job: Job, layout: Layout, parts: Body, by: Shares, at: Clock) -> Num:
+    """Seconds of the optimizer."""
+    return update(job, layout, [held(job, layout, parts, by, end) for end in ENDS], layout.zero, at)
+
+
 def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step:
     """One step of the job; the layout's numbers may be arrays (categorical fields may not)."""
     at, schedule, v = at or clock(job), schedule_named(layout.schedule), layout.interleave
     how, zero, by = at.overlap.dp, layout.zero, shares(job, layout, schedule, v)
     m, each = microbatches(job, layout), units(job, layout, parts, (zero,), at)
     of = devices(job, layout, parts, by, each, layout.recompute)
-    ends = update(job, layout, [held(job, layout, parts, by, end) for end in ENDS], zero, at)
-    s, send = stages(layout, parts, layout.recompute, by), hop(layout, parts, at)
-    pipe = ordered(job, layout.pp, m, s, send.seconds, schedule, v)
+    (s, send, pipe), ends = pipelined(job, layout, parts, by, at), updated(job, layout, parts, by, at)
     if not by_order(job):  # papers add up
         return Step(pipe, synchronise(of, m, zero, how), ends, tuple(of))
     way = ways(job, layout.pp, s, send.seconds, schedule, v)
@@ -134,7 +144,7 @@ def step_time(job: Job, layout: Layout) -> Num:
 
 
 __all__ = [
-    "ENDS", "Body", "Device", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "Unit", "Units", "body", "boundary", "by_order", "carried", "clock", "dealt", "DEVICES", "devices", "done", "exposed",
-    "held", "hop", "leading_layers", "least_idle", "occupied", "ordered", "outside", "pick", "shared", "shares", "slowest", "span", "stage_message", "stages", "step", "step_time", "synchronise",
-    "total", "unit", "units", "update", "ways",
+    "ENDS", "LABELS", "Body", "Device", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "Unit", "Units", "body", "boundary", "by_order", "carried", "clock", "dealt", "DEVICES", "devices", "done", "exposed",
+    "held", "hop", "leading_layers", "least_idle", "occupied", "ordered", "outside", "pick", "pipelined", "shared", "shares", "slowest", "span", "stage_message", "stages", "step", "step_time", "synchronise",
+    "total", "unit", "units", "update", "updated", "ways",
 ]  # fmt: skip

@@ -31,6 +31,10 @@ class Body(NamedTuple):
     """Bytes a device sends of it to the next stage."""
 
 
+LABELS = {"typical": "layers", "leading": "leading layers", "embedding": "embedding", "head": "head"}
+"""Part of a `Body` -> as an explanation names it."""
+
+
 def clock(job: Job) -> Clock:
     """The job's chip, network and overlap policy as rates."""
     a = job.how
