@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+import tomllib
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from meshwright import BadInput, Job, cluster, model
 from meshwright.describe.assumptions import SETS
 from meshwright.describe.fields import ASK
 from meshwright.describe.framework import ANSWERS, answered, asked, framework, frameworks
+from meshwright.describe.precision import PRECISIONS
+from meshwright.describe.software import Software
+from meshwright.formats.flags import read_flags
 from meshwright.formats.toml import dump_job, load_job
 
 PAPERS = [name for name in SETS if name not in ("realistic", "pytorch")]
@@ -35,9 +39,67 @@ def test_a_framework_leaves_nothing_open(name: str) -> None:
     assert repr(ASK) not in repr(found.how.count) + repr(found.how.overlap) + repr(found.how.memory)
 
 
-def test_every_field_has_its_source() -> None:
-    for profile in frameworks().values():
-        assert set(profile.sources) >= {"*", "gathered_inputs", "stage_message", "resident", "framework_bytes"}
+@pytest.mark.parametrize("name", sorted(frameworks()))
+def test_every_field_has_its_source(name: str) -> None:
+    profile = frameworks()[name]
+    about = {f.name for f in fields(profile)} - {"name", "choices", "rules", "sources"}
+    assert about <= set(profile.sources)
+    assert all(profile.sources[field]["source"] for field in about)
+
+
+def test_the_frameworks_of_the_house_are_there() -> None:
+    assert set(frameworks()) == {
+        "megatron-core", "megatron-bridge", "megatron-2021", "megatron-deepspeed", "deepspeed-zero3",
+        "fsdp", "torchtitan", "llm-foundry", "maxtext", "meshwright", "unknown",
+    }  # fmt: skip
+
+
+def test_the_usual_framework_is_that_of_the_chip() -> None:
+    assert job().profile.name == "megatron-core"
+    assert job(cluster=cluster("8xtpu-v5p")).profile.name == "maxtext"
+    assert job(cluster=cluster("8xtpu-v5p"), assumptions="pytorch").profile.name == "meshwright"
+
+
+def test_what_a_job_says_of_its_software_stands_before_the_framework() -> None:
+    said = Software(cuda_graphs="full", compiled=False, tp_overlap="all")
+    found = job(framework="torchtitan", software=said).profile
+    assert (found.cuda_graphs, found.compiled, found.tp_overlap) == ("full", False, "all")
+    assert (found.name, found.norm, found.host_s) == ("torchtitan", "fused", framework("torchtitan").host_s)
+
+
+def test_the_attention_kernel_is_named_or_the_frameworks() -> None:
+    def kernel(name: str, of: str) -> tuple[str, bool]:
+        found = job(framework=of, attention_kernel=name)
+        return found.profile.attention, found.fused_attention
+
+    assert kernel("framework", "megatron-core") == kernel("flash", "megatron-core") == ("cudnn", True)
+    assert kernel("framework", "megatron-2021") == kernel("unfused", "megatron-core") == ("fused-softmax", False)
+    assert kernel("flash", "megatron-2021") == kernel("fa1", "fsdp") == ("fa1", True)
+    assert kernel("unfused", "fsdp") == kernel("torch", "megatron-core") == ("torch", False)
+    assert job(assumptions="lbl-2024").fused_attention
+    assert not job(assumptions="lbl-2024", attention_kernel="unfused").fused_attention
+
+
+def test_gradients_are_as_wide_as_the_framework_or_the_job_has_them() -> None:
+    assert job(framework="megatron-bridge").precision.gradient_bytes == 2.0
+    assert job(framework="megatron-bridge", software=Software(gradients="fp32")).precision.gradient_bytes == 4.0
+    assert job(framework="megatron-bridge", precision="bf16").precision.gradient_bytes == 4.0
+    assert job(precision="bf16", software=Software(gradients="half")).precision == PRECISIONS["bf16-pure"]
+
+
+def test_software_is_refused_by_sets_that_ask_nothing_and_by_words_that_mean_nothing() -> None:
+    with pytest.raises(BadInput, match="assumptions lbl-2024 say themselves .* software.cuda_graphs"):
+        job(assumptions="lbl-2024", software=Software(cuda_graphs="full"))
+    with pytest.raises(BadInput, match="Software.dispatcher 'deepepp' is not known; did you mean deepep"):
+        Software(dispatcher="deepepp")
+
+
+def test_a_job_keeps_its_software_in_a_file_and_takes_it_from_flags() -> None:
+    described = job(software=Software(cuda_graphs="full", ep_overlap=False), layout=meshwright.Layout(dp=8))
+    text = dump_job(described)
+    assert load_job(tomllib.loads(text)) == described
+    words = {"on": "8xh100-sxm", "batch": "8seq", "cuda_graphs": "full", "ep_overlap": "false"}
+    assert read_flags("llama3-8b", words).software == described.software
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -65,8 +127,6 @@ def test_a_job_keeps_its_framework_in_a_file() -> None:
     described = job(framework="meshwright", layout=meshwright.Layout(dp=8))
     text = dump_job(described)
     assert 'framework = "meshwright"' in text
-    import tomllib
-
     assert load_job(tomllib.loads(text)) == described
     with pytest.raises(BadInput, match="framework 'meshwrigt' is not known; did you mean meshwright"):
         job(framework="meshwrigt")

@@ -14,9 +14,11 @@ from ..formats.flags import Flag, flags
 VERBS: list[str] = []
 """Names of the commands."""
 RESULT = Group("Result", sort_key=1)
-GROUPS = {name: Group(name.capitalize(), sort_key=i) for i, name in enumerate(("cluster", "job", "layout"), 2)}
+GROUPS = {
+    name: Group(name.capitalize(), sort_key=i) for i, name in enumerate(("cluster", "job", "software", "layout"), 2)
+}
 GROUPS["constraints"] = Group(
-    "Constraints on the layout", help="One value, a list 1,2,4, or a range 1..16.", sort_key=5
+    "Constraints on the layout", help="One value, a list 1,2,4, or a range 1..16.", sort_key=6
 )
 
 

@@ -82,7 +82,7 @@ def refuse(sentence: str, code: int = 2) -> int:
     return code
 
 
-@verb("cluster", "job", "layout")
+@verb("cluster", "job", "software", "layout")
 def predict(
     model: ModelArg,
     /,
@@ -113,7 +113,7 @@ def predict(
     return 0 if p.fits else 1
 
 
-@verb("cluster", "job", "layout", layout="constraints", without=("placement",))
+@verb("cluster", "job", "software", "layout", layout="constraints", without=("placement",))
 def plan(
     model: ModelArg,
     /,
@@ -159,7 +159,7 @@ def plan(
     return 0 if any(plan.best for plan in found.values()) else 1
 
 
-@verb("cluster", "job", "layout", layout="constraints")
+@verb("cluster", "job", "software", "layout", layout="constraints")
 def sweep(
     model: ModelArg,
     /,
@@ -193,7 +193,7 @@ def sweep(
     return 130 if found.interrupted else 0 if found.found else 1
 
 
-@verb("cluster", "job", "layout", without=("tokens",))
+@verb("cluster", "job", "software", "layout", without=("tokens",))
 def timeline(
     model: ModelArg,
     /,

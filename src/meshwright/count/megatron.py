@@ -74,7 +74,7 @@ def attention(job: Job, layout: Layout, size: Local, window: int | None) -> list
     forward, backward = exchange(layout, size, K, q, v, act, c.gathered_keys)
     ops.append(blocks.attention(
         "attention/core", size.b, H, K, size.T / size.cp, size.T, q, v, seen=seen(job, window), one=one, act=act,
-        dropout=m.dropout, fused=job.attention_kernel == "flash", output_twice=c.attention_output == "twice",
+        dropout=m.dropout, fused=job.fused_attention, output_twice=c.attention_output == "twice",
         autograd=c.backward_needs == "autograd", mask=where((size.cp > 1) | (window is not None), size.T / size.cp * size.T, 0.0), forward=forward, backward=backward)._replace(weights=H if m.attention_sinks else 0.0))  # fmt: skip
     sent = () if beside_ffn else reduce
     ops.append(linear(job, layout, "attention/out", t, H * v, D, quantised=False, forward=sent))
@@ -236,7 +236,7 @@ def seen(job: Job, window: int | None) -> float:
     T = float(job.T)
     if job.how.count.causal == "window":
         return min(float(window or T), T) / T
-    if job.how.count.causal == "full" or job.attention_kernel == "unfused":
+    if job.how.count.causal == "full" or not job.fused_attention:
         return 1.0
     if job.model.attention == "causal":
         w = min(float(window or T), T)

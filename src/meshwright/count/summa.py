@@ -67,7 +67,7 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     forward, backward = exchange(layout, size, K, q, q, act)
     core = blocks.attention(
         "attention/core", size.b, H, K, size.T / n2, size.T, q, q, seen=seen(job, kind.window), one=one, act=act, dropout=m.dropout,
-        fused=job.attention_kernel == "flash", output_twice=c.attention_output == "twice", forward=forward, backward=backward,
+        fused=job.fused_attention, output_twice=c.attention_output == "twice", forward=forward, backward=backward,
     )  # fmt: skip
     activation = (blocks.gated_activation if m.gated else blocks.gelu)("ffn/activation", t * F, act=act)
     extra = [blocks.bias("ffn/up bias", t, F * gates, act=act, wgt=wgt)] if m.bias else []

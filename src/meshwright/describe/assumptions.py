@@ -186,8 +186,8 @@ class Assumptions:
     """Layouts that a search takes: those that one of these allows, each a strategy of its own; empty = all of `search.Space`."""
     strict: bool = False
     """A search takes only layouts in which everything divides: chips, batch and the layers of a stage."""
-    framework: str = "megatron-core"
-    """Name of the framework that is asked (`ASK`) where the job names none."""
+    framework: str = ""
+    """Name of the framework that is asked (`ASK`) where the job names none; empty: the one usual on the chip."""
 
     __repr__ = shown
 

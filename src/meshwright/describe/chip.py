@@ -60,6 +60,8 @@ class Chip(Checked):
     """Peak, reads and writes together."""
     network: str = ""
     """Catalogue name of the network this chip is usually sold with."""
+    framework: str = ""
+    """Catalogue name of the framework that is usual on it; empty: `framework.USUAL`."""
     vendor: str = ""
     sustained: float | None = None
     """Matrix throughput the chip holds under load (clocks throttle) over its quoted peak; None = not measured."""

@@ -15,11 +15,15 @@ from typing import Annotated, Any
 
 from ..errors import unknown
 from .assumptions import Assumptions, HidePass, left_open
+from .chip import Chip
 from .choices import Choices
-from .fields import Checked, Unit
+from .fields import ASK, Checked, Unit
 from .frozen import FrozenDict, shown
 from .read import read
+from .software import Software
 
+USUAL = "megatron-core"
+"""The framework that is asked where neither job nor set nor chip names one."""
 ANSWERS = {
     "count": ("gathered_inputs", "gathered_keys", "backward_needs", "weight_gradient", "rotary", "stage_message"),
     "overlap": {"dp": "gradient_overlap", "pp": "send_overlap", "step_barrier": "step_barrier"},
@@ -46,6 +50,37 @@ class Framework(Checked):
     step_barrier: str
     resident: str
     framework_bytes: Annotated[float, Unit("B")]
+    attention: str
+    """The attention kernel that runs unless the job names one (`Job.attention_kernel`)."""
+    flash: str
+    """The fused kernel that it has."""
+    unfused: str
+    """The kernel that it has for unfused attention."""
+    norm: str
+    elementwise: float
+    """Bytes that passes over activations move, over those that their inputs and outputs need."""
+    elementwise_compiled: float
+    """The same with torch.compile."""
+    compiled: bool
+    cuda_graphs: str
+    host_s: Annotated[float, Unit("s")]
+    """Seconds in which the host launches the forward pass of one layer."""
+    step_s: Annotated[float, Unit("s")]
+    """Seconds of each step beside everything else: the optimizer's launches, logging, the next batch."""
+    float8: str
+    dispatcher: str
+    ep_overlap: bool
+    tp_overlap: str
+    tp_overlap_share: float
+    """Of the seconds that hide what `tp_overlap` overlaps, where it does."""
+    cp_overlap_share: float
+    """The same of the exchange of keys and values."""
+    gradients: str
+    gradient_collective: str
+    """With ZeRO 1 and more, gradients are summed by reduce-scatter, or by all-reduce (DeepSpeed's ZeRO-1)."""
+    gather_share: float
+    """Of the rate of a link between nodes that gathers of whole weights reach (ZeRO 3)."""
+    logits_gathered: bool
     choices: tuple[Choices, ...] = ()
     """Layouts it can run: those that one of these allows; empty = all."""
     rules: tuple[str, ...] = ()
@@ -75,6 +110,13 @@ def asked(how: Assumptions) -> tuple[tuple[str, str], ...]:
 
 
 @lru_cache(maxsize=1024)
+def running(by: Framework, kernel: str, said: Software) -> Framework:
+    """The framework with what a job says of its software. kernel: `Job.attention_kernel`."""
+    named = {ASK: by.attention, "flash": by.flash, "unfused": by.unfused}
+    return replace(by, attention=named.get(kernel, kernel), **said.given)
+
+
+@lru_cache(maxsize=1024)
 def answered(how: Assumptions, by: Framework) -> Assumptions:
     """The set with the framework's answers in place of its questions."""
     found: dict[str, dict[str, Any]] = {}
@@ -100,3 +142,8 @@ def framework(name: str) -> Framework:
     if name not in frameworks():
         raise unknown("framework", name, frameworks())
     return frameworks()[name]
+
+
+def usual(how: Assumptions, chip: Chip) -> str:
+    """The framework where a job names none: the set's, else that of the chip."""
+    return how.framework or chip.framework or USUAL

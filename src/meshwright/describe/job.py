@@ -12,13 +12,14 @@ from ..units import LENGTH, parse
 from .assumptions import REALISTIC, Assumptions, assumptions
 from .chip import Chip
 from .cluster import Cluster
-from .fields import Checked, Length, Unit
-from .framework import Framework, answered, asked, framework
+from .fields import ASK, Checked, Length, Unit
+from .framework import Framework, answered, asked, framework, running, usual
 from .frozen import shown
 from .layout import DEGREES, Layout
 from .model import Model
 from .precision import PRECISIONS as PRECISIONS
 from .precision import Precision as Precision
+from .software import NOTHING_SAID, UNFUSED, Software
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,15 @@ class Job(Checked):
     optimizer: Optimizer = OPTIMIZERS["adamw"]
     tokens: Annotated[float, Unit("token")] = 0.0
     """Length of the whole run, for days, cost and energy; 0 = not asked."""
-    attention_kernel: str = "flash"
-    """flash (no T x T matrix in memory) or unfused."""
+    attention_kernel: str = ASK
+    """flash (no T x T matrix in memory) or unfused, as the framework has it; or one by name: fa1, fa2, fa3, cudnn, xla, torch, fused-softmax.
+    framework: the one that runs by itself."""
     assumptions: Assumptions = REALISTIC
     framework: Framework | None = None
-    """The software, such as megatron-core (default) or meshwright (the trainer of this project): what it keeps, overlaps and can run."""
+    """The software, such as megatron-core (usual on GPUs), maxtext (on TPUs) or meshwright (the trainer of this project): what it keeps,
+    overlaps and can run."""
+    software: Software = NOTHING_SAID
+    """What is said of it beside its name, in place of what the framework does by itself."""
 
     __repr__ = shown
 
@@ -91,21 +96,45 @@ class Job(Checked):
                 object.__setattr__(self, name, _whole(name, value))
             if getattr(self, name) < least:
                 raise BadInput(f"job.{name} must be at least {least}, not {value}")
-        if self.precision is None:
-            object.__setattr__(self, "precision", usual_precision(self.assumptions, self.cluster.chip))
-        if self.framework and not asked(self.assumptions):
-            raise BadInput(
-                f"assumptions {self.assumptions.name} say themselves what a framework does: framework "
-                f"{self.framework.name} goes with sets that ask it, such as {REALISTIC.name}"
-            )
         super().__post_init__()
+        if (self.framework or self.software.given) and not asked(self.assumptions):
+            what = (
+                f"framework {self.framework.name}" if self.framework else f"software.{next(iter(self.software.given))}"
+            )
+            raise BadInput(
+                f"assumptions {self.assumptions.name} say themselves what a framework does: {what} "
+                f"goes with sets that ask it, such as {REALISTIC.name}"
+            )
+        if self.precision is None:
+            object.__setattr__(self, "precision", self.usual_precision)
+        elif self.software.gradients:
+            object.__setattr__(self, "precision", accumulated(self.precision, self.software.gradients))
 
     @cached_property
     def profile(self) -> Framework | None:
-        """The framework that the set asks; None if the set asks nothing."""
+        """The framework that the set asks, with what the job says of it; None if the set asks nothing."""
         if not asked(self.assumptions):
             return None
-        return self.framework or framework(self.assumptions.framework)
+        by = self.framework or framework(self.usual_framework)
+        return running(by, self.attention_kernel, self.software)
+
+    @property
+    def usual_framework(self) -> str:
+        """The framework where the job names none: the set's, else that of the chip."""
+        return usual(self.assumptions, self.cluster.chip)
+
+    @property
+    def fused_attention(self) -> bool:
+        """Attention keeps no T x T matrix in memory."""
+        if self.profile:
+            return self.profile.attention not in UNFUSED
+        return self.attention_kernel not in (*UNFUSED, "unfused")
+
+    @property
+    def usual_precision(self) -> Precision:
+        """The numbers of a job that names none: those of its set and its framework."""
+        numbers = usual_precision(self.assumptions, self.cluster.chip)
+        return accumulated(numbers, self.profile.gradients) if self.profile else numbers
 
     @cached_property
     def how(self) -> Assumptions:
@@ -115,12 +144,12 @@ class Job(Checked):
     @property
     def under_words(self) -> str:
         """The set of assumptions, and the framework where it is not the one that the set asks by itself."""
-        other = self.profile and self.profile.name != self.assumptions.framework
+        other = self.profile and self.profile.name != self.usual_framework
         return f"assumptions {self.assumptions.name}" + (f", framework {self.framework.name}" if self.framework and other else "")  # fmt: skip
 
     def under(self, how: str | Assumptions) -> Job:
         """The job under another set of assumptions; numbers that the old set chose become those of the new one."""
-        chosen = self.precision == usual_precision(self.assumptions, self.cluster.chip)
+        chosen = self.precision == self.usual_precision
         changed: dict[str, Any] = {"assumptions": how, **({"precision": None} if chosen else {})}
         return replace(self, **changed)
 
@@ -153,6 +182,13 @@ def usual_precision(how: Assumptions, chip: Chip) -> Precision:
     return usual
 
 
+def accumulated(numbers: Precision, gradients: str) -> Precision:
+    """The numbers with gradients in fp32, or as wide as activations ("half")."""
+    if numbers.activation_bytes >= FP32_BYTES:
+        return numbers
+    return replace(numbers, gradient_bytes=FP32_BYTES if gradients == "fp32" else numbers.activation_bytes)
+
+
 PARTS: dict[str, type] = {
     "model": Model,
     "cluster": Cluster,
@@ -160,9 +196,12 @@ PARTS: dict[str, type] = {
     "optimizer": Optimizer,
     "assumptions": Assumptions,
     "framework": Framework,
+    "software": Software,
 }
 """Fields of a job that may be given by name."""
 
+
+FP32_BYTES = 4.0
 
 BY_NAME: dict[str, Callable[[str], object]] = {}
 """Field -> what finds the thing of that name: `formats.resolve` knows catalogue and files, which stand below this room."""

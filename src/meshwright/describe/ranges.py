@@ -71,6 +71,13 @@ RANGES: dict[str, tuple[float, float]] = {
     "HidePass.slow": ANY_SHARE,
     "MemoryCount.framework_bytes": NONE_OR_MORE,
     "Framework.framework_bytes": NONE_OR_MORE,
+    "Framework.elementwise": (0.1, 100.0),
+    "Framework.elementwise_compiled": (0.1, 100.0),
+    "Framework.host_s": NONE_OR_MORE,
+    "Framework.step_s": NONE_OR_MORE,
+    "Framework.tp_overlap_share": ANY_SHARE,
+    "Framework.cp_overlap_share": ANY_SHARE,
+    "Framework.gather_share": SHARE,
     "MemoryCount.capacity_share": SHARE,
     "Settings.final_lr": ANY_SHARE,
     "Settings.warmup": (0, 1e9),
@@ -91,6 +98,17 @@ RANGES: dict[str, tuple[float, float]] = {
     "Settings.timeout": (1e-3, 1e6),  # twice that, in ms, is a C int of gloo
 }
 
+ATTENTION = ("fa1", "fa2", "fa3", "cudnn", "xla", "torch", "fused-softmax")
+"""Attention kernels: FlashAttention of three generations, cuDNN's, XLA's own; unfused in plain torch, or with Megatron's fused softmax."""
+SOFTWARE = {
+    "cuda_graphs": ("off", "parts", "full"),
+    "norm": ("fused", "torch"),
+    "float8": ("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"),
+    "dispatcher": ("alltoall", "deepep", "hybridep"),
+    "tp_overlap": ("off", "backward", "all"),
+    "gradients": ("fp32", "half"),
+}
+"""What a job may say of its software, and a framework does by itself."""
 ANSWERS = {
     "gathered_inputs": ("regathered", "kept"),
     "gathered_keys": ("regathered", "kept"),
@@ -116,7 +134,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Layout.placement": AXES,
     "Chip.matrix_flops": PRECISIONS,
     "Precision.compute": PRECISIONS,
-    "Job.attention_kernel": ("flash", "unfused"),
+    "Job.attention_kernel": ("flash", "unfused", *ATTENTION, ASK),
+    **{f"{cls}.{name}": values for name, values in SOFTWARE.items() for cls in ("Software", "Framework")},
+    **dict.fromkeys(("Framework.attention", "Framework.flash", "Framework.unfused"), ATTENTION),
+    "Framework.gradient_collective": ("reduce-scatter", "all-reduce"),
     "Counting.dot_product": ("2k", "2k-1"),
     "Counting.causal": ("full", "half", "window"),
     "Counting.dropout": ("blocks", "lbl"),
@@ -155,7 +176,7 @@ FREE: dict[str, str] = {
          "Overhead.sources", "Model.sources", "Network.sources", "Framework.sources"),
         "for people",
     ),
-    **dict.fromkeys(("Chip.network", "Network.chip"), "a name of the catalogue, refused there"),
+    **dict.fromkeys(("Chip.network", "Chip.framework", "Network.chip"), "a name of the catalogue, refused there"),
     **dict.fromkeys(("Chip.kernels", "Cluster.engine", "Dim.collectives"), "names of what was measured"),
     "Assumptions.framework": "a name of catalog/frameworks, refused there",
     "Framework.rules": "names of `layout.trainable`, refused there",

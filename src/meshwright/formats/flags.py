@@ -25,6 +25,7 @@ from ..describe.choices import FIELDS, Choices
 from ..describe.job import Job
 from ..describe.layout import DEGREES, Layout
 from ..describe.read import read
+from ..describe.software import Software
 from ..errors import BadInput
 from ..layout.placement import placed
 from . import LARGEST, parse_toml, read_text
@@ -48,7 +49,8 @@ SAYS_MORE = {
     "precision": "bf16, fp16, fp8, fp4, tf32, fp32 (mixed: fp32 gradients and master weights), bf16-pure, fp16-pure.",
     "optimizer": "adamw, adam, adamw-no-master, sgd, muon or adafactor.",
     "assumptions": "The set of modelling choices: realistic, lbl-2024, megatron-2021, ...",
-    "framework": "What the software does: megatron-core (default) or meshwright, the trainer of this project.",
+    "framework": "What the software does: megatron-core (usual on GPUs), maxtext (on TPUs), torchtitan, ... or meshwright, the trainer of "
+    "this project.",
     "dp": "Data-parallel replicas; default: what tp, cp and pp leave of the chips.",
     "schedule": "Order of the microbatches: 1f1b, interleaved, gpipe, zb-h1, zb-h2, zbv, dualpipev, ...; "
     "default: 1f1b, or interleaved with --interleave.",
@@ -64,7 +66,7 @@ class Flag:
 
     name: str
     table: str
-    """Its table in the TOML file: cluster, job or layout."""
+    """Its table in the TOML file: cluster, job, software or layout."""
     help: str
 
     @property
@@ -96,11 +98,12 @@ def field_docs(cls: type) -> dict[str, str]:
 @cache
 def flags() -> tuple[Flag, ...]:
     """All flags, in the order of the help."""
-    job = [f.name for f in fields(Job) if f.name not in ("model", "cluster", "layout")]
-    docs = {**field_docs(Job), **field_docs(Layout), **SAYS_MORE}
+    job = [f.name for f in fields(Job) if f.name not in ("model", "cluster", "layout", "software")]
+    docs = {**field_docs(Job), **field_docs(Layout), **field_docs(Software), **SAYS_MORE}
     return (
         *(Flag(name, "cluster", text) for name, text in CLUSTER.items()),
         *(Flag(name, "job", docs.get(name, "")) for name in job),
+        *(Flag(f.name, "software", docs.get(f.name, "")) for f in fields(Software)),
         *(Flag(f.name, "layout", docs.get(f.name, "")) for f in fields(Layout)),
     )
 

@@ -4,6 +4,7 @@
 [cluster]  on = "1024xh100-sxm", or chips, chip and network, each by name or as a table
 [layout]   tp = 8 ...
 [train]    how `meshwright train` runs the job; read there (train/settings)
+[software] cuda_graphs = "full" ...: what is said of the framework beside its name
 [job]      batch = "4M" (tokens) or "512seq", seq, precision, optimizer, tokens, attention_kernel, assumptions
 """
 
@@ -27,6 +28,7 @@ from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.ranges import WHOLE
 from ..describe.read import brief, changed, read, to_dict
+from ..describe.software import Software
 from ..errors import BadInput, unknown
 from ..num import divisors
 from ..units import parse
@@ -35,7 +37,7 @@ from .toml_writer import dumps_toml
 
 ROUNDED = 0.025
 """A batch in tokens may be changed by this share, so that chips share its sequences evenly."""
-TABLES = ("model", "cluster", "layout", "job")
+TABLES = ("model", "cluster", "layout", "software", "job")
 NAMED = ("precision", "optimizer", "assumptions")
 """Choices of a job that have names: written even where they are the default, which may change."""
 TRAIN = "train"
@@ -75,6 +77,7 @@ def load_job(
         "model": read(Model, _model(source["model"], folder, files), "model", known),
         "cluster": read(Cluster, _cluster(source["cluster"], files), "cluster", known),
         "layout": read(Layout, source.get("layout", {}), "layout", known),
+        "software": read(Software, source.get("software", {}), "software", known),
     }
     job = read(Job, {**rest, **parts, "batch": 1}, "job", known)
     batch, note = parse_batch(rest["batch"], job.T, job.cluster.chips if shared_out else 1)
@@ -214,6 +217,7 @@ def dump_job(job: Job) -> str:
             "model": {"name": model} if isinstance(model, str) else model,
             "cluster": cluster,
             "layout": to_dict(job.layout),
+            **({"software": job.software.given} if job.software.given else {}),
             "job": rest,
         }
     )

@@ -28,7 +28,7 @@ from ..count.mlp2d import block
 from ..count.work import Op
 from ..describe.assumptions import NOT_HIDDEN, Assumptions, Hide, Overlap
 from ..describe.chip import Chip
-from ..describe.framework import answered, framework
+from ..describe.framework import answered, framework, usual
 from ..describe.job import Precision
 from ..describe.network import Network
 from ..num import maximum, where
@@ -120,7 +120,7 @@ def machine(chip: Chip, network: Network, how: Assumptions, precision: Precision
     """What a chip and a network do under an assumption set. Raises BadInput if their data lack what it needs."""
     at = rates(chip, precision.compute, how.chip, precision.weight_bytes)
     fabric = Fabric.of(network, how.network)
-    kept = answered(how, framework(how.framework))
+    kept = answered(how, framework(usual(how, chip)))
     memory = chip.hbm_bytes * kept.memory.capacity_share - float(kept.memory.framework_bytes or 0.0)
     return Machine(at, fabric, kept.overlap, chip.peak(precision.compute), memory, precision)
 

@@ -43,7 +43,7 @@ def unmeasured(job: Job) -> list[str]:
 def choices(job: Job, layout: Layout) -> list[str]:
     """A sentence for each choice of this model of a step that costs or saves something only here, and is not in its terms."""
     found = []
-    if not job.framework and job.profile and job.profile.name != REALISTIC.framework:
+    if not job.framework and job.profile and job.assumptions.framework:
         found.append(
             f"assumptions {job.assumptions.name} are {REALISTIC.name} with framework {job.profile.name}, kernels and collectives as "
             "measured where the machine has them"

@@ -105,7 +105,7 @@ class Prediction:
     def interval_s(self) -> tuple[float, float] | None:
         """Where eight of ten published runs lie around what this assumption set predicts for them; None without such evidence."""
         how, profile = self.job.assumptions, self.job.profile
-        found = evidence().get(how.name) if profile is None or profile.name == how.framework else None
+        found = evidence().get(how.name) if profile is None or profile.name == self.job.usual_framework else None
         return (self.step_time_s * found["low"], self.step_time_s * found["high"]) if found else None
 
     @cached_property
@@ -171,7 +171,8 @@ class Prediction:
     def executed_flops(self) -> float:
         """FLOPs of the matrix products of a step, on all chips together."""
         job = self.job
-        return job.batch * executed_flops(job.model, job.T, job.how.count, job.attention_kernel, self.layout.recompute)
+        kernel = "flash" if job.fused_attention else "unfused"
+        return job.batch * executed_flops(job.model, job.T, job.how.count, kernel, self.layout.recompute)
 
     @property
     def train_time_s(self) -> float | None:

@@ -138,7 +138,7 @@ def options(job: Job, space: Space) -> Options:
     sp = space.values("sequence_parallel")
     if job.model.moe and True in sp:  # experts need it when tp > 1, and at tp = 1 it changes nothing
         sp = (True,)
-    plain = job.attention_kernel == "flash" and job.how.count.backward_needs == "fused"
+    plain = job.fused_attention and job.how.count.backward_needs == "fused"
     ways = space.values("recompute")
     recompute = tuple(r for r in ways if r != "selective" or not plain or "none" not in ways)
     chunks = [v for v in divisors(job.model.layers) if v > 1 and _allowed(v, space, "interleave")]
