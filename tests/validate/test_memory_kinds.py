@@ -89,7 +89,7 @@ def test_each_kind_has_its_own_prediction() -> None:
 
 
 def test_what_the_software_logs_and_what_a_formula_gives_is_noted() -> None:
-    v = validate([{**row(), "software": "torchtitan", "measured": {"memory_gb": 70}}])
+    v = validate([{**row(), "software": "torchtitan + torch.compile", "measured": {"memory_gb": 70}}])
     assert list(v.notes) == [
         "what its memory figure counts is not stated: taken as max reserved, which its software logs"
     ]

@@ -18,7 +18,7 @@ import meshwright
 from meshwright.errors import BadInput
 from meshwright.validate import Validation, evidence, published, validate
 from meshwright.validate.markdown import markdown
-from meshwright.validate.result import TIMES
+from meshwright.validate.result import TIMES, grouped
 from meshwright.validate.silent import held_out
 
 DOCS = Path(__file__).parents[2] / "docs" / "accuracy.md"
@@ -241,4 +241,9 @@ def test_no_row_breaks_it(changes: list[tuple[tuple[str, ...], Any]]) -> None:
 def test_the_intervals_of_predictions_come_from_these_runs() -> None:
     committed = (Path(meshwright.__file__).parent / "catalog" / "evidence.toml").read_text("utf-8")
     assert committed.endswith(evidence(whole(), "realistic"))
-    assert whole().overall["step_time"]["coverage"] == pytest.approx(0.8, abs=0.01)
+    for kind, rows in grouped(whole().having("step_time"), lambda r: r.kind).items():
+        inside = [
+            sum(r.interval[0] <= (r.measured or 0.0) <= r.interval[1] for r in of if r.interval) / len(of)
+            for of in grouped(rows, lambda r: r.source).values()
+        ]
+        assert sum(inside) / len(inside) >= 0.85, kind

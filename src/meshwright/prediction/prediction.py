@@ -25,6 +25,7 @@ from ..schedule.types import Schedule
 from ..step import Body, Step, body, clock, memory, step
 from ..step.memory import fuller
 from ..units import show
+from .classes import class_of
 from .exact import replayed
 from .notes import chip_unmeasured, choices, corners, unmeasured
 from .terms import Term, explained, memory_term, step_term
@@ -103,9 +104,8 @@ class Prediction:
 
     @property
     def interval_s(self) -> tuple[float, float] | None:
-        """Where eight of ten published runs lie around what this assumption set predicts for them; None without such evidence."""
-        how, profile = self.job.assumptions, self.job.profile
-        found = evidence().get(how.name) if profile is None or profile.name == self.job.usual_framework else None
+        """Where nine of ten published runs of this class lie around what the assumption set predicts; None without such evidence."""
+        found = spread(self.job)
         return (self.step_time_s * found["low"], self.step_time_s * found["high"]) if found else None
 
     @cached_property
@@ -256,6 +256,18 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
 def _idle(job: Job, layout: Layout) -> str:
     idle = job.cluster.chips - layout.chips
     return f"{int(idle)} of {job.cluster.chips} chips are idle" if idle else ""
+
+
+def spread(job: Job) -> dict[str, Any] | None:
+    """The evidence on a job's class: `low` and `high`, measured over predicted; None if there are no runs of its framework's family.
+
+    Sets that ask no framework have one class.
+    """
+    found = evidence().get(job.assumptions.name)
+    if found is None or job.profile is None or "classes" not in found:
+        return found
+    of_class: dict[str, Any] | None = found["classes"].get(class_of(job.profile.name, bool(job.model.moe)))
+    return of_class
 
 
 @cache

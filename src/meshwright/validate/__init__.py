@@ -18,12 +18,12 @@ from ..errors import BadInput
 from ..prediction.classes import class_of
 from . import collectives, rows
 from .as_run import predicted
+from .evidence import evidence
 from .jobs import described
 from .measured import pairs, workload
 from .result import Checked, Validation
 from .rows import Row, plain, text
 from .silent import filled, held_out, silent
-from .stats import quantile
 
 
 def validate(
@@ -53,16 +53,6 @@ def published() -> list[Row]:
     from importlib import resources
 
     return rows.parse((resources.files("meshwright.catalog") / "runs" / "published.json").read_text("utf-8"))
-
-
-def evidence(of: Validation, name: str) -> str:
-    """How measured step times spread around the predictions of an assumption set, as the TOML of catalog/evidence.toml."""
-    ratios = sorted(1 / r.ratio for r in of.having("step_time") if r.ratio)
-    low, high = quantile(ratios, 0.1), quantile(ratios, 0.9)
-    return (
-        f"[{name}]\nlow = {low:.3f}\nhigh = {high:.3f}\nrows = {len(ratios)}\n"
-        'source = "10 % and 90 % quantiles of measured over predicted step time, published runs of catalog/runs"\n'
-    )
 
 
 def out_of_scope(row: Row) -> str:
@@ -125,4 +115,4 @@ def _collectives(content: str, network: str, assumptions: Assumptions) -> Iterat
             yield Checked(what, source, "collective_time", float(rest[0]), float(rest[1]), chip=network)
 
 
-__all__ = ["Checked", "Validation", "published", "validate"]
+__all__ = ["Checked", "Validation", "evidence", "published", "validate"]

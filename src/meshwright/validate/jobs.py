@@ -7,15 +7,22 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..describe.assumptions import Assumptions
-from ..describe.job import Job
+from ..describe.fields import ASK
+from ..describe.framework import Framework, asked, framework
+from ..describe.job import Job, accumulated
 from ..describe.layout import Layout
 from ..describe.model import MLA, Model, MoE
+from ..describe.precision import Precision
 from ..describe.ranges import check
+from ..describe.software import NOTHING_SAID
 from ..errors import BadInput
 from . import hardware, recompute, words
 from .rows import Row, flag, needed, number, part, plain, text, whole
+from .software import Said, said
 
 MOST_LAYERS = 5000
+FLASH_SINCE = 2023
+"""Year from which frameworks fuse attention by default (FlashAttention appeared in May 2022)."""
 MEGATRON_ROWS = 128
 """Megatron-LM pads the vocabulary to a multiple of this."""
 GROUP = re.compile(r"shard\w*[ _-](?:group|degree|size|factor)s?(?: of)?[\s=:]{0,3}(\d+)")
@@ -34,8 +41,10 @@ class Described(NamedTuple):
     """What stays on the device is known."""
 
     def under(self, assumptions: Assumptions) -> Job:
-        """The job under a set of assumptions."""
-        return replace(self.job, assumptions=assumptions)
+        """The job under a set of assumptions; one that says itself what a framework does is not told of it."""
+        if asked(assumptions):
+            return replace(self.job, assumptions=assumptions)
+        return replace(self.job, assumptions=assumptions, framework=None, software=NOTHING_SAID)
 
     def noted(self, note: str) -> Described:
         """The same with one more note."""
@@ -49,25 +58,47 @@ def job(row: Row) -> Job:
 
 def described(row: Row) -> Described:
     """The job of a row, layout included, with what had to be assumed or left out; BadInput says why there is none."""
-    shape, software = model(row), text(row, "software")
-    machine, parallel, sharding = hardware.cluster(row), part(row, "parallel"), text(row, "optimizer_sharding")
-    spoken = " ".join((software, text(part(row, "model"), "attention"), text(row, "notes")))
-    fsdp = words.is_fsdp(sharding, text(parallel, "fsdp"), software)
-    said = f"{sharding} {text(parallel, 'fsdp')} {text(row, 'notes')}" if fsdp else None
-    plan, again = layout(row, shape, machine.chips), policy(row, shape)
+    shape, machine, told = model(row), hardware.cluster(row), said(row)
+    by, plan, again = framework(told.framework), layout(row, shape, machine.chips), policy(row, shape)
+    sharding, fsdp = text(row, "optimizer_sharding"), text(part(row, "parallel"), "fsdp")
     found = Job(
-        shape, machine, needed(row, "global_batch"), plan,
-        precision=words.precision(text(row, "precision"), software, machine.chip, said),
-        optimizer=words.optimizer(fsdp),
-        attention_kernel=words.attention_kernel(text(row, "attention_kernel"), spoken, number(row, "year")),
-    )  # fmt: skip
-    offloaded = (
-        "states in host memory are counted on the device"
-        if words.named(OFFLOADED, f"{sharding} {text(parallel, 'fsdp')}")
-        else ""
+        shape,
+        machine,
+        needed(row, "global_batch"),
+        plan,
+        precision=numbers(row, told, by),
+        optimizer=words.optimizer(is_fsdp(row)),
+        attention_kernel=attention(told, number(row, "year")),
+        framework=by,
+        software=told.settings,
     )
-    notes = (again.note, hardware.note(row), groups(row, plan), offloaded)
+    offloaded = words.named(OFFLOADED, f"{sharding} {fsdp}")
+    on_host = "states in host memory are counted on the device" if offloaded else ""
+    notes = (*told.notes, again.note, hardware.note(row), groups(row, plan), on_host)
     return Described(found, tuple(n for n in notes if n), again.memory and not offloaded)
+
+
+def is_fsdp(row: Row) -> bool:
+    """Shards as FSDP does."""
+    return words.is_fsdp(text(row, "optimizer_sharding"), text(part(row, "parallel"), "fsdp"), text(row, "software"))
+
+
+def numbers(row: Row, told: Said, by: Framework) -> Precision:
+    """The numbers of a row; those of gradients are the framework's where it does not say."""
+    said_of_fsdp = f"{text(row, 'optimizer_sharding')} {text(part(row, 'parallel'), 'fsdp')} {text(row, 'notes')}"
+    found = words.precision(
+        text(row, "precision"),
+        text(row, "software"),
+        hardware.cluster(row).chip,
+        said_of_fsdp if is_fsdp(row) else None,
+    )
+    return accumulated(found, told.settings.gradients or by.gradients)
+
+
+def attention(told: Said, year: float | None) -> str:
+    """The attention kernel of a row: the one it names, else its framework's; before frameworks fused it, none."""
+    early = told.framework == "unknown" and year is not None and year < FLASH_SINCE
+    return told.attention or ("unfused" if early else ASK)
 
 
 def policy(row: Row, shape: Model) -> recompute.Policy:

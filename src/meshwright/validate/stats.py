@@ -33,12 +33,21 @@ def stats(ratios: Sequence[float], inside: Sequence[bool] = ()) -> dict[str, Any
     }  # fmt: skip
 
 
-def quantile(ordered: Sequence[float], q: float) -> float:
-    """The q-quantile of ascending values, interpolated between neighbours."""
-    at = q * (len(ordered) - 1)
-    low = int(at)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
+def quantile(ordered: Sequence[float], q: float, weights: Sequence[float] = ()) -> float:
+    """The q-quantile of ascending values, interpolated between neighbours. weights: how often each counts; () = alike.
+
+    A value stands in the middle of its own weight, q is the share of the way from the first value to the last.
+    """
+    alike = weights or (1.0,) * len(ordered)
+    places, passed = [], 0.0
+    for weight in alike:
+        places.append(passed + weight / 2)
+        passed += weight
+    at = places[0] + q * (places[-1] - places[0])
+    high = next((i for i, place in enumerate(places) if place >= at), len(places) - 1)
+    low = max(high - 1, 0)
+    gap = places[high] - places[low]
+    return ordered[low] + ((at - places[low]) / gap if gap else 0.0) * (ordered[high] - ordered[low])
 
 
 def ranks(values: Sequence[float]) -> list[float]:

@@ -1,8 +1,6 @@
-"""What the words of a row mean: precision, sharding, schedule, attention kernel (recomputation: `recompute`).
+"""What the words of a row mean: precision, sharding, schedule (recomputation: `recompute`; the framework: `software`).
 
-Defaults, where a row does not say: bf16 (fp16 on chips without it) with fp32 gradients; replicated
-Adam; 1F1B, interleaved if there are virtual stages; flash attention from the year on in which frameworks took it up,
-before that kernels that write the scores to memory.
+Defaults, where a row does not say: bf16 (fp16 on chips without it); replicated Adam; 1F1B, interleaved if there are virtual stages.
 """
 
 from __future__ import annotations
@@ -17,14 +15,7 @@ COMPUTE = (
     (r"fp4", "fp4"), (r"fp8|float8|e4m3", "fp8"), (r"bf16|bfloat16", "bf16"), (r"fp16|float16|half", "fp16"),
     (r"tf32", "tf32"), (r"fp32|float32", "fp32"),
 )  # fmt: skip
-FLASH_SINCE = 2023
-"""Year from which frameworks fuse attention by default (FlashAttention appeared in May 2022)."""
-MEGATRON_FLASH_SINCE = 2025
-"""Megatron-LM and its relatives fuse on request only (--use-flash-attn) until Transformer Engine became the default."""
-
 JAX = re.compile(r"\b(?:maxtext|jax|pax(?:ml)?|levanter|t5x|easylm)\b")
-BF16_OPTIMIZER = r"\bbf16[ _-]?optimizer\b"
-"""DeepSpeed's, which accumulates gradients in fp32; its engines before it did not."""
 EIGHT_BIT_GATHER = (
     r"\b(?:fp8|float8|mxfp8)[ _-](?:all[ _-]?gather|(?:param\w*|weight)[ _-](?:all[ _-]?)?gather)"
     r"|all[ _-]?gathers?\w* in (?:fp8|float8|8[ -]bit)|fsdp_(?:fp8|float8)_all_gather"
@@ -44,11 +35,10 @@ def is_jax(software: str) -> bool:
 
 
 def precision(words: str, software: str, chip: Chip, fsdp: str | None = None) -> Precision:
-    """Which numbers are computed, kept and sent.
+    """Which numbers are computed, kept and sent (those of gradients: `software`).
 
-    Gradients take 2 bytes with "pure" 16-bit training, and in DeepSpeed's 16-bit engines unless the row speaks of fp32
-    or of the BF16Optimizer. fsdp: what the row says of FSDP, None if it has none; FSDP gathers weights in 16 bits
-    unless the row speaks of an 8-bit all-gather (llm-foundry's "bf16 compute"; an option of torchtitan's).
+    fsdp: what the row says of FSDP, None if it has none; FSDP gathers weights in 16 bits unless the row speaks of an 8-bit
+    all-gather (llm-foundry's "bf16 compute"; an option of torchtitan's).
     """
     compute = next(
         (name for pattern, name in COMPUTE if re.search(pattern, words)),
@@ -57,9 +47,7 @@ def precision(words: str, software: str, chip: Chip, fsdp: str | None = None) ->
     base = PRECISIONS[compute]
     if fsdp is not None and compute in ("fp8", "fp4") and not named(EIGHT_BIT_GATHER, f"{words} {software} {fsdp}"):
         base = replace(base, gather_bytes=PRECISIONS["bf16"].gather_bytes)
-    wide = "fp32" in words or named(BF16_OPTIMIZER, words)
-    deepspeed = "deepspeed" in software and compute in ("fp16", "bf16") and not wide
-    return replace(base, gradient_bytes=2.0) if "pure" in words or deepspeed else base
+    return base
 
 
 def optimizer(fsdp: bool) -> Optimizer:
@@ -103,23 +91,3 @@ def schedule(words: str, pp: int, interleave: int) -> tuple[str, int]:
     if interleave > 1:
         return "interleaved", interleave
     return ("gpipe", 1) if re.search(r"gpipe|afab", words) else ("1f1b", 1)
-
-
-def attention_kernel(named: str, words: str, year: float | None) -> str:
-    """flash or unfused: as the kernel's name or the words say, else by year.
-
-    named: an explicit kernel, such as "torch" or "flash_attention2";  words: software, attention and notes together.
-    """
-    kernel = named or "".join(re.findall(r"kernel=(\w+)", words)[:1])
-    if kernel:
-        return "flash" if "flash" in kernel else "unfused"
-    if re.search(r"no flash", words):
-        return "unfused"
-    if "flash" in words and not re.search(r"flash\w* (unstated|not stated|unknown)", words):
-        return "flash"
-    since = (
-        MEGATRON_FLASH_SINCE
-        if re.search(r"megatron-(lm|deepspeed)", words) and not re.search(r"\bte\b|transformer.engine", words)
-        else FLASH_SINCE
-    )
-    return "unfused" if year is not None and year < since else "flash"

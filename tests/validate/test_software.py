@@ -1,0 +1,241 @@
+"""The words of a row on its software: one row of a table for each policy and each word that is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from validate_rows import row
+
+from meshwright.describe.framework import frameworks
+from meshwright.describe.ranges import CHOICES
+from meshwright.prediction.classes import FAMILIES, class_of
+from meshwright.validate import published, validate
+from meshwright.validate.jobs import described, job
+from meshwright.validate.software import FLOAT8, FRAMEWORKS, GRADIENTS, KERNELS, OWN, SETTINGS, said
+
+
+@pytest.mark.parametrize(
+    ("software", "year", "name"),
+    [
+        ("Megatron-Bridge v0.4.2 (NeMo container 26.04.01)", 2026, "megatron-bridge"),
+        ("NeMo 2.0", 2025, "megatron-core"),
+        ("Megatron-Core r0.8", 2024, "megatron-core"),
+        ("Megatron-LM (TE 2.11)", 2026, "megatron-core"),
+        ("Megatron-LM with Transformer Engine", 2023, "megatron-core"),
+        ("Megatron-LM", 2025, "megatron-core"),
+        ("Megatron-LM", None, "megatron-core"),
+        ("Megatron-LM (2021, SC21 paper)", 2021, "megatron-2021"),
+        ("Megatron-LM Jan 2021 (before interleaving/scatter-gather)", 2021, "megatron-2021"),
+        ("Megatron-LM 2022", 2022, "megatron-2021"),
+        ("Megatron-LM + zero-bubble", 2024, "megatron-2021"),
+        ("AA-Scaling (Megatron-LM based), kernel=torch", 2023, "megatron-2021"),
+        ("Megatron-DeepSpeed (BigScience)", 2022, "megatron-deepspeed"),
+        ("GPT-NeoX", 2023, "megatron-deepspeed"),
+        ("DeepSpeed ZeRO-3 (2021)", 2021, "deepspeed-zero3"),
+        ("DeepSpeed ZeRO-3", 2024, "unknown"),  # later versions gather ahead of use
+        ("torchtitan + torch.compile", 2025, "torchtitan"),
+        ("llm-foundry (Composer + PyTorch FSDP, FlashAttention-2)", 2023, "llm-foundry"),
+        ("PyTorch FSDP2", 2025, "fsdp"),
+        ("MaxText (JAX)", 2024, "maxtext"),
+        ("Colossal-AI", 2023, "unknown"),
+        ("", 2023, "unknown"),
+    ],
+)
+def test_a_program_is_its_framework(software: str, year: int | None, name: str) -> None:
+    found = said(row(software=software, year=year))
+    assert found.framework == name
+    assert bool(found.notes) == (name == "unknown"), found.notes
+    assert job(row(software=software, year=year)).framework == frameworks()[name]
+
+
+@pytest.mark.parametrize(
+    ("notes", "setting", "value"),
+    [
+        ("cuda_graph None None", "cuda_graphs", "off"),
+        ("cuda_graph None []", "cuda_graphs", "off"),
+        ("cuda_graph none full_iteration", "cuda_graphs", "off"),  # a scope without an implementation
+        ("no CUDA graphs", "cuda_graphs", "off"),
+        ("cuda_graph full_iteration []", "cuda_graphs", "full"),
+        ("cuda_graph local full_iteration", "cuda_graphs", "full"),
+        ("full-iteration CUDA graph", "cuda_graphs", "full"),
+        ("cuda_graph transformer_engine ['attn', 'moe_router', 'moe_preprocess']", "cuda_graphs", "parts"),
+        ("cuda_graph_impl=local", "cuda_graphs", "parts"),
+        ("moe_flex_dispatcher_backend=hybridep", "dispatcher", "hybridep"),
+        ("moe_flex_dispatcher_backend=deepep", "dispatcher", "deepep"),
+        ("DeepEP", "dispatcher", "deepep"),
+        ("dispatcher alltoall", "dispatcher", "alltoall"),
+        ("moe_a2a_overlap=True", "ep_overlap", True),
+        ("moe_a2a_overlap=False", "ep_overlap", False),
+        ("overlap_moe_expert_parallel_comm=True", "ep_overlap", True),
+        ("AsyncTP. seq 8192 default of the config.", "tp_overlap", "all"),
+        ("async TP", "tp_overlap", "all"),
+        ("tp_comm_overlap=True", "tp_overlap", "all"),
+        ("userbuffers", "tp_overlap", "all"),
+        ("tp_comm_overlap=False", "tp_overlap", "off"),
+        ("vanilla TP", "tp_overlap", "off"),
+        ("no TP/PP comm overlap", "tp_overlap", "off"),
+        ("no AsyncTP", "tp_overlap", "off"),
+        ("torch.compile", "compiled", True),
+        ("compiled blocks", "compiled", True),
+        ("without torch.compile", "compiled", False),
+        ("compile off: eager", "compiled", False),
+        ("gathered logits", "logits_gathered", True),
+    ],
+)
+def test_words_of_a_setting(notes: str, setting: str, value: object) -> None:
+    found = said(row(notes=notes))
+    assert getattr(found.settings, setting) == value
+    assert not found.notes
+
+
+@pytest.mark.parametrize(
+    ("notes", "setting"),
+    [("cuda_graph somehow", "cuda_graphs"), ("moe_token_dispatcher_type=teleport", "dispatcher")],
+)
+def test_a_setting_with_an_unknown_value_is_noted_and_stays_the_frameworks(notes: str, setting: str) -> None:
+    found = said(row(notes=notes))
+    assert not found.settings.given
+    assert len(found.notes) == 1
+    assert f"not understood: {setting} is the framework's own" in found.notes[0]
+    assert found.notes[0] in described(row(notes=notes)).notes
+
+
+def test_an_unknown_word_beside_a_known_program_is_noted() -> None:
+    assert said(row(software="Megatron-LM + warp-drive")).notes == ("of its software 'warp-drive' is not understood",)
+
+
+@pytest.mark.parametrize(
+    ("precision", "recipe"),
+    [
+        ("mxfp8", "mxfp8"),
+        ("FP8 MX", "mxfp8"),
+        ("fp8 current-scaling (per-tensor)", "tensorwise"),
+        ("float8 tensorwise", "tensorwise"),
+        ("fp8 linear (torchao) + bf16", "tensorwise"),
+        ("float8 rowwise", "rowwise"),
+        ("fp8, block-scaled 128x128", "blockwise"),
+        ("fp8 delayed scaling", "delayed"),
+        ("fp8 (TE linear) + bf16", "delayed"),
+        ("bf16", None),
+        ("nvfp4", None),
+    ],
+)
+def test_recipes_of_fp8(precision: str, recipe: str | None) -> None:
+    found = said(row(precision=precision))
+    assert found.settings.float8 == recipe
+    assert not found.notes
+
+
+def test_fp8_without_a_recipe_is_noted() -> None:
+    assert "float8 is the framework's own" in said(row(precision="fp8")).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("precision", "software", "gradient_bytes"),
+    [
+        ("bf16, BF16Optimizer", "Megatron-DeepSpeed", 4),  # accumulates in fp32
+        ("bf16, BF16Optimizer with fp32 grad accumulation (unsharded grads)", "Megatron-DeepSpeed", 4),
+        ("fp16/bf16 mixed (pre-BF16Optimizer)", "Megatron-DeepSpeed", 2),
+        ("bf16 (before BF16Optimizer)", "Megatron-DeepSpeed", 2),
+        ("bf16, no BF16Optimizer", "Megatron-DeepSpeed", 2),
+        ("bf16, BF16_Optimizer disabled", "Megatron-DeepSpeed", 2),
+        ("bf16", "Megatron-DeepSpeed", 2),
+        ("bf16 with fp32 grad accumulation", "Megatron-DeepSpeed", 4),
+        ("bf16 with fp32 master weights", "Megatron-DeepSpeed", 2),  # of weights, not of gradients
+        ("bf16 (FSDP PURE: bf16 params+grads comm)", "llm-foundry", 2),
+        ("amp_bf16 (FSDP DEFAULT: fp32 master shard, bf16 compute, fp32 grad reduce)", "llm-foundry", 4),
+    ],
+)
+def test_gradients_as_the_row_says_or_else_as_the_framework_has_them(
+    precision: str, software: str, gradient_bytes: float
+) -> None:
+    assert job(row(precision=precision, software=software, year=2022)).precision.gradient_bytes == gradient_bytes
+
+
+@pytest.mark.parametrize(
+    ("changes", "kernel"),
+    [
+        ({"attention_kernel": "flash_attention2 + RMS kernel"}, "fa2"),
+        ({"attention_kernel": "flash_attentionv1.0.8"}, "fa1"),
+        ({"attention_kernel": "torch"}, "torch"),
+        ({"software": "AA-Scaling (Megatron-LM based), kernel=torch"}, "torch"),
+        ({"software": "llm-foundry (FlashAttention-2)"}, "fa2"),
+        ({"notes": "FlashAttention-3"}, "fa3"),
+        ({"notes": "cuDNN attention"}, "cudnn"),
+        ({"model": {"attention": "full causal (ALiBi), fused softmax, no FlashAttention"}}, "fused-softmax"),
+        ({"notes": "no FlashAttention"}, "unfused"),
+        ({"notes": "flash attention"}, "flash"),
+        ({"notes": "FlashAttention unstated."}, "framework"),
+        ({}, "framework"),
+        ({"software": "x", "year": 2022}, "unfused"),  # before frameworks fused it
+        ({"software": "x", "year": 2024}, "framework"),
+    ],
+)
+def test_the_attention_kernel_is_the_one_named_or_the_frameworks(changes: dict[str, Any], kernel: str) -> None:
+    assert job(row(**changes)).attention_kernel == kernel
+
+
+@pytest.mark.parametrize(
+    ("kernels", "norm"),
+    [("flash_attention2", "torch"), ("torch", "torch"), ("flash_attention2 + RMS kernel", "fused"), ("", None)],
+)
+def test_a_row_that_lists_its_kernels_has_no_other(kernels: str, norm: str | None) -> None:
+    assert said(row(attention_kernel=kernels)).settings.norm == norm
+
+
+@pytest.mark.parametrize(
+    ("software", "year", "overlap"),
+    [
+        ("Megatron-LM (2021)", 2021, None),
+        ("Megatron-LM 2022", 2022, "backward"),
+        ("Megatron-DeepSpeed (BigScience)", 2023, None),
+        ("Megatron-DeepSpeed", 2022, None),
+        ("Megatron-DeepSpeed", 2024, "backward"),
+        ("Megatron-LM 2022, no TP comm overlap", 2022, "off"),
+    ],
+)
+def test_the_asynchronous_all_reduce_of_megatron_by_year(software: str, year: int, overlap: str | None) -> None:
+    assert said(row(software=software, year=year)).settings.tp_overlap == overlap
+
+
+def test_torchtitan_compiles_on_request() -> None:
+    alone, compiled = said(row(software="torchtitan")), said(row(software="torchtitan + torch.compile"))
+    assert (alone.settings.compiled, compiled.settings.compiled) == (False, True)
+    assert alone.notes and not compiled.notes
+
+
+def test_aleph_alphas_head_gathers_its_logits() -> None:
+    assert said(row(software="AA-Scaling (Megatron-LM based)", year=2023)).settings.logits_gathered is True
+
+
+def test_the_words_give_only_values_that_a_job_takes() -> None:
+    for words in (*SETTINGS, FLOAT8):
+        allowed = CHOICES.get(f"Software.{words.field}", (True, False))
+        assert {value for value, _ in words.values} <= set(allowed)
+    assert {value for value, _ in GRADIENTS} == set(CHOICES["Software.gradients"])
+    assert {name for name, _ in KERNELS} - {""} <= set(CHOICES["Job.attention_kernel"])
+    assert {name for name, _ in FRAMEWORKS} <= set(frameworks())
+    assert set(FAMILIES) <= set(frameworks())
+    assert all(pattern == pattern.lower() or "\\" in pattern for pattern, _ in OWN)
+
+
+def test_every_published_row_is_understood() -> None:
+    """The note on torchtitan's default is the only one: no word of the catalogue's programs and settings is left over."""
+    notes = {note for r in published() for note in said(r).notes}
+    assert notes == {"torch.compile is not named: taken as off, as torchtitan has it"}
+    assert all(said(r).framework != "unknown" for r in published())
+
+
+def test_a_paper_set_is_not_told_of_a_framework() -> None:
+    from meshwright.describe.assumptions import assumptions
+
+    (found,) = [c for c in validate([row()], assumptions("lbl-2024")).rows if c.quantity == "step_time"]
+    assert found.skipped is None
+    assert found.kind == "dense"
+
+
+def test_classes_are_families_of_frameworks() -> None:
+    assert class_of("torchtitan", False) == class_of("llm-foundry", False) == "FSDP, dense"
+    assert class_of("megatron-bridge", True) == class_of("fsdp", True) == "experts"
+    assert class_of("meshwright", False) == "meshwright, dense"
