@@ -89,5 +89,10 @@ def test_tables_and_a_figure_are_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     Report("megatron", report().checks, report().tables, report().figures[:1]).write(tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
-    assert {"megatron-table-1-predicted.csv", "megatron-takeaways.md", "megatron-fig-6.png"} <= names
+    assert {
+        "megatron-table-1-predicted.csv",
+        "megatron-table-2-predicted.csv",
+        "megatron-takeaways.md",
+        "megatron-fig-6.png",
+    } <= names
     assert [f.name for f in report().figures] == [f"megatron-fig-{n}" for n in (6, 8, 12, 13, 14, 15, 16)]
