@@ -29,7 +29,7 @@ from meshwright.validate.software import FLOAT8, FRAMEWORKS, GRADIENTS, KERNELS,
         ("Megatron-LM Jan 2021 (before interleaving/scatter-gather)", 2021, "megatron-2021"),
         ("Megatron-LM 2022", 2022, "megatron-2021"),
         ("Megatron-LM + zero-bubble", 2024, "megatron-2021"),
-        ("AA-Scaling (Megatron-LM based), kernel=torch", 2023, "megatron-2021"),
+        ("AA-Scaling (Megatron-LM based), kernel=torch", 2023, "megatron-deepspeed"),  # ZeRO-1 as DeepSpeed has it
         ("Megatron-DeepSpeed (BigScience)", 2022, "megatron-deepspeed"),
         ("GPT-NeoX", 2023, "megatron-deepspeed"),
         ("DeepSpeed ZeRO-3 (2021)", 2021, "deepspeed-zero3"),
@@ -205,8 +205,9 @@ def test_torchtitan_compiles_on_request() -> None:
     assert alone.notes and not compiled.notes
 
 
-def test_aleph_alphas_head_gathers_its_logits() -> None:
-    assert said(row(software="AA-Scaling (Megatron-LM based)", year=2023)).settings.logits_gathered is True
+def test_aleph_alphas_stack_gathers_its_logits_and_waits_for_its_all_reduces() -> None:
+    found = said(row(software="AA-Scaling (Megatron-LM based)", year=2023)).settings
+    assert (found.logits_gathered, found.tp_overlap) == (True, "off")
 
 
 def test_the_words_give_only_values_that_a_job_takes() -> None:

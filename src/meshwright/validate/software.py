@@ -21,7 +21,7 @@ from .words import named
 FRAMEWORKS = (
     ("megatron-bridge", r"megatron[- ]bridge"),
     ("megatron-core", r"megatron[- ]core|\bmcore\b|\bnemo\b"),
-    ("megatron-deepspeed", r"megatron[- ]deepspeed|gpt[- ]neox"),
+    ("megatron-deepspeed", r"megatron[- ]deepspeed|gpt[- ]neox|\baa-scaling|aleph[ -]alpha"),
     ("torchtitan", r"torchtitan"),
     ("llm-foundry", r"llm[- ]foundry|\bcomposer\b|mosaicml"),
     ("maxtext", r"\b(?:maxtext|jax|pax(?:ml)?|levanter|t5x|easylm)\b|\bxla\b"),
@@ -129,8 +129,10 @@ KERNELS = (
 """Attention kernel -> its names; a generation stands before the family, which is the framework's own kernel."""
 KERNEL_LIST = re.compile(r"kernels?[=:] ?(\w[\w.]*(?: ?\+ ?[\w. ]+)?)")
 NORM_KERNEL = r"\b(?:rms|layer|fused)[ _-]?(?:norm)?[ _-]?(?:norm|kernel)"
-OWN = ((r"\baa-scaling|aleph[ -]alpha", {"logits_gathered": True}),)
-"""What one program does by itself. Aleph-Alpha/scaling, core/nn/linear/column_parallel_linear.py: all_concat of its output."""
+OWN = ((r"\baa-scaling|aleph[ -]alpha", {"logits_gathered": True, "tp_overlap": "off"}),)
+"""What one program does by itself. Aleph-Alpha/scaling (github.com, commit 01b9d21): Megatron's layers, DeepSpeed's ZeRO-1, whose gradients
+are all-reduced bucket by bucket after the last microbatch (core/optimizer/allreduce.py); nn/linear/column_parallel_linear.py: all_concat of
+the logits, and nn/linear/utils.py: all-reduces of both passes are waited for."""
 READ = (
     *(pattern for _, pattern in FRAMEWORKS),
     *(w.topic for w in SETTINGS),
