@@ -133,6 +133,19 @@ def sqrt(x: Num) -> Num:
     return np.sqrt(x)
 
 
+def each(options: Sequence[float], beside: Num) -> NDArray[np.float64]:
+    """The options as an array whose first axis lies in front of those of `beside`."""
+    import numpy as np
+
+    return np.reshape(options, (-1, *(1,) * np.ndim(beside)))
+
+
+def least(options: NDArray[np.float64]) -> Num:
+    """The smallest along the first axis."""
+    found: Num = options.min(axis=0)
+    return found
+
+
 def cell(x: Num, points: Sequence[float]) -> tuple[Any, Num]:
     """(i, w) with x = points[i] + w (points[i+1] - points[i]), for ascending points.
 

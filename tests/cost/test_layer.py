@@ -41,17 +41,26 @@ def seconds(found: Seconds) -> dict[str, float]:
 def test_an_operation_by_cause() -> None:
     """7 s of arithmetic, 10 s of memory of which 3 s show, messages by axis."""
     found = timer().half(Op("x", "vector", WORK, WORK), WORK)
-    assert seconds(found.time) == {"compute": 7.0, "memory": 3.0, "tp_comm": 5.0, "cp_comm": 2.0, "ep_comm": 8.0}
+    assert seconds(found.time) == {
+        "compute": 7.0,
+        "memory": 3.0,
+        "tp_comm": 5.0,
+        "cp_comm": 2.0,
+        "ep_comm": 8.0,
+        "host": 0.0,
+    }
     assert found.time.total == 25
     assert found.sent == Load(15.0, 0.0, Busy((15.0,)))
 
 
-PLAIN = {"compute": 7.0, "memory": 3.0, "tp_comm": 5.0, "cp_comm": 2.0, "ep_comm": 8.0}
+PLAIN = {"compute": 7.0, "memory": 3.0, "tp_comm": 5.0, "cp_comm": 2.0, "ep_comm": 8.0, "host": 0.0}
 
 
 @pytest.mark.parametrize(("overlap", "shown"), [
     (Overlap(tp=Hide("layer", share=0.4)), {"tp_comm": 5 - 4.0}),  # behind 4 of 10 s
     (Overlap(tp=Hide("layer")), {"tp_comm": 0.0}),
+    (Overlap(tp=Hide("layer", most=0.5)), {"tp_comm": 2.5}),
+    (Overlap(tp=Hide("weight gradient")), {}),  # a forward pass makes none
     (Overlap(cp=Hide("operation")), {"cp_comm": 0.0}),
     (Overlap(ep=Hide("layer", share=0.25)), {"ep_comm": 8 - 2.5}),
     # each second hides one thing: 2 s of cp, 8 s of ep, and nothing is left for tp

@@ -15,6 +15,7 @@ from meshwright import BadInput, Job, Layout, assumptions, cluster, model, predi
 from meshwright.describe.assumptions import SETS, ChipTime, Counting, NetworkTime, Overlap
 from meshwright.describe.fields import Unit
 from meshwright.describe.framework import Framework, framework
+from meshwright.describe.kernels import Kernels, kernels
 from meshwright.describe.ranges import CHOICES, FREE
 from meshwright.describe.read import At, read
 from meshwright.formats.toml import load_job
@@ -64,6 +65,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Job": {"model": model("gpt2"), "cluster": cluster("8xh100-sxm"), "batch": 8},
     "RopeScaling": {"kind": "linear"},
     "Framework": {field.name: getattr(framework("meshwright"), field.name) for field in dataclasses.fields(Framework)},
+    "Kernels": {field.name: getattr(kernels("h100"), field.name) for field in dataclasses.fields(Kernels)},
     "Scenario": {field.name: getattr(preset("h100"), field.name) for field in dataclasses.fields(preset("h100"))},
 }
 """What a description needs besides the field in question."""

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from meshwright import BadInput, Cluster, Job, Layout, assumptions, chip, cluster, model, network, predict
-from meshwright.describe.assumptions import JOINTS, Hide, HidePass, Overlap
+from meshwright.describe.assumptions import JOINTS, ChipTime, Hide, HidePass, Overlap, Stack
+from meshwright.describe.precision import PRECISIONS
 from meshwright.describe.ranges import CHOICES
 from meshwright.reproduce.lbl.defects import LBL_CODE as DEFECTS
 
@@ -31,6 +32,12 @@ def hiding(of: Job) -> Job:
     return replace(of, assumptions=replace(of.assumptions, overlap=overlap))
 
 
+def running(of: Job, **stack: Any) -> Job:
+    """The job under a set that says itself what software adds to kernels."""
+    chip = ChipTime("by-shape", Stack(host_s=1e-3, **stack))
+    return replace(of, assumptions=replace(of.assumptions, chip=chip))
+
+
 JOBS = (
     job(tp=4, cp=2, pp=2, dp=4, zero=1),
     job(tp=4, cp=2, pp=2, dp=4, zero=1, sequence_parallel=False),
@@ -47,6 +54,8 @@ JOBS = (
     job(pp=16, dp=4),
     hiding(job(tp=4, cp=2, dp=8, zero=3)),
     hiding(job(MIXTRAL, tp=2, dp=32, ep=8, zero=1)),
+    running(job(tp=4, dp=16, zero=1), norm="torch", cuda_graphs="parts"),
+    running(replace(job(MIXTRAL, tp=2, dp=32, ep=8, zero=1), precision=PRECISIONS["fp8"]), cuda_graphs="full"),
 )
 """Between them they exercise every option."""
 

@@ -28,7 +28,8 @@ def job(**fields: object) -> Job:
 
 def test_realistic_asks_at_every_joint_that_a_framework_answers() -> None:
     every = {(joint, name) for joint, names in ANSWERS.items() for name in names}
-    assert set(asked(SETS["realistic"])) == set(asked(SETS["pytorch"])) == every
+    assert set(asked(SETS["realistic"])) == every
+    assert set(asked(SETS["pytorch"])) == every - {("chip", "stack")}  # its kernels and its host are measured
     assert not [name for name in PAPERS if asked(SETS[name])]
 
 
@@ -119,7 +120,7 @@ def test_pytorch_is_realistic_on_the_trainers_framework() -> None:
     """Beside kernels and collectives, which it takes as measured."""
     alias, plain = job(assumptions="pytorch"), job(framework="meshwright")
     assert alias.profile == plain.profile == framework("meshwright")
-    for joint in ANSWERS:
+    for joint in {*ANSWERS} - {"chip"}:
         assert getattr(alias.how, joint) == getattr(plain.how, joint)
 
 

@@ -1,13 +1,18 @@
 """Corners that a search finds and nobody trains in are named beside the answer."""
 
+from dataclasses import replace
+
 import pytest
 
 from meshwright import Job, Layout, predict
-from meshwright.describe.assumptions import MEGATRON
+from meshwright.describe.assumptions import MEGATRON, REALISTIC, ChipTime
+
+ROOFLINE = replace(REALISTIC, chip=ChipTime("roofline"))
 
 
 def notes(layout: Layout, batch: int = 64, chips: int = 64, **fields: object) -> str:
-    job = Job("llama3-70b", f"{chips}xh100-sxm", batch, **fields)
+    given = {"assumptions": ROOFLINE, **fields}
+    job = Job("llama3-70b", f"{chips}xh100-sxm", batch, **given)
     return "; ".join(predict(job, layout).notes)
 
 
@@ -21,6 +26,10 @@ def test_products_of_few_tokens_are_named(cp: int, seq: int, said: bool) -> None
 
 def test_a_larger_microbatch_makes_larger_products() -> None:
     assert "matrix products" not in notes(Layout(cp=32, dp=2, microbatch=2, zero=3))
+
+
+def test_kernels_by_shape_have_no_such_corner() -> None:
+    assert "matrix products" not in notes(Layout(cp=32, dp=2, zero=3), assumptions=REALISTIC)
 
 
 def test_a_set_without_kernels_has_no_such_corner() -> None:

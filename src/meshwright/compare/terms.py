@@ -91,7 +91,7 @@ def causes(p: Prediction) -> dict[str, float]:
         forward += sum(part.value for part in found.parts if part.name.endswith("forward")) if found else 0.0
     kept = {
         name: t[name]
-        for name in ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "bubble", "optimizer", "other")
+        for name in ("host", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "bubble", "optimizer", "other")
     }
     return {"forward": forward, "backward": t["compute"] + t["memory"] - forward, **kept}
 

@@ -11,7 +11,7 @@ from ..describe.chip import Chip
 from ..describe.frozen import FrozenDict
 from ..describe.measured import Table
 from ..num import Num, maximum
-from . import hierarchy, measured
+from . import hierarchy, measured, shapes
 
 
 class Rates(NamedTuple):
@@ -30,6 +30,8 @@ class Rates(NamedTuple):
     """The memories below HBM, if matrix products are timed with them."""
     kernels: Mapping[str, Table] = FrozenDict()
     """kernel -> measured seconds; what is in it is not computed from rates."""
+    shapes: shapes.Rates | None = None
+    """What kernels reach by their shapes, where they are timed so."""
 
     def engine(self, name: str) -> float:
         """FLOP/s of what a pass runs on (`Pass.engine`)."""
@@ -45,6 +47,10 @@ def rates(chip: Chip, precision: str, how: ChipTime, element_bytes: float = 2.0)
     The share of the matrix peak is the set's, else the one measured on the chip, else the set's default for
     unmeasured chips. element_bytes: of a number in a matrix product, for the memory hierarchy.
     """
+    if how.model == "by-shape":
+        by = shapes.rates(chip, precision, wider(chip, precision), how)
+        vector = chip.vector_flops * how.vector_efficiency
+        return Rates(by.matrix, vector, by.memory, by.of.launch_s, by.wide, (by.wide, by.wide), shapes=by)
     share = how.matrix_efficiency or chip.sustained or how.sustained
     memory = float("inf") if how.model == "peak" else chip.hbm_bandwidth * how.memory_efficiency
     vector = float("inf") if how.model == "peak" else chip.vector_flops * how.vector_efficiency
@@ -110,6 +116,8 @@ def exposed_memory(work: Pass, compute: Num, r: Rates) -> Num:
 
 def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
     """(arithmetic, memory traffic that outlasts it) of a pass, in seconds, kernel by kernel."""
+    if r.shapes:
+        return shapes.alone(work, r.shapes)
     if not work.parts:
         compute = compute_time(work, r)
         return compute, exposed_memory(work, compute, r)
@@ -146,6 +154,12 @@ MODELS = {
         "max(tile traffic / (HBM {levels.hbm:.4g}, L2 {levels.l2:.4g}, shared memory {levels.shared:.4g} B/s), padded "
         "arithmetic) - compute",
         "memory hierarchy: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.1",
+    ),
+    "by-shape": (
+        "2 m n k Q (1 + k0 / k) / {matrix:.4g} + {launch_s:.3g} s a product, Q what tiles and waves make it pay for; fused attention "
+        "F (1 + l0 / T) / (a peak)",
+        "bytes / {memory:.4g} B/s: what of it does not hide behind a product, all of it in other passes",
+        "laws of kernels by shape, constants of catalog/kernels: ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0)",
     ),
     "calibrated": (
         "measured seconds of each kernel, else " + ROOFLINE,

@@ -10,14 +10,18 @@ from ..count.work import Message, Op, Pass
 from ..describe.assumptions import Overlap
 from ..describe.layout import Layout
 from ..num import Num, cache_key, where
-from . import overlap
+from . import host, overlap
 from .chip import Rates, alone
 from .load import NOTHING, Load
 from .network import Fabric
 
-CAUSES = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm")
+CAUSES = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm", "host")
 AXIS_CAUSE = {"tp": 1, "tp_model": 1, "tp_ff": 1, "cp": 2, "ep": 3, "etp": 3}
 """axis of a message -> position among the communication causes, counted from `memory`."""
+WEIGHT_GRADIENT, BACKWARD = "weight gradient", 1
+"""Scope of `Hide` that lies in the backward pass only, and the position of that pass."""
+OF_BACKWARD = 0.5
+"""The product that makes weight gradients, of the backward pass of a matrix: one of two with the same FLOPs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,8 @@ class Seconds:
     tp_comm: Num = 0.0
     cp_comm: Num = 0.0
     ep_comm: Num = 0.0
+    host: Num = 0.0
+    """By which launching the kernels outlasts them."""
 
     def __add__(self, other: Seconds) -> Seconds:
         return Seconds(*(getattr(self, c) + getattr(other, c) for c in CAUSES))
@@ -42,7 +48,7 @@ class Seconds:
     @property
     def total(self) -> Num:
         """All causes together."""
-        return self.compute + self.memory + self.tp_comm + self.cp_comm + self.ep_comm
+        return self.compute + self.memory + self.tp_comm + self.cp_comm + self.ep_comm + self.host
 
 
 Time: TypeAlias = Any
@@ -173,8 +179,8 @@ class Timer:
         compute, memory = alone(op.backward.parts[-1], self.clock.rates)
         return compute + memory
 
-    def layer(self, ops: Iterable[Op]) -> LayerCost:
-        """All operations of a layer added up."""
+    def layer(self, ops: Iterable[Op], part: str = "layer") -> LayerCost:
+        """All operations of a layer added up, or of another part of the model ("embedding", "head"), and what the host adds."""
         forward, backward, again = [], [], []
         weight_pass: Num = 0.0
         saved: Num = 0.0
@@ -201,6 +207,12 @@ class Timer:
             else:
                 weights = weights + op.weights
         (ahead_s, back_s), (again_s,) = self.together(forward, backward), self.together(again)
+        if forward and (by := self.clock.rates.shapes):
+            experts = not (isinstance(expert, float) and expert == 0.0)
+            wait, wait_back = host.seconds(by.how, part, experts)
+            longer, weight_longer = host.split(back_s.total, weight_pass, wait_back)
+            ahead_s = replace(ahead_s, host=host.added(ahead_s.total, wait))
+            back_s, weight_pass = replace(back_s, host=longer + weight_longer), weight_pass + weight_longer
         return LayerCost(
             ahead_s,
             back_s,
@@ -217,7 +229,7 @@ class Timer:
         )
 
     def together(self, *passes: Sequence[Half]) -> list[Seconds]:
-        """Passes of several operations, less what hides: cp, then ep, then tp, each behind seconds nothing else hides behind."""
+        """Passes of several operations (forward, backward), less what hides: cp, then ep, then tp, each behind seconds nothing else hides behind."""
         how, halves = self.clock.overlap, [half for one in passes for half in one]
         of = [number for number, one in enumerate(passes) for _ in one]
         found = [_sum([half.time for half in one]) for one in passes]
@@ -225,11 +237,18 @@ class Timer:
         for cause, option in (("cp_comm", how.cp), ("ep_comm", how.ep), ("tp_comm", how.tp)):
             if option.scope == "none":
                 continue
+            sending = {i for i, half in enumerate(halves) if not _never(getattr(half.time, cause))}
+            if not sending:
+                continue
             hidden: list[Num] = [0.0] * len(passes)
             for scope in scopes(halves, of, option.scope):
+                if sending.isdisjoint(scope):
+                    continue
                 spent = [used[i] for i in scope]
                 times = [halves[i].time for i in scope]
                 work = sum(t.compute + t.memory - u for t, u in zip(times, spent, strict=True))
+                if option.scope == WEIGHT_GRADIENT:
+                    work = work * OF_BACKWARD
                 comm = sum(getattr(t, cause) for t in times)
                 shown, slower = overlap.outlasting(work, comm, option)
                 for number in {of[i] for i in scope}:
@@ -255,10 +274,17 @@ def scopes(halves: Sequence[Half], of: Sequence[int], scope: str) -> list[list[i
         return [list(range(len(halves)))]
     if scope == "operation":
         return [[i] for i in range(len(halves))]
+    if scope == WEIGHT_GRADIENT:
+        return [[i] for i in range(len(halves)) if of[i] == BACKWARD]
     budgets: dict[tuple[int, str], list[int]] = {}
     for i, (number, half) in enumerate(zip(of, halves, strict=True)):
         budgets.setdefault((number, half.scope if scope == "sublayer" else ""), []).append(i)
     return list(budgets.values())
+
+
+def _never(seconds: Num) -> bool:
+    """Nothing, in any row."""
+    return isinstance(seconds, float) and seconds == 0.0
 
 
 def _share(part: Num, whole: Num) -> Num:

@@ -43,8 +43,8 @@ def behind(work: Num, own: Load, hidden: Load, how: HidePass) -> Exposed:
 
 
 def outlasting(work: Num, hidden: Num, how: Hide) -> Exposed:
-    """The same on links that nothing else uses meanwhile: max(h - share t, 0)."""
-    return _exposed(maximum(hidden - how.share * work, 0.0), hidden, how)
+    """The same on links that nothing else uses meanwhile: max(h - share t, (1 - most) h)."""
+    return _exposed(maximum(hidden - how.share * work, (1.0 - how.most) * hidden), hidden, how)
 
 
 def _exposed(shown: Num, hidden: Num, how: Hide) -> Exposed:

@@ -62,12 +62,59 @@ class Counting(Checked):
 
 
 @dataclass(frozen=True)
+class Stack(Checked):
+    """What software adds to the time of kernels, for `ChipTime.model` "by-shape"; of a set that asks, the framework's."""
+
+    kernel: str = "flash"
+    """Of attention: a name of `Job.attention_kernel`."""
+    elementwise: float = 1.0
+    """Bytes that passes over activations move, over those that their inputs and outputs need."""
+    norm: str = "fused"
+    """Norms are kernels of their own ("fused"), or operations of "torch"."""
+    host_s: Annotated[float, Unit("s")] = 0.0
+    """Seconds in which the host launches the forward pass of one layer."""
+    step_s: Annotated[float, Unit("s")] = 0.0
+    """Seconds of each step beside everything else."""
+    cuda_graphs: str = "off"
+    """What the host launches as a whole: nothing, "parts" of a layer, or the "full" iteration."""
+    float8: str = "tensorwise"
+    """Scaling of FP8 numbers."""
+
+
+@dataclass(frozen=True)
+class Host(Checked):
+    """Seconds of the host, over those of the forward pass of one layer (`Stack.host_s`)."""
+
+    backward: float = 2.0
+    """Of a backward pass (from runs: vTrain's single nodes)."""
+    experts_s: Annotated[float, Unit("s")] = 2e-3
+    """What experts add to a layer: routing, permutation, a launch for each product (estimate)."""
+    embedding: float = 0.3
+    """Of the embedding (estimate)."""
+    head: float = 0.5
+    """Of head and loss (estimate)."""
+    parts: float = 0.5
+    """Left with CUDA graphs of parts of a layer (estimate)."""
+    full: float = 0.02
+    """Left with one graph of the whole iteration (estimate)."""
+
+
+@dataclass(frozen=True)
 class ChipTime(Checked):
     """S2, from work to seconds on one chip."""
 
     model: str = "roofline"
-    """peak (compute only), roofline (the slower of compute and memory), hierarchy (Epoch's memory levels), or calibrated (times measured
-    on the chip, kernel by kernel, where it has them; else roofline)."""
+    """peak (compute only), roofline (the slower of compute and memory), hierarchy (Epoch's memory levels), calibrated (times measured
+    on the chip, kernel by kernel, where it has them; else roofline), or by-shape (laws of kernels, with the constants of catalog/kernels)."""
+    stack: Stack = Stack()
+    """With "by-shape": what software adds."""
+    wide_norm: float = 9.0
+    """With "by-shape": bytes that a norm of separate torch operations moves over those of a fused kernel: 36 of an element forward, not 4
+    (to fp32, square, mean, product, back to 16 bits, weight; count of this project)."""
+    host: Host = Host()
+    """With "by-shape": what a layer costs the host."""
+    optimizer: float = 1.5
+    """Bytes that the optimizer moves over those that it needs (estimate)."""
     matrix_efficiency: float | None = None
     """Sustained share of the matrix peak; None = the chip's measured `sustained`, else `sustained`."""
     sustained: float = UNMEASURED
@@ -107,12 +154,15 @@ class Hide(Checked):
     """How far the collectives of one axis hide behind the compute of their layer."""
 
     scope: str = "none"
-    """Whose seconds they hide behind, each second once: the "operation" that sends, its "sublayer" (attention or feed-forward), its "layer", or
+    """Whose seconds they hide behind, each second once: the product of an operation that makes its "weight gradient" (backward passes only,
+    Megatron-LM), the "operation" that sends, its "sublayer" (attention or feed-forward), its "layer", or
     the whole "step", as if any microbatch could hide what another sends; or "none"."""
     share: float = 1.0
     """Of those seconds."""
     slow: float = 0.0
     """Compute beside them is slower: seconds added for each second hidden, at most 1."""
+    most: float = field(default=1.0, kw_only=True)
+    """Of the collectives, what hides at most, however long the compute is."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,6 +177,16 @@ class HidePass(Hide):
     links: str = "shared"
     """With the collectives of the pass itself: "shared", no dimension of the network carries more than its rate; taken "serial", one
     collective after the other; or "free", as if each axis had links of its own."""
+
+
+@dataclass(frozen=True)
+class Weights(Checked):
+    """How weights and gradients go between replicas."""
+
+    gradients: str = "reduce-scatter"
+    """With ZeRO 1 and more, gradients are summed by "reduce-scatter", or by "all-reduce" (DeepSpeed's ZeRO-1)."""
+    gathers: float = 1.0
+    """Of the rate of its links that a gather of whole weights reaches."""
 
 
 NOT_HIDDEN = Hide()
@@ -149,6 +209,8 @@ class Overlap(Checked):
     pp: str = "interleaved"
     """Pipeline sends: "interleaved", they wait where the order of the schedule has them wait, and hide elsewhere (`Schedule.span`, replayed);
     as papers add them up, those of every microbatch hide behind compute ("all") or do not ("none"), and the bubble is that of equal stages."""
+    weights: Weights = Weights()
+    """How weights and gradients go."""
     step_barrier: str = "global norm"
     """What ends a step on all ranks at once: a "global norm" of the gradients (PyTorch's and this project's trainer), or "none": each rank of
     the pipeline begins the next step as soon as it is done (zero bubble as published, Qi et al. 2024, whose optimizer validates afterwards).
@@ -203,10 +265,17 @@ REALISTIC = Assumptions(
         rotary=ASK,
         stage_message=ASK,
     ),
-    # 73 % and 63 % of an A100's peak: Dao 2023, FlashAttention-2 (arXiv 2307.08691), the best of its measurements
-    chip=ChipTime(attention_forward=0.73, attention_backward=0.63),
+    chip=ChipTime("by-shape", Stack(ASK)),
     network=NetworkTime(collective="best"),
-    overlap=Overlap(dp=HidePass(ASK), pp=ASK, step_barrier=ASK),
+    overlap=Overlap(
+        dp=HidePass(ASK),
+        tp=Hide(ASK),
+        cp=Hide(ASK),
+        ep=Hide(ASK),
+        pp=ASK,
+        weights=Weights(ASK),
+        step_barrier=ASK,
+    ),
     memory=MemoryCount(resident=ASK),
 )
 
@@ -307,7 +376,8 @@ PYTORCH = replace(
     name="pytorch",
     source="realistic for the trainer of this project (framework meshwright) on a machine that `meshwright calibrate` has measured: "
     "kernels and collectives as measured.",
-    chip=replace(REALISTIC.chip, model="calibrated"),
+    # 73 % and 63 % of an A100's peak: Dao 2023, FlashAttention-2 (arXiv 2307.08691), the best of its measurements
+    chip=ChipTime("calibrated", attention_forward=0.73, attention_backward=0.63),
     network=NetworkTime(collective="measured"),
     framework="meshwright",
 )
@@ -342,7 +412,7 @@ def unsearched(how: Assumptions, layout: Layout) -> str:
 
 def left_open(value: object) -> bool:
     """A field that a set leaves to the framework."""
-    return value == ASK or getattr(value, "scope", None) == ASK
+    return ASK in (value, *(getattr(value, name, None) for name in ("scope", "kernel", "gradients")))
 
 
 def demand_read(how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: str) -> None:

@@ -62,6 +62,8 @@ class Chip(Checked):
     """Catalogue name of the network this chip is usually sold with."""
     framework: str = ""
     """Catalogue name of the framework that is usual on it; empty: `framework.USUAL`."""
+    kernel_law: str = ""
+    """Name of its kind in catalog/kernels: what its kernels reach by shape; empty: nobody measured it."""
     vendor: str = ""
     sustained: float | None = None
     """Matrix throughput the chip holds under load (clocks throttle) over its quoted peak; None = not measured."""

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Annotated, Any
 
 from ..errors import unknown
-from .assumptions import Assumptions, HidePass, left_open
+from .assumptions import NOT_HIDDEN, Assumptions, Hide, HidePass, Stack, Weights, left_open
 from .chip import Chip
 from .choices import Choices
 from .fields import ASK, Checked, Unit
@@ -26,7 +26,16 @@ USUAL = "megatron-core"
 """The framework that is asked where neither job nor set nor chip names one."""
 ANSWERS = {
     "count": ("gathered_inputs", "gathered_keys", "backward_needs", "weight_gradient", "rotary", "stage_message"),
-    "overlap": {"dp": "gradient_overlap", "pp": "send_overlap", "step_barrier": "step_barrier"},
+    "chip": ("stack",),
+    "overlap": {
+        "dp": "gradient_overlap",
+        "tp": "tp_hidden",
+        "cp": "cp_hidden",
+        "ep": "ep_hidden",
+        "pp": "send_overlap",
+        "weights": "weights",
+        "step_barrier": "step_barrier",
+    },
     "memory": ("resident", "framework_bytes"),
 }
 """Joint of a set -> the fields a framework answers (field of the set -> field of the framework, where the names differ)."""
@@ -70,9 +79,11 @@ class Framework(Checked):
     float8: str
     dispatcher: str
     ep_overlap: bool
+    ep_overlap_share: float
+    """Of the all-to-all of the experts, what hides where it is overlapped."""
     tp_overlap: str
     tp_overlap_share: float
-    """Of the seconds that hide what `tp_overlap` overlaps, where it does."""
+    """Of what `tp_overlap` overlaps, what hides, where it does."""
     cp_overlap_share: float
     """The same of the exchange of keys and values."""
     gradients: str
@@ -85,7 +96,7 @@ class Framework(Checked):
     """Layouts it can run: those that one of these allows; empty = all."""
     rules: tuple[str, ...] = ()
     """Names of rules (`layout.trainable`) that its layouts keep beside those of all."""
-    sources: Mapping[str, Mapping[str, str]] = field(default_factory=FrozenDict)
+    sources: Mapping[str, Mapping[str, str]] = field(default_factory=FrozenDict, compare=False)
     """Where each field is from."""
 
     __repr__ = shown
@@ -95,6 +106,43 @@ class Framework(Checked):
         super().__post_init__()
         frozen = {name: FrozenDict(origin) for name, origin in self.sources.items()}
         object.__setattr__(self, "sources", FrozenDict(frozen))
+
+    @property
+    def stack(self) -> Stack:
+        """What its kernels and its host add, as a set of assumptions reads it."""
+        return Stack(
+            kernel=self.attention,
+            elementwise=self.elementwise_compiled if self.compiled else self.elementwise,
+            norm=self.norm,
+            host_s=self.host_s,
+            step_s=self.step_s,
+            cuda_graphs=self.cuda_graphs,
+            float8=self.float8,
+        )
+
+    @property
+    def tp_hidden(self) -> Hide:
+        """`Overlap.tp`."""
+        if self.tp_overlap == "off":
+            return NOT_HIDDEN
+        if self.tp_overlap == "all":
+            return Hide("sublayer", most=self.tp_overlap_share)
+        return Hide("weight gradient", most=self.tp_overlap_share)
+
+    @property
+    def weights(self) -> Weights:
+        """`Overlap.weights`."""
+        return Weights(self.gradient_collective, self.gather_share)
+
+    @property
+    def cp_hidden(self) -> Hide:
+        """`Overlap.cp`: attention on the blocks that are there."""
+        return Hide("operation", most=self.cp_overlap_share) if self.cp_overlap_share else NOT_HIDDEN
+
+    @property
+    def ep_hidden(self) -> Hide:
+        """`Overlap.ep`: beside another microbatch, as long as this one's layer."""
+        return Hide("layer", most=self.ep_overlap_share) if self.ep_overlap else NOT_HIDDEN
 
     def answer(self, joint: str, name: str) -> Any:
         """Its answer to a field of a set."""

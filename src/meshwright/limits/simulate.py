@@ -118,9 +118,9 @@ class Sent(NamedTuple):
 
 def machine(chip: Chip, network: Network, how: Assumptions, precision: Precision) -> Machine:
     """What a chip and a network do under an assumption set. Raises BadInput if their data lack what it needs."""
-    at = rates(chip, precision.compute, how.chip, precision.weight_bytes)
-    fabric = Fabric.of(network, how.network)
     kept = answered(how, framework(usual(how, chip)))
+    at = rates(chip, precision.compute, kept.chip, precision.weight_bytes)
+    fabric = Fabric.of(network, how.network)
     memory = chip.hbm_bytes * kept.memory.capacity_share - float(kept.memory.framework_bytes or 0.0)
     return Machine(at, fabric, kept.overlap, chip.peak(precision.compute), memory, precision)
 

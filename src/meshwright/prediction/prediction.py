@@ -79,7 +79,7 @@ class Prediction:
         pipe = self._step.pipeline
         busy: Seconds = pipe.busy
         return {
-            "compute": float(busy.compute), "memory": float(busy.memory), "tp_comm": float(busy.tp_comm), "cp_comm": float(busy.cp_comm),
+            "compute": float(busy.compute), "memory": float(busy.memory), "host": float(busy.host), "tp_comm": float(busy.tp_comm), "cp_comm": float(busy.cp_comm),
             "ep_comm": float(busy.ep_comm), "pp_comm": float(pipe.sends + self._step.waits), "dp_comm": float(self._step.sync),
             "bubble": float(pipe.bubble), "optimizer": float(self._step.update), "other": 0.0,
         }  # fmt: skip

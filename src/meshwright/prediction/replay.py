@@ -22,7 +22,7 @@ from .prediction import Prediction
 
 NEGLIGIBLE = 1e-9
 """Of the makespan: rounding."""
-IN_THE_PIPELINE = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "bubble")
+IN_THE_PIPELINE = ("compute", "memory", "host", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "bubble")
 """Causes of time that the timeline covers."""
 
 

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..cost import host
 from ..cost.chip import told as compute_told
 from ..cost.layer import CAUSES, LayerCost
 from ..cost.network import told as comm_told
 from ..describe.frozen import shown
 from ..num import Item, Itemised, Num, itemised
 from ..program import resident
-from ..step import LABELS, Body, barrier, by_order, exposed, pipelined, shares, total, updated
+from ..step import LABELS, Body, barrier, by_order, every_step, exposed, pipelined, shares, total, updated
 
 if TYPE_CHECKING:
     from .prediction import Prediction
@@ -55,7 +56,7 @@ class Term:
 REST = {
     "pp_comm": "latency of sends",
     "bubble": "sends",
-    "optimizer": "launch",
+    "optimizer": "launch, and what every step takes",
     "buffers": "the framework's own",
 }
 """Cause or kind of memory -> what of it does not grow with any part of the model."""
@@ -161,15 +162,22 @@ def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
     return {
         "compute": (f"{arithmetic}, x {m} microbatches", chip),
         "memory": (f"{traffic}, x {m} microbatches", chip),
+        "host": (f"(w^4 + h^4)^(1/4) - w of each pass of a layer: w its seconds on the device, h those in which the host launches it, x {m} microbatches", host.SOURCE),
         "tp_comm": (f"collectives over {ranks['tp']}", network),
         "cp_comm": (f"keys and values over {ranks['cp']}", network),
         "ep_comm": (f"all-to-all over ep = {layout.ep}: {algorithm}", f"experts: Lepikhin et al. 2020; {network}"),
         "pp_comm": (f"{sends}, as far as {'the order of the schedule' if by_order(job) else 'compute'} does not hide them: {algorithm}", network),
         "dp_comm": (f"ZeRO {layout.zero} over {layout.replicas} replicas, what outlasts {dp.share:g} of the {dp.scope}, links {dp.links}: {algorithm}", network),
         "bubble": (f"{order}; {law} - {m} microbatches on the slowest device", p._schedule.source),
-        "optimizer": (f"{updated}: the slower of their arithmetic and {job.state_bytes:g} B of state read and written, at {at.rates.memory:.4g} B/s", chip),
+        "optimizer": (f"{updated}: the slower of their arithmetic and {job.state_bytes:g} B of state read and written, at {at.rates.memory:.4g} B/s{_each_step(p)}", chip),
         "other": ("what is not explained", ""),
     }  # fmt: skip
+
+
+def _each_step(p: Prediction) -> str:
+    """What a step takes whatever is updated."""
+    seconds = every_step(p._clock)
+    return f", + {seconds:.3g} s of every step of {p.job.profile.name}" if seconds and p.job.profile else ""
 
 
 def _in_a_run(p: Prediction) -> str:
@@ -193,6 +201,8 @@ def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
     for part, label in LABELS.items():
         recompute = p.layout.recompute if label.endswith("layers") else "none"
         times = often.get(f"{label} forward", (0.0,))[0] / (2.0 if recompute == "full" else 1.0)
+        if times:
+            found["host"] += _host(p, label, getattr(p._body, part), float(times), recompute)
         for op, forward, backward, share in getattr(p._body, part).operations if times else ():
             halves = [("forward", forward.time, op.forward), ("backward", backward.time, op.backward)]
             if recompute == "full" or (recompute == "selective" and op.selective):
@@ -216,6 +226,15 @@ def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
             formula = f"within its {how.scope}, up to {how.share:g} of it"
             found[cause].append(Term("hidden behind compute", hidden, "s", formula))
     return found
+
+
+def _host(p: Prediction, label: str, cost: LayerCost, times: float, recompute: str) -> Iterator[Term]:
+    """By which launching a part of the model outlasts its kernels, pass by pass."""
+    passes = [("forward", cost.forward), ("backward", cost.backward)]
+    for direction, seconds in [*passes, *([("recomputed", cost.forward)] if recompute == "full" else [])]:
+        if float(seconds.host):
+            formula = f"of {float(seconds.total):.3g} s; x {times:g} a step"
+            yield Term(f"{label} {direction}", float(seconds.host) * times, "s", formula)
 
 
 ZERO = "Rajbhandari et al. 2020 (ZeRO)"

@@ -27,7 +27,7 @@ from .text import CAUSES, KINDS, count, near
 
 DPI = 150
 STYLE = {
-    "compute": ("#4477aa", ""), "memory": ("#66ccee", "..."), "tp_comm": ("#ee6677", "///"),
+    "compute": ("#4477aa", ""), "memory": ("#66ccee", "..."), "host": ("#bbbbbb", "ooo"), "tp_comm": ("#ee6677", "///"),
     "cp_comm": ("#aa3377", "xxx"), "ep_comm": ("#ccbb44", "+++"), "pp_comm": ("#885522", "ooo"),
     "dp_comm": ("#228833", "\\\\\\"), "bubble": ("#eeeeee", ""), "optimizer": ("#777777", "---"),
     "other": ("#ffffff", "***"), "weights": ("#4477aa", ""), "gradients": ("#ee6677", "///"),

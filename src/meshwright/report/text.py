@@ -13,6 +13,7 @@ from ..units import show
 CAUSES = {
     "compute": "arithmetic",
     "memory": "memory traffic beyond arithmetic",
+    "host": "the host, where launching takes longer than the kernels",
     "tp_comm": "tensor-parallel communication",
     "cp_comm": "context-parallel communication",
     "ep_comm": "expert all-to-all",
@@ -116,7 +117,9 @@ def headline(p: Prediction) -> list[str]:
         low, high = p.interval_s
         ratios = f"{low / p.step_time_s:.2f} to {high / p.step_time_s:.2f}"
         real = f"{seconds(low)} to {seconds(high)}"
-        lines.insert(1, f"nine of ten published runs of this kind took {ratios} times what is predicted for them: here {real}")
+        lines.insert(
+            1, f"nine of ten published runs of this kind took {ratios} times what is predicted for them: here {real}"
+        )
     lines.insert(len(lines) if p.fits else 0, room(p))
     if run := whole_run(p):
         lines.append(run)

@@ -47,6 +47,7 @@ from .sync import (
     Units,
     devices,
     done,
+    every_step,
     exposed,
     held,
     occupied,
@@ -144,7 +145,7 @@ def step_time(job: Job, layout: Layout) -> Num:
 
 
 __all__ = [
-    "ENDS", "LABELS", "Body", "Device", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "Unit", "Units", "body", "boundary", "by_order", "carried", "clock", "dealt", "DEVICES", "devices", "done", "exposed",
+    "ENDS", "LABELS", "Body", "Device", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "Unit", "Units", "body", "boundary", "by_order", "carried", "clock", "dealt", "DEVICES", "devices", "done", "every_step", "exposed",
     "held", "hop", "leading_layers", "least_idle", "occupied", "ordered", "outside", "pick", "pipelined", "shared", "shares", "slowest", "span", "stage_message", "stages", "step", "step_time", "synchronise",
     "total", "unit", "units", "update", "updated", "ways",
 ]  # fmt: skip

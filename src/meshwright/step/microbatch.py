@@ -57,12 +57,12 @@ def body(job: Job, layout: Layout, at: Clock | None = None, details: bool = Fals
     lead, rest = groups(job.model)
     parts = {kind: timer.layer(layer(job, layout, kind)) for kind, _ in {*lead, *rest}}
     typical, leading = mean(parts, rest), mean(parts, lead)
-    head = timer.layer(vocabulary.head(job, layout))
+    head = timer.layer(vocabulary.head(job, layout), "head")
     if job.model.mtp_layers:
         head = mean(
             {0: timer.layer(next_token(job, layout)), 1: head}, ((0, job.model.mtp_layers), (1, 1)), divide=False
         )
-    every = (typical, leading, timer.layer(vocabulary.embedding(job, layout)), head)
+    every = (typical, leading, timer.layer(vocabulary.embedding(job, layout), "embedding"), head)
     typical, leading, embedding, head = every if details else (_plain(c) for c in every)
     return Body(typical, leading, embedding, head, boundary(job, layout), stage_message(job, layout))
 

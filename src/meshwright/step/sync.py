@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 from ..cost import overlap
-from ..cost.chip import compute_time, exposed_memory
+from ..cost.chip import alone
 from ..cost.layer import Clock
 from ..cost.load import NOTHING, Busy, Load
 from ..count import optimizer, vocabulary
@@ -79,10 +79,13 @@ def unit(job: Job, layout: Layout, weights: Held, stages: Collection[int], at: C
         each = (at.fabric.load(kind, held * size, places[axis])._replace(latency=0.0) for axis, held in sent)
         return reduce(Load.__add__, each, NOTHING)
 
+    how = at.overlap
+    summed = "all_reduce" if how.weights.gradients == "all-reduce" else "reduce_scatter"
+    gather = loads("all_gather", p.gather_bytes, any(stages))
+    if how.weights.gathers < 1:
+        gather = gather._replace(seconds=gather.seconds / how.weights.gathers)
     return Unit(
-        loads("all_reduce", p.gradient_bytes, 0 in stages),
-        loads("all_gather", p.gather_bytes, any(stages)),
-        loads("reduce_scatter", p.gradient_bytes, any(stages)),
+        loads("all_reduce", p.gradient_bytes, 0 in stages), gather, loads(summed, p.gradient_bytes, any(stages))
     )
 
 
@@ -276,12 +279,19 @@ def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:
 
 
 def update(job: Job, layout: Layout, ends: Sequence[Held], zero: int, at: Clock) -> Num:
-    """Seconds of the optimizer on the device with the most parameters to update; ends: what the candidates hold."""
+    """Seconds of the optimizer on the device with the most parameters to update, and of each step whatever it holds
+    (`Stack.step_s`); ends: what the candidates hold."""
     if not job.how.count.optimizer_step:
         return 0.0
     mine = reduce(maximum, [end[0] for end in ends]) / (layout.replicas if zero else 1.0)
     if job.model.moe:
         mine = mine + reduce(maximum, [end[1] for end in ends]) / (layout.expert_replicas if zero else 1.0)
-    work, r = optimizer.update(job, mine), at.rates
-    compute = compute_time(work, r)
-    return compute + exposed_memory(work, compute, r)
+    r = at.rates
+    arithmetic, traffic = alone(optimizer.update(job, mine), r)
+    return arithmetic + traffic + every_step(at)
+
+
+def every_step(at: Clock) -> float:
+    """Seconds of the host in each step, beside all layers."""
+    shapes = at.rates.shapes
+    return shapes.how.stack.step_s if shapes else 0.0

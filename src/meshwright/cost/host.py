@@ -1,0 +1,41 @@
+"""What the host adds to a layer whose kernels are shorter than their launches.
+
+    t = (w^4 + host^4)^(1/4)
+
+w: seconds on the device;  host: seconds in which the host launches them. The longer one rules; where both are alike they wait for
+each other now and then. Source: form and exponent of this project, after Bang et al. 2024 (vTrain, arXiv 2312.12391), single node.
+"""
+
+from __future__ import annotations
+
+from ..describe.assumptions import ChipTime
+from ..num import Num, sqrt, where
+
+SOURCE = "host-bound layers: this project, after Bang et al. 2024 (vTrain), arXiv 2312.12391"
+
+
+def seconds(how: ChipTime, part: str, experts: bool) -> tuple[float, float]:
+    """(forward, backward) seconds of the host for one "layer", or for the "embedding" or the "head"."""
+    host, stack = how.host, how.stack
+    left = {"off": 1.0, "parts": host.parts, "full": host.full}[stack.cuda_graphs]
+    share = {"layer": 1.0, "embedding": host.embedding, "head": host.head}[part]
+    each = (stack.host_s * share + (host.experts_s if experts and stack.host_s else 0.0)) * left
+    return each, each * host.backward
+
+
+def added(work: Num, host: float) -> Num:
+    """Seconds by which a pass outlasts its kernels."""
+    if not host:
+        return 0.0
+    square, least = work * work, host * host
+    return where(work > 0, sqrt(sqrt(square * square + least * least)) - work, 0.0)
+
+
+def split(work: Num, weights: Num, host: float) -> tuple[Num, Num]:
+    """(seconds by which the rest of a backward pass outlasts its kernels, those by which its weight gradients do).
+
+    Each has half of the host's seconds, as zero bubble runs them apart; passes without weight gradients have all of it.
+    """
+    apart = weights > 0
+    rest = where(apart, added(work - weights, 0.5 * host), added(work, host))
+    return rest, where(apart, added(weights, 0.5 * host), 0.0)

@@ -1,0 +1,67 @@
+"""Seconds of a matrix product by its shape: tiles in waves, a ramp with the inner width, memory traffic.
+
+Y[m, n] = X[m, k] W[k, n], g of them side by side (experts), on U multiprocessors that compute one tile of Y each at a time:
+
+    t = max(c, b) + a min(c, b)          c = 2 g m n k Q (1 + k0 / k) / rate,   b = bytes / bandwidth
+
+Q is what is paid over what is useful. A wave computes U tiles; with w waves of them an output pays for w U tiles. Less than one
+wave costs a whole one; beyond it the price lies between useful and paid work, useful^(1 - gamma) paid^gamma, since the last wave
+does not find all units idle. The kernel is the best of four tiles and of k split 1, 2 or 4 ways.
+
+Source: tables of 16-bit products of seven GPUs, ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0, NVIDIA); tests/cost/test_products.py.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from ..describe.kernels import Kernels
+from ..num import SCALARS, Num, ceil, each, least, maximum, minimum
+
+TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 1.1), (64, 256, 1.15))
+"""(rows, columns, time for each element over that of the first)."""
+SPLITS = ((1, 1.0), (2, 1.06), (4, 1.12))
+"""(ways in which the inner width is cut, time for each element): the parts are added up afterwards."""
+OPTIONS = tuple((m, n, f * g, s) for m, n, f in TILES for s, g in SPLITS)
+
+
+class Shape(NamedTuple):
+    """One product, or several side by side."""
+
+    m: Num
+    n: Num
+    k: Num
+    groups: Num = 1.0
+
+
+def paid(shape: Shape, of: Kernels) -> Num:
+    """Elements of the output, times what tiles and waves make them cost: at least m n g."""
+    m, n, _, groups = shape
+    scalar = isinstance(m, SCALARS) and isinstance(n, SCALARS) and isinstance(groups, SCALARS)
+    return (_known if scalar else _paid)(m, n, groups, of.units, of.waves)
+
+
+def _paid(m: Num, n: Num, groups: Num, units: int, waves: float) -> Num:
+    one = m * n * groups
+    rows, columns, slower, ways = (each(column, one) for column in zip(*OPTIONS, strict=True))
+    tiles = groups * ways * ceil(m / rows) * ceil(n / columns)
+    wave = units * rows * columns * slower / ways
+    whole = ceil(tiles / units) * wave
+    return least(maximum(minimum(whole, wave), whole * (one / whole) ** (1.0 - waves)))
+
+
+@lru_cache(maxsize=65536)
+def _known(m: float, n: float, groups: float, units: int, waves: float) -> float:
+    """The same of numbers: a layer has few shapes, and a job many layers."""
+    return float(_paid(m, n, groups, units, waves))
+
+
+def arithmetic(shape: Shape, of: Kernels) -> Num:
+    """FLOPs of a product as the matrix units pay for them."""
+    return 2.0 * paid(shape, of) * (shape.k + of.depth)
+
+
+def together(arithmetic_s: Num, traffic_s: Num, of: Kernels) -> Num:
+    """Seconds of arithmetic and of memory traffic beside each other."""
+    return maximum(arithmetic_s, traffic_s) + of.added * minimum(arithmetic_s, traffic_s)

@@ -1,0 +1,124 @@
+"""The chip model "by-shape": each operation by the law of its kind of kernel, with the constants of the chip and the software's part.
+
+Arithmetic and what memory traffic adds to it are told apart: t = max(c, b) + a min(c, b) + launch = (c + launch) + (t - c - launch).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from ..count.work import Pass, Product
+from ..describe.assumptions import ChipTime
+from ..describe.chip import Chip
+from ..describe.kernels import GENERIC, Kernels, kernels
+from ..num import Num, sqrt, where
+from . import attention, products
+
+NARROW_BITS = {"fp8": "fp8", "int8": "fp8", "fp4": "fp4"}
+"""Precision -> the field of `Kernels` that says what of its peak is reached."""
+WEIGHTS_QUANTISED = 0.5
+"""Weights are quantised once for several microbatches: of the bytes that activations take."""
+
+
+class Rates(NamedTuple):
+    """What turns shapes into seconds."""
+
+    of: Kernels
+    how: ChipTime
+    matrix: float
+    """FLOP/s of large products in the job's precision, under the clock that training holds."""
+    wide: float
+    """The same in 16 bits."""
+    peak16: float
+    """16-bit peak under that clock."""
+    memory: float
+    """Bytes per second."""
+    quantise: float
+    """Bytes moved for each element that is quantised; 0 in 16 bits."""
+
+
+def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> Rates:
+    """Of a chip in a precision. wide: the 16-bit one beside it."""
+    of = constants(chip, how)
+    clock = of.clock * _limited(chip, of)
+    peak16 = chip.peak(wide) * clock
+    narrow = getattr(of, NARROW_BITS[precision]) if precision in NARROW_BITS else 1.0
+    recipe = "nvfp4" if precision == "fp4" else how.stack.float8
+    quantise = of.quantise.get(recipe, 0.0) if precision in NARROW_BITS else 0.0
+    matrix = chip.peak(precision) * clock * of.share * narrow
+    return Rates(of, how, matrix, peak16 * of.share, peak16, chip.hbm_bandwidth * of.memory, quantise)
+
+
+def constants(chip: Chip, how: ChipTime) -> Kernels:
+    """Of the chip's kind; where a set names a share of the peak, or nobody measured the kind, that share or the chip's own."""
+    if how.matrix_efficiency is None and chip.kernel_law:
+        return kernels(chip.kernel_law)
+    return replace(kernels(GENERIC), share=how.matrix_efficiency or chip.sustained or how.sustained)
+
+
+def _limited(chip: Chip, of: Kernels) -> float:
+    """Clock under a lower power limit than the parts that were measured have."""
+    if not (chip.power_w and of.power_w):
+        return 1.0
+    return float(min(chip.power_w / of.power_w, 1.0) ** of.power_exponent)
+
+
+def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
+    """(arithmetic, memory traffic that outlasts it) of a pass, in seconds, kernel by kernel."""
+    if work.parts:
+        found = [alone(part, r) for part in work.parts]
+        return sum(c for c, _ in found), sum(m for _, m in found)
+    if work.kernel.startswith("attention"):
+        return _attention(work, r)
+    if work.products:
+        each = work.memory / len(work.products)
+        found = [_product(work, product, each, r) for product in work.products]
+        return sum(c for c, _ in found), sum(m for _, m in found)
+    launch, traffic = r.of.launch_s, work.memory / r.memory
+    if isinstance(work.matrix, float) and work.matrix == 0.0:
+        return launch, traffic * _passes(work, r)
+    arithmetic = work.matrix / (r.wide if work.engine == "wide" else r.matrix)
+    return arithmetic + launch, products.together(arithmetic, traffic, r.of) - arithmetic
+
+
+def _product(work: Pass, p: Product, bytes_: Num, r: Rates) -> tuple[Num, Num]:
+    """One matrix product, or that of all experts."""
+    m, n, k = (p.out, p.inner, p.tokens / p.copies) if p.weight_gradient else (p.tokens / p.copies, p.out, p.inner)
+    wide = work.engine == "wide"
+    rate = (r.wide if wide else r.matrix) * where(p.copies > 1, r.of.groups, 1.0)
+    arithmetic = products.arithmetic(products.Shape(m, n, k, p.copies), r.of) / rate
+    traffic = bytes_ / r.memory
+    quantised = 0.0 if wide or not r.quantise else quantised_elements(work, p) * r.quantise / r.memory
+    longer = products.together(arithmetic, traffic, r.of) - arithmetic
+    return arithmetic + r.of.launch_s, longer + quantised
+
+
+def quantised_elements(work: Pass, p: Product) -> Num:
+    """Elements that one product has quantised: forward its input and its weights, backward the gradient of its output."""
+    if p.weight_gradient:
+        return 0.0
+    weights = p.copies * p.inner * p.out if work.kernel == "matmul forward" else 0.0
+    return p.tokens * p.inner + WEIGHTS_QUANTISED * weights
+
+
+def _attention(work: Pass, r: Rates) -> tuple[Num, Num]:
+    """The core of attention; its sizes are (heads, keys^2, queries / keys, width of a head)."""
+    _, square, _, head = work.sizes
+    launch = r.of.launch_s
+    if work.engine == "wide":
+        kernel = r.how.stack.kernel if r.how.stack.kernel in attention.SCORE_PASSES else "fused-softmax"
+        arithmetic = work.matrix / (r.peak16 * attention.unfused_rate(head, r.of))
+        traffic = work.memory * attention.SCORE_PASSES[kernel] / r.memory
+        return arithmetic + attention.LAUNCHES["unfused"] * launch, traffic
+    backward = work.engine == "attention backward"
+    share = attention.fused_rate(sqrt(square), head, backward, r.how.stack.kernel, r.of)
+    return work.matrix / (r.peak16 * share) + launch, 0.0
+
+
+def _passes(work: Pass, r: Rates) -> float:
+    """Bytes that a pass without products moves over those that it needs."""
+    if work.kernel == "optimizer":
+        return r.how.optimizer
+    wide = r.how.wide_norm if "norm" in work.kernel and r.how.stack.norm == "torch" else 1.0
+    return r.how.stack.elementwise * wide

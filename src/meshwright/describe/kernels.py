@@ -1,0 +1,108 @@
+"""What the kernels of a kind of chip reach, by shape: constants of the laws in `cost/` that `ChipTime.model` "by-shape" asks for.
+
+The data lie in catalog/kernels, one file a kind of chip, each number with its source; a chip names its kind (`Chip.kernel_law`).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Annotated, Any
+
+from ..errors import unknown
+from .fields import Checked, Unit
+from .frozen import FrozenDict, freeze, shown
+from .read import read
+
+GENERIC = "generic"
+"""Kernels of a chip that nobody measured: no law of shapes beyond the tiles; its rate is `Chip.sustained`."""
+
+
+@dataclass(frozen=True)
+class FusedAttention(Checked):
+    """A fused attention kernel: rate share / (1 + length / T) of the 16-bit peak."""
+
+    share: float
+    """Of the 16-bit matrix peak, for long sequences."""
+    length: float
+    """Tokens of a sequence at which it reaches half of `share`."""
+    backward: float
+    """Rate of the backward pass over that of the forward pass."""
+
+
+@dataclass(frozen=True)
+class Kernels(Checked):
+    """Constants of the kernels of one kind of chip."""
+
+    name: str
+    units: int
+    """Multiprocessors: tiles of an output that are computed at once."""
+    share: float
+    """Of the 16-bit matrix peak that large products reach at the clock the peak is quoted at."""
+    depth: float
+    """Inner width k at which a product takes twice as long as its arithmetic: 1 + depth / k."""
+    waves: float
+    """Exponent of what the last, partly filled wave of tiles costs: 0 nothing, 1 a whole wave."""
+    clock: float
+    """Share of the kernels' rate that hours of training hold."""
+    power_w: Annotated[float, Unit("W")]
+    """Power limit of the parts that were measured; 0 = none."""
+    power_exponent: float
+    """Clock under a lower limit: (limit / power_w)^exponent."""
+    memory: float
+    """Share of the memory bandwidth that kernels reach."""
+    added: float
+    """Of the shorter of arithmetic and memory traffic, what does not hide behind the longer."""
+    launch_s: Annotated[float, Unit("s")]
+    """Between two kernels."""
+    fp8: float
+    """Share of the FP8 peak over `share`."""
+    fp4: float
+    """The same of FP4."""
+    quantise: Mapping[str, float]
+    """Recipe of FP8 -> bytes moved for each element of an activation or an output gradient that is quantised; weights: half of it."""
+    attention: Mapping[str, FusedAttention]
+    """Fused kernel -> its law; one that is not listed runs as the last that is."""
+    narrow: float
+    """Rate of fused attention with heads of at most 64 over that with wider ones."""
+    scores: float
+    """Share of the 16-bit peak that the products of unfused attention reach."""
+    alignment: float
+    """Exponent of (largest power of two in the width of a head / 8), where that is less than 1."""
+    groups: float
+    """Rate of grouped products (experts) over that of one product of the same tiles."""
+    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
+
+    __repr__ = shown
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        freeze(self, "quantise", "attention")
+
+    def fused(self, kernel: str) -> FusedAttention:
+        """The law of a fused kernel."""
+        return self.attention.get(kernel) or tuple(self.attention.values())[-1]
+
+
+@cache
+def every() -> dict[str, Kernels]:
+    """name -> constants, all of the catalogue."""
+    folder = resources.files("meshwright") / "catalog" / "kernels"
+    common = tomllib.loads((folder / "common.toml").read_text("utf-8"))
+    found = {}
+    for file in sorted(folder.iterdir(), key=lambda f: f.name):
+        name = file.name.removesuffix(".toml")
+        if file.name.endswith(".toml") and name != "common":
+            own = tomllib.loads(file.read_text("utf-8"))
+            found[name] = read(Kernels, {"name": name, **common, **own}, f"kernels {name}")
+    return found
+
+
+def kernels(name: str) -> Kernels:
+    """The constants of that name; BadInput names the nearest ones."""
+    if name not in every():
+        raise unknown("kernels", name, every())
+    return every()[name]
