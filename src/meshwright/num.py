@@ -140,7 +140,7 @@ def each(options: Sequence[float], beside: Num) -> NDArray[np.float64]:
     return np.reshape(options, (-1, *(1,) * np.ndim(beside)))
 
 
-def least(options: NDArray[np.float64]) -> Num:
+def least(options: Any) -> Num:
     """The smallest along the first axis."""
     found: Num = options.min(axis=0)
     return found

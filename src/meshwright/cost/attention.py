@@ -32,7 +32,7 @@ def fused_rate(length: Num, head: float, backward: bool, kernel: str, of: Kernel
 
 def unfused_rate(head: float, of: Kernels) -> float:
     """Share of the 16-bit peak that the products with scores reach."""
-    return of.scores * min(1.0, aligned(head) / ALIGNED) ** of.alignment
+    return of.scores * float(min(1.0, aligned(head) / ALIGNED) ** of.alignment)
 
 
 def aligned(width: float) -> int:

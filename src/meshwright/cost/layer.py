@@ -20,8 +20,6 @@ AXIS_CAUSE = {"tp": 1, "tp_model": 1, "tp_ff": 1, "cp": 2, "ep": 3, "etp": 3}
 """axis of a message -> position among the communication causes, counted from `memory`."""
 WEIGHT_GRADIENT, BACKWARD = "weight gradient", 1
 """Scope of `Hide` that lies in the backward pass only, and the position of that pass."""
-OF_BACKWARD = 0.5
-"""The product that makes weight gradients, of the backward pass of a matrix: one of two with the same FLOPs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +61,8 @@ class Half(NamedTuple):
     time: Seconds
     """Nothing hidden yet, but for SUMMA's panels."""
     sent: Load
+    weights: Num = 0.0
+    """Seconds of the product that makes weight gradients."""
 
 
 class Timed(NamedTuple):
@@ -179,6 +179,13 @@ class Timer:
         compute, memory = alone(op.backward.parts[-1], self.clock.rates)
         return compute + memory
 
+    def with_weights(self, back: Half) -> Num:
+        """Seconds of the product that makes weight gradients, and of what hides beside it and sticks out."""
+        how = self.clock.overlap.tp
+        if how.scope != WEIGHT_GRADIENT or _never(back.weights):
+            return back.weights
+        return back.weights + overlap.outlasting(back.weights, back.time.tp_comm, how).total
+
     def layer(self, ops: Iterable[Op], part: str = "layer") -> LayerCost:
         """All operations of a layer added up, or of another part of the model ("embedding", "head"), and what the host adds."""
         forward, backward, again = [], [], []
@@ -190,6 +197,8 @@ class Timer:
         every = []
         for op in ops:
             ahead, back = self.half(op, op.forward), self.half(op, op.backward)
+            if op.kind == "matmul":
+                back = back._replace(weights=self.weight_gradient(op, back.time))
             forward.append(ahead)
             backward.append(back)
             if self.details:
@@ -199,8 +208,7 @@ class Timer:
                 selective = selective + op.saved_again
             else:
                 selective = selective + op.saved
-            if op.kind == "matmul":
-                weight_pass = weight_pass + self.weight_gradient(op, back.time)
+            weight_pass = weight_pass + self.with_weights(back)
             saved = saved + op.saved
             if op.expert:
                 expert = expert + op.weights
@@ -246,9 +254,9 @@ class Timer:
                     continue
                 spent = [used[i] for i in scope]
                 times = [halves[i].time for i in scope]
-                work = sum(t.compute + t.memory - u for t, u in zip(times, spent, strict=True))
                 if option.scope == WEIGHT_GRADIENT:
-                    work = work * OF_BACKWARD
+                    times = [Seconds(halves[i].weights, tp_comm=halves[i].time.tp_comm) for i in scope]
+                work = sum(t.compute + t.memory - u for t, u in zip(times, spent, strict=True))
                 comm = sum(getattr(t, cause) for t in times)
                 shown, slower = overlap.outlasting(work, comm, option)
                 for number in {of[i] for i in scope}:

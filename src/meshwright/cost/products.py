@@ -14,7 +14,7 @@ Source: tables of 16-bit products of seven GPUs, ai-dynamo/aiconfigurator@095f58
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..describe.kernels import Kernels
 from ..num import SCALARS, Num, ceil, each, least, maximum, minimum
@@ -39,7 +39,9 @@ def paid(shape: Shape, of: Kernels) -> Num:
     """Elements of the output, times what tiles and waves make them cost: at least m n g."""
     m, n, _, groups = shape
     scalar = isinstance(m, SCALARS) and isinstance(n, SCALARS) and isinstance(groups, SCALARS)
-    return (_known if scalar else _paid)(m, n, groups, of.units, of.waves)
+    law: Any = _known if scalar else _paid
+    found: Num = law(m, n, groups, of.units, of.waves)
+    return found
 
 
 def _paid(m: Num, n: Num, groups: Num, units: int, waves: float) -> Num:

@@ -108,11 +108,11 @@ def _attention(work: Pass, r: Rates) -> tuple[Num, Num]:
     launch = r.of.launch_s
     if work.engine == "wide":
         kernel = r.how.stack.kernel if r.how.stack.kernel in attention.SCORE_PASSES else "fused-softmax"
-        arithmetic = work.matrix / (r.peak16 * attention.unfused_rate(head, r.of))
+        arithmetic = work.matrix / (r.peak16 * attention.unfused_rate(float(head), r.of))
         traffic = work.memory * attention.SCORE_PASSES[kernel] / r.memory
         return arithmetic + attention.LAUNCHES["unfused"] * launch, traffic
     backward = work.engine == "attention backward"
-    share = attention.fused_rate(sqrt(square), head, backward, r.how.stack.kernel, r.of)
+    share = attention.fused_rate(sqrt(square), float(head), backward, r.how.stack.kernel, r.of)
     return work.matrix / (r.peak16 * share) + launch, 0.0
 
 
