@@ -16,6 +16,7 @@ from meshwright.cli import main as cli
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
+from meshwright.describe.framework import framework as profile
 from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
@@ -253,3 +254,34 @@ def test_idle_chips_are_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["plan", "llama3-8b", "--on", "100xh100-sxm", "--batch", "128seq"]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
     assert "of 100 chips: " in first and not [line for line in rest if "idle" in line and "not tried" not in line]
+
+
+NOWHERE_LEGAL = {
+    "cp": ({"cp": (3,)}, ["cp may be 1, 2, 4, 8 here, not 3"]),
+    "dp": ({"dp": (3,)}, ["dp may be 1, 2, 4, 8 here, not 3"]),
+    "two by themselves": (
+        {"tp": (3,), "cp": (5,)},
+        ["tp may be 1, 2, 4, 8 here, not 3", "cp may be 1, 2, 4, 8 here, not 5"],
+    ),
+    "two together": (
+        {"tp": (8,), "pp": (4,)},
+        ["tp may be 1, 2 beside the rest, not 8", "pp may be 1 beside the rest, not 4"],
+    ),
+    "a microbatch that does not divide the batch": ({"microbatch": (3,)}, ["microbatch may be 1, 2, 4, 8 here, not 3"]),
+    "experts that a dense model has not": ({"ep": (2,)}, ["ep may be 1 here, not 2"]),
+}
+
+
+@pytest.mark.parametrize("framework", ["megatron-core", "meshwright"])
+@pytest.mark.parametrize("case", NOWHERE_LEGAL)
+def test_where_nothing_is_legal_the_values_at_fault_are_named_with_the_nearest(case: str, framework: str) -> None:
+    asked, sentences = NOWHERE_LEGAL[case]
+    found = plan(replace(job_of("llama3-8b", "8xh100-sxm", 64), framework=profile(framework)), Space(**asked))
+    assert found.best is None and found.notes[0] == "no combination of degrees is legal"
+    assert list(found.notes[1 : 1 + len(sentences)]) == sentences
+
+
+def test_a_schedule_that_is_at_fault_is_named() -> None:
+    """DualPipeV needs two microbatches for each of its stages: 8 replicas of one microbatch have one stage."""
+    found = plan(job_of("llama3-8b", "8xh100-sxm", 256), Space(schedule=("dualpipev",), dp=(8,), microbatch=(32,)))
+    assert any(note.startswith("schedule may be ") and note.endswith("not dualpipev") for note in found.notes)

@@ -31,6 +31,11 @@ def _stages(l: Layout) -> str:
     return f"pp {l.pp}" if chunks == 1 else f"pp {l.pp} x {chunks} chunks ({l.schedule})"
 
 
+def _most_stages(l: Layout, chunks: int) -> str:
+    """How many stages so many chunks make."""
+    return f"pp may be at most {max(chunks // int(schedule_named(l.schedule).chunks(l.interleave)), 1)}"
+
+
 def _ends(job: Job, layout: Layout) -> int:
     """Stages that embedding and head may fill alone: with several chunks on a device the others hold its layers."""
     chunked = schedule_named(layout.schedule).chunks(layout.interleave) > 1
@@ -67,7 +72,9 @@ HEADS = Rule(
 KV_HEADS = Rule(
     "kv heads over tp",
     lambda j, l: divides(l.tp, j.model.K) | divides(j.model.K, l.tp),
-    lambda j, l: f"kv heads {j.model.K} and tp {l.tp}: one must be a multiple of the other",
+    lambda j, l: (
+        f"kv heads {j.model.K} and tp {l.tp}: one must be a multiple of the other: tp may be {may_be(j.model.K)}, or a multiple of {j.model.K}"
+    ),
 )
 FFN = Rule(
     "feed-forward over tp",
@@ -81,14 +88,17 @@ SEQUENCE = Rule(
     ),
     lambda j, l: (
         f"a microbatch of {l.microbatch} x {j.T} tokens cannot be split over cp {l.cp}"
-        + (f" and tp {l.tp} (sequence_parallel)" if l.sequence_parallel else "")
+        + (f" and tp {l.tp} (sequence_parallel): cp x tp" if l.sequence_parallel else ": cp")
+        + f" may be {may_be(int(j.T * l.microbatch))}"
     ),
 )
 HIDDEN = Rule(
     "hidden over the grid",
     lambda j, l: divides(l.tp, j.model.hidden) & (divides(l.cp, j.model.hidden) if l.scheme == "summa" else True),
     lambda j, l: (
-        f"hidden {j.model.hidden} cannot be split over tp {l.tp}" + (f" and cp {l.cp}" if l.scheme == "summa" else "")
+        f"hidden {j.model.hidden} cannot be split over tp {l.tp}"
+        + (f" and cp {l.cp}: both" if l.scheme == "summa" else ": it")
+        + f" may be {may_be(j.model.hidden)}"
     ),
 )
 LAYERS = Rule(
@@ -97,12 +107,15 @@ LAYERS = Rule(
     lambda j, l: (
         f"{j.model.layers} layers are too few for {_stages(l)}: a chunk needs a layer"
         + (", the first and the last at least embedding and head" if _ends(j, l) else "")
+        + f"; {_most_stages(l, j.model.layers + _ends(j, l))}"
     ),
 )
 FILLED = Rule(
     "layers in every stage",
     lambda j, l: l.pp * schedule_named(l.schedule).chunks(l.interleave) <= j.model.layers,
-    lambda j, l: f"{j.model.layers} layers are too few for {_stages(l)}: here a chunk needs a layer",
+    lambda j, l: (
+        f"{j.model.layers} layers are too few for {_stages(l)}: here a chunk needs a layer; {_most_stages(l, j.model.layers)}"
+    ),
 )
 EVEN_LAYERS = Rule(
     "even stages",
@@ -119,7 +132,9 @@ EXPERTS = Rule(
 EXPERT_RANKS = Rule(
     "expert ranks",
     lambda j, l: divides(l.ep * l.etp, l.tp * l.cp * l.dp),
-    lambda j, l: f"ep {l.ep} x etp {l.etp} must divide tp x cp x dp = {l.tp * l.cp * l.dp}, whose ranks it borrows",
+    lambda j, l: (
+        f"ep {l.ep} x etp {l.etp} must divide tp x cp x dp = {l.tp * l.cp * l.dp}, whose ranks it borrows: it may be {may_be(int(l.tp * l.cp * l.dp))}"
+    ),
 )
 EXPERT_FFN = Rule(
     "expert width over etp",
@@ -134,7 +149,9 @@ EXPERT_SEQUENCE = Rule(
 BATCH = Rule(
     "batch over dp",
     lambda j, l: l.dp * l.microbatch <= j.batch,
-    lambda j, l: f"batch of {j.batch} sequences is too small for dp {l.dp} x microbatch {l.microbatch}",
+    lambda j, l: (
+        f"batch of {j.batch} sequences is too small for dp {l.dp} x microbatch {l.microbatch}: dp x microbatch may be at most {j.batch}"
+    ),
 )
 EVEN_BATCH = Rule(
     "even batch",

@@ -21,6 +21,7 @@ from ..step import memory
 from ..units import show
 from .cascade import search
 from .evaluate import Progress, smallest
+from .named import at_fault
 from .nearby import better_batch, fewer_chips, on, on_fewer, why_fewer
 from .ranked import ranked
 from .space import Column, Space, cross, described
@@ -272,7 +273,7 @@ def _nearest_fit(
         layouts = next(filter(None, fewer), [])
     if not layouts:
         uneven = () if relaxed else (f"not tried: {UNEVEN}",)
-        return None, (NOTHING, *unfilled(job), *uneven, *broken[:6])
+        return None, (NOTHING, *at_fault(job, space, relaxed), *unfilled(job), *uneven, *broken[:6])
     closest = predict(job, layouts[0])
     note = "even the smallest layout does not fit: " + memory.too_big(job, closest.memory_bytes["total"])
     if terms := resident.walked(closest.job, closest.layout):

@@ -1,0 +1,65 @@
+"""Why no layout is legal: which of the values that were asked for are at fault, and what they may be instead."""
+
+from __future__ import annotations
+
+from ..describe.choices import Value, Values, listed
+from ..describe.job import Job
+from ..describe.layout import RECOMPUTE
+from ..num import divisors
+from ..schedule import SCHEDULES
+from .evaluate import smallest
+from .space import DEGREES, USUAL, Space
+
+NEAREST = 4
+"""Values that a sentence names."""
+TRIED = 12
+"""Values that are tried for a field, the nearest first."""
+WORDS: dict[str, Values] = {"schedule": (*SCHEDULES,), "recompute": RECOMPUTE, "zero": USUAL["zero"]}
+"""All values of the fields that are no whole numbers to be divided."""
+
+
+def at_fault(job: Job, space: Space, relaxed: bool) -> list[str]:
+    """A sentence for each field whose values are at fault, with the nearest that are not: by itself, or beside the rest."""
+    asked = {name: values for name, values in space.choices.items() if _others(job, name, values)}
+    degrees: dict[str, None] = {name: None for name in asked if name in DEGREES}
+    free = space.but(**degrees)
+    alone = {name: values for name, values in asked.items() if not _legal(job, _but(free, name, values), relaxed)}
+    said = [
+        f"{name} may be {listed(near)} here, not {listed(values)}"
+        for name, values in alone.items()
+        if (near := _near(job, free, name, values, relaxed))
+    ]
+    return said or [
+        f"{name} may be {listed(near)} beside the rest, not {listed(values)}"
+        for name, values in asked.items()
+        if (near := _near(job, space, name, values, relaxed))
+    ]
+
+
+def _but(space: Space, name: str, values: Values) -> Space:
+    return space.but(**{name: values})
+
+
+def _legal(job: Job, space: Space, relaxed: bool) -> bool:
+    """Some layout of the space is legal, whether it fits or not; most degrees are with the first of the options."""
+    first = space.but(zero=space.values("zero")[:1], recompute=space.values("recompute")[:1])
+    return any(smallest(job, each, relaxed).rows for each in (first, space))
+
+
+def _near(job: Job, space: Space, name: str, asked: Values, relaxed: bool) -> list[Value]:
+    """The nearest values of a field with which some layout of the space is legal."""
+    others = _others(job, name, asked)[:TRIED]
+    legal = (value for value in others if _legal(job, _but(space, name, (value,)), relaxed))
+    found = [value for _, value in zip(range(NEAREST), legal, strict=False)]
+    return sorted(found, key=lambda v: (isinstance(v, str), v))
+
+
+def _others(job: Job, name: str, asked: Values) -> list[Value]:
+    """What else a field may hold, nearest first."""
+    if name in WORDS:
+        return [value for value in WORDS[name] if value not in asked]
+    if name not in (*DEGREES, "interleave"):
+        return []
+    whole = {"interleave": job.model.layers, "microbatch": job.batch}.get(name, job.cluster.chips)
+    near = [d for d in divisors(whole) if d not in asked]
+    return [*sorted(near, key=lambda d: min(abs(d - int(value)) for value in asked))]
