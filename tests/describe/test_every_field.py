@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from meshwright import BadInput, Cluster, Job, Layout, assumptions, chip, cluster, model, network, predict
-from meshwright.describe.assumptions import JOINTS, ChipTime, Hide, HidePass, Overlap, Stack
+from meshwright.describe.assumptions import JOINTS, Assumptions, ChipTime, Hide, HidePass, Overlap, Stack
 from meshwright.describe.precision import PRECISIONS
 from meshwright.describe.ranges import CHOICES
+from meshwright.describe.read import read
 from meshwright.reproduce.lbl.defects import LBL_CODE as DEFECTS
 
 H100, MODEL = cluster("64xh100-sxm"), model("llama3-8b")
@@ -49,7 +50,9 @@ JOBS = (
     job(GPT, tp=4, dp=16, kernel="unfused", set_="lbl-2024"),
     replace(job(GPT, tp=4, cp=2, dp=8, scheme="summa", panels=4, set_="lbl-2024"), seq=4096),
     job(set_="epoch-2024", on=EPOCH, tp=4, pp=2, dp=8),
+    job(set_="epoch-2024", on=replace(EPOCH, chip=replace(EPOCH.chip, sustained=None)), tp=4, pp=2, dp=8),
     job(on=TPU, set_="scaling-book-sum", tp=4, dp=16, zero=3),
+    job(on=TPU, set_="scaling-book-sum", tp=32, dp=2),
     job(on=cluster("64xmi250x"), tp=4, dp=16),
     job(pp=16, dp=4),
     hiding(job(tp=4, cp=2, dp=8, zero=3)),
@@ -116,3 +119,40 @@ def test_a_change_changes_some_number(path: tuple[str, ...]) -> None:
                 except BadInput:  # refused by name
                     continue
     pytest.fail(f"{'.'.join(path)} changes nothing in any job")
+
+
+NUMBERS = {
+    ("chip", "model"): ("matrix_efficiency", "sustained", "vector_efficiency", "memory_efficiency", "launch_s"),
+    ("network", "collective"): ("efficiency", "ring_factor", "hop"),
+    ("memory", "resident"): ("framework_bytes", "capacity_share", "working_set"),
+}
+"""(joint, option) -> fields that not every choice of it may have."""
+CASES = [
+    (joint, option, choice, field)
+    for (joint, option), names in NUMBERS.items()
+    for choice in CHOICES[f"{type(getattr(assumptions('realistic'), joint)).__name__}.{option}"]
+    for field in names
+    if choice not in ("framework", "measured", "calibrated")  # these ask what was measured
+]
+
+
+@pytest.mark.parametrize(("joint", "option", "choice", "field"), CASES)
+def test_an_option_has_the_fields_it_reads_and_no_others(joint: str, option: str, choice: str, field: str) -> None:
+    """Under each choice a field either changes some number or cannot be written: it stays as it is, and files refuse it."""
+    written = False
+    for of in JOBS:
+        at = changed(of.assumptions, (joint, option), choice)
+        owner = type(getattr(at, joint))
+        for other in others(owner, field, getattr(getattr(at, joint), field)):
+            new = changed(at, (joint, field), other)
+            written = written or new != at
+            try:
+                if numbers(replace(of, assumptions=new)) != numbers(replace(of, assumptions=at)):
+                    return
+            except BadInput:  # refused by name
+                continue
+    assert not written, f"{joint}.{field} can be written where {option} is {choice}, and changes nothing"
+    value = others(owner, field, getattr(getattr(assumptions("realistic"), joint), field))[0]
+    table = {"name": "mine", "source": "mine", joint: {option: choice, field: value}}
+    with pytest.raises(BadInput, match=f"{joint}.{field} means nothing where {option} is {choice}"):
+        read(Assumptions, table, "assumptions")

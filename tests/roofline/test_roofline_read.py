@@ -104,6 +104,7 @@ BASES = {
     "chip.sustained": replace(RICH, chip=replace(RICH.chip, matrix_efficiency=None)),
     "count.gathered_inputs": EXACT,  # a faster chip waits for its collectives
     "overlap.dp.links": EXACT,
+    "network.ring_factor": replace(RICH, network=replace(RICH.network, collective="book")),
 }
 """field -> the set that it is changed in, if not `RICH`."""
 REFUSED = {

@@ -11,11 +11,19 @@ from typing import Annotated, Any
 
 from ..errors import BadInput, unknown
 from .choices import Choices
-from .fields import ASK, Checked, Object, Unit
+from .fields import ASK, Checked, Object, Unit, With
 from .frozen import shown
 from .layout import Layout
 from .precision import PRECISIONS, Precision
 
+WITH_MEMORY = With("model", "roofline", "hierarchy", "calibrated")
+"""Models of a chip whose memory and vector units take time."""
+PEAKS = With("model", "peak", "roofline", "hierarchy", "calibrated")
+"""Models of a chip that know shares of its peaks, and no kernels."""
+BY_SHAPE = With("model", "by-shape")
+"""Laws of kernels."""
+SENT = With("collective", "ring", "best", "levels", "book", "measured")
+"""Networks on which messages take time."""
 UNMEASURED = 0.55
 """Share of the matrix peak assumed for a chip without a measured `sustained`: the lowest measured one of the catalogue (H100 PCIe,
 Erdil & Schneider-Joseph 2024, arXiv 2411.01137), so that what nobody measured is never the faster."""
@@ -106,27 +114,27 @@ class ChipTime(Checked):
     model: str = "roofline"
     """peak (compute only), roofline (the slower of compute and memory), hierarchy (Epoch's memory levels), calibrated (times measured
     on the chip, kernel by kernel, where it has them; else roofline), or by-shape (laws of kernels, with the constants of catalog/kernels)."""
-    stack: Stack = Stack()
-    """With "by-shape": what software adds."""
-    wide_norm: float = 9.0
-    """With "by-shape": bytes that a norm of separate torch operations moves over those of a fused kernel: 36 of an element forward, not 4
+    stack: Annotated[Stack, BY_SHAPE] = Stack()
+    """What software adds."""
+    wide_norm: Annotated[float, BY_SHAPE] = 9.0
+    """Bytes that a norm of separate torch operations moves over those of a fused kernel: 36 of an element forward, not 4
     (to fp32, square, mean, product, back to 16 bits, weight; count of this project)."""
-    host: Host = Host()
-    """With "by-shape": what a layer costs the host."""
-    optimizer: float = 1.5
+    host: Annotated[Host, BY_SHAPE] = Host()
+    """What a layer costs the host."""
+    optimizer: Annotated[float, BY_SHAPE] = 1.5
     """Bytes that the optimizer moves over those that it needs (estimate)."""
     matrix_efficiency: float | None = None
     """Sustained share of the matrix peak; None = the chip's measured `sustained`, else `sustained`."""
-    sustained: float = UNMEASURED
+    sustained: Annotated[float, With("matrix_efficiency", None)] = UNMEASURED
     """Share assumed for chips without a measurement."""
     attention_forward: float | None = None
     """Share of the 16-bit matrix peak that fused attention reaches; None = that of other products."""
     attention_backward: float | None = None
     """The same in the backward pass."""
-    vector_efficiency: float = 0.8
-    memory_efficiency: float = 0.9
+    vector_efficiency: Annotated[float, WITH_MEMORY] = 0.8
+    memory_efficiency: Annotated[float, WITH_MEMORY] = 0.9
     """Share of the peak memory bandwidth that streams reach."""
-    launch_s: Annotated[float, Unit("s")] = 4.5e-6
+    launch_s: Annotated[float, Unit("s"), PEAKS] = 4.5e-6
     """Paid once by every operation in each direction."""
 
 
@@ -139,13 +147,13 @@ class NetworkTime(Checked):
     levels: inside each unit before the next level, all levels at work at once (Epoch);
     book: torus axes side by side, levels pipelined behind one another, latency hidden under the bytes (the scaling book);
     measured: times measured on the network where it has them, else best."""
-    efficiency: float | None = None
+    efficiency: Annotated[float | None, SENT] = None
     """Share of a link's bandwidth that large messages reach; None = the one of each network dimension (`network.UNMEASURED` where none was measured)."""
-    ring_factor: str = "exact"
-    """With `book`: n ranks move (n-1)/n of the vector ("exact"), or all of it ("one", the book's shorthand for large n)."""
+    ring_factor: Annotated[str, With("collective", "book")] = "exact"
+    """n ranks move (n-1)/n of the vector ("exact"), or all of it ("one", the book's shorthand for large n)."""
     algorithm: Object = None
     """In place of the one that `collective` names: an algorithm of `cost`. An object, never a text."""
-    hop: str = "slowest"
+    hop: Annotated[str, SENT] = "slowest"
     """A pipeline hop costs the "slowest" link between stages or the "mean" over the links."""
 
 
@@ -227,7 +235,7 @@ class MemoryCount(Checked):
     """Share of the chip's memory that can be allocated."""
     resident: str = "layers"
     """What is counted: what "layers" save and the states of their weights, or every tensor of the trainer's "program" at its fullest moment."""
-    working_set: bool = True
+    working_set: Annotated[bool, With("resident", "layers")] = True
     """Count the largest temporary: the layer being recomputed, gathered weights, logits in fp32."""
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, get_type_hints
 
+from ..errors import BadInput
 from ..units import LENGTH
 
 ASK = "framework"
@@ -22,6 +25,13 @@ class Injected:
     """Marks a field that takes an object of a room after this one, for what no option says; no file can hold it."""
 
 
+class With:
+    """`Annotated[float, With("collective", "book")]`: a field that only these options have; beside others it is its default."""
+
+    def __init__(self, option: str, *values: object) -> None:
+        self.option, self.values = option, values
+
+
 Object = Annotated[Any, Injected]
 Length = Annotated[int, Unit(LENGTH)]
 """Whole tokens of a sequence: "8k" are 8,192."""
@@ -34,3 +44,27 @@ class Checked:
         from .ranges import demand_choices  # it knows the descriptions
 
         demand_choices(self)
+        cls: Any = type(self)
+        for name, default, only in belonging(cls):
+            if getattr(self, only.option) not in (*only.values, ASK):
+                object.__setattr__(self, name, default)
+
+
+@cache
+def belonging(cls: Any) -> tuple[tuple[str, Any, With], ...]:
+    """(name, default, options that have it) of the fields of a class that not all of its options have."""
+    hints, every = get_type_hints(cls, include_extras=True), fields(cls)
+    marks = ((f, mark) for f in every for mark in getattr(hints[f.name], "__metadata__", ()))
+    return tuple((f.name, f.default, mark) for f, mark in marks if isinstance(mark, With))
+
+
+def demand_meaning(instance: Any, given: Iterable[str], where: str) -> None:
+    """Raise BadInput if one of the fields that were given is none of the options' that were chosen."""
+    cls: Any = type(instance)
+    for name, _, only in belonging(cls):
+        option = getattr(instance, only.option)
+        if name in given and option not in (*only.values, ASK):
+            have = ", ".join(str(value) for value in only.values)
+            raise BadInput(
+                f"{where}.{name} means nothing where {only.option} is {option}: leave it out, or take {only.option} {have}"
+            )

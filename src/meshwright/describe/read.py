@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar
 
 from ..errors import BadInput, unknown
 from ..units import parse
-from .fields import Injected, Unit
+from .fields import Injected, Unit, With, demand_meaning
 from .frozen import FrozenDict
 from .ranges import CHOICES, RANGES, REAL, WHOLE, check, required
 
@@ -59,7 +59,20 @@ def read(cls: type[T], data: object, where: str = "", known: Known | None = None
     where: name of the data in error messages;  known: finds things by name, so that a text may stand for a table, and a
     table with a `name` and without all required fields for the thing of that name with some fields replaced.
     """
-    return _instance(cls, data, At(where or cls.__name__.lower(), known=known))
+    where = where or cls.__name__.lower()
+    instance = _instance(cls, data, At(where, known=known))
+    _demand_meaning(instance, data, where)
+    return instance
+
+
+def _demand_meaning(instance: object, data: object, where: str) -> None:
+    """Raise BadInput if the data give a field that the option they choose does not have."""
+    if not isinstance(data, Mapping) or not dataclasses.is_dataclass(instance):
+        return
+    demand_meaning(instance, data, where)
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            _demand_meaning(getattr(instance, key, None), value, f"{where}.{key}")
 
 
 def _instance(cls: type[T], data: object, at: At) -> T:
@@ -148,6 +161,8 @@ def _value(kind: Any, value: object, at: At) -> Any:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):  # only "X | None" occurs
         return None if value is None or value == "none" else _value(args[0], value, at)
+    if origin is Annotated and isinstance(args[1], With):
+        return _value(args[0], value, at)
     if dataclasses.is_dataclass(kind):
         return _instance(typing.cast(type, kind), value, at)
     if Injected in args:

@@ -179,6 +179,8 @@ def roofline(
     how, chip = assumptions, cluster.chip
     numbers = PRECISIONS[precision] if isinstance(precision, str) else precision or usual_precision(how, chip)
     if exact is not None:
+        if how.network.collective != "book":
+            raise BadInput(f"exact belongs to collectives of the book: leave it out under {how.name}")
         how = replace(how, network=replace(how.network, ring_factor="exact" if exact else "one"))
     setting, m = Setting(model, layer, numbers, how, seq), mesh(cluster, numbers.compute, how, shape)
     one, chips = setting.per_token, m.chips * m.pods
