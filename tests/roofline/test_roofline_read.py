@@ -10,7 +10,7 @@ import pytest
 
 from meshwright import BadInput, assumptions, cluster, model
 from meshwright.cost.free import Free
-from meshwright.describe.assumptions import BOOK_SUM, JOINTS, SETS, WHOLE, Assumptions, ChipTime, NetworkTime
+from meshwright.describe.assumptions import BOOK_SUM, JOINTS, SETS, WHOLE, Assumptions, ChipTime, NetworkTime, Stack
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.measured import Table
 from meshwright.roofline import roofline
@@ -22,6 +22,8 @@ RICH = replace(
     network=NetworkTime("best", ring_factor="exact"),
 )
 """Operations that are no products take time too, and collectives have hops."""
+SHAPES = replace(RICH, chip=ChipTime("by-shape", stack=Stack(host_s=5e-3)))
+"""Laws of kernels, and a host that launches them late."""
 GPT, EXPERTS, WINDOWS = "gpt3-175b", "mixtral-8x7b", "gpt-oss-120b"
 TABLES = {"all_reduce": Table(("ranks", "bytes"), ((2.0, 16.0), (1e3, 1e9)), (1e-5, 1e-2, 2e-5, 3e-2))}
 NODE = cluster("8xh100-sxm")
@@ -76,6 +78,17 @@ READ: dict[str, tuple[Any, Any, Any, float]] = {
     "chip.vector_efficiency": (0.1, GPT, H, LOW),
     "chip.memory_efficiency": (0.3, GPT, H, LOW),
     "chip.launch_s": (1e-4, GPT, H, LOW),
+    "chip.stack.kernel": ("fa2", GPT, H, LOW),
+    "chip.stack.elementwise": (9.0, GPT, H, LOW),
+    "chip.stack.norm": ("torch", GPT, H, LOW),
+    "chip.stack.host_s": (0.5, GPT, H, LOW),
+    "chip.stack.cuda_graphs": ("parts", GPT, H, LOW),
+    "chip.stack.float8": ("rowwise", GPT, H, LOW),
+    "chip.wide_norm": (50.0, GPT, H, LOW),
+    "chip.host.backward": (5.0, GPT, H, LOW),
+    "chip.host.experts_s": (0.5, EXPERTS, H, LOW),
+    "chip.host.parts": (0.9, GPT, H, LOW),
+    "chip.host.full": (0.9, GPT, H, LOW),
     "network.collective": ("levels", GPT, H, LOW),
     "network.efficiency": (0.3, GPT, V5P, LOW),
     "network.ring_factor": ("one", GPT, V5P, LOW),
@@ -83,16 +96,20 @@ READ: dict[str, tuple[Any, Any, Any, float]] = {
     "network.hop": ("mean", GPT, H, LOW),
     "overlap.dp.scope": ("pass", GPT, H, LOW),
     "overlap.dp.share": (0.1, GPT, H, LOW),
+    "overlap.dp.most": (0.5, GPT, H, LOW),
     "overlap.dp.slow": (0.5, GPT, H, HIGH),
     "overlap.dp.links": ("shared", GPT, V5P, LOW / 2),
     "overlap.tp.scope": ("operation", GPT, H, HIGH),
     "overlap.tp.share": (0.5, GPT, H, LOW),
+    "overlap.tp.most": (0.5, GPT, H, LOW),
     "overlap.tp.slow": (0.5, GPT, H, HIGH),
     "overlap.cp.scope": ("none", GPT, H, LOW),
     "overlap.cp.share": (0.1, GPT, H, LOW),
+    "overlap.cp.most": (0.5, EXPERTS, H, LOW),
     "overlap.cp.slow": (0.5, GPT, H, LOW),
     "overlap.ep.scope": ("none", EXPERTS, H, LOW),
     "overlap.ep.share": (0.1, EXPERTS, H, LOW),
+    "overlap.ep.most": (0.5, EXPERTS, H, LOW),
     "overlap.ep.slow": (0.5, EXPERTS, H, LOW),
     "overlap.pp": ("all", GPT, H, LOW),
     "memory.capacity_share": (0.9, GPT, H, LOW),
@@ -101,6 +118,11 @@ READ: dict[str, tuple[Any, Any, Any, float]] = {
 }
 """field -> another value than that of `RICH`, and a roofline that it changes: model, cluster, tokens."""
 BASES = {
+    **dict.fromkeys((name for name in READ if name.startswith(("chip.stack.", "chip.host."))), SHAPES),
+    "chip.stack.float8": replace(SHAPES, precision=PRECISIONS["fp8"]),
+    "chip.wide_norm": changed(SHAPES, "chip.stack.norm", "torch"),
+    "chip.host.parts": changed(SHAPES, "chip.stack.cuda_graphs", "parts"),
+    "chip.host.full": changed(SHAPES, "chip.stack.cuda_graphs", "full"),
     "chip.sustained": replace(RICH, chip=replace(RICH.chip, matrix_efficiency=None)),
     "count.gathered_inputs": EXACT,  # a faster chip waits for its collectives
     "overlap.dp.links": EXACT,
@@ -108,7 +130,8 @@ BASES = {
 }
 """field -> the set that it is changed in, if not `RICH`."""
 REFUSED = {
-    "count.vocabulary": True, "count.optimizer_step": True, "count.attention_output": "twice", "count.backward_needs": "autograd",
+    "chip.optimizer": 9.0, "chip.stack.step_s": 5.0, "chip.host.embedding": 9.0, "chip.host.head": 9.0,
+    "overlap.weights.gradients": "all-reduce", "overlap.weights.gathers": 0.5, "count.vocabulary": True, "count.optimizer_step": True, "count.attention_output": "twice", "count.backward_needs": "autograd",
     "count.stage_message": "whole", "count.summa_width": object(), "overlap.step_barrier": "none", "memory.resident": "program", "memory.working_set": True, "choices": (), "strict": True,
 }  # fmt: skip
 """What a layer does not have, keep or wait for."""
@@ -128,8 +151,9 @@ def test_what_is_read_changes_the_answer(name: str) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_read_is_refused(name: str) -> None:
+    base = SHAPES if name.startswith("chip.") else RICH
     with pytest.raises(BadInput, match=f"roofline would ignore its {name}"):
-        answer(changed(RICH, name, REFUSED[name]), GPT, H, LOW)
+        answer(changed(base, name, REFUSED[name]), GPT, H, LOW)
 
 
 @pytest.mark.parametrize(("option", "value", "on"), [("network.collective", "measured", MEASURED), ("network.collective", "free", H),

@@ -39,9 +39,15 @@ COUNTED = (
     "dot_product", "causal", "residual", "dropout", "output_bias", "gathered_inputs", "gathered_keys",
     "weight_gradient", "rotary",
 )  # fmt: skip
+TIMED = (
+    "model", "matrix_efficiency", "sustained", "attention_forward", "attention_backward", "vector_efficiency",
+    "memory_efficiency", "launch_s", "wide_norm",
+    *(f"stack.{field}" for field in ("kernel", "elementwise", "norm", "host_s", "cuda_graphs", "float8")),
+    *(f"host.{field}" for field in ("backward", "experts_s", "parts", "full")),
+)  # fmt: skip
 READ = (
     *(f"count.{field}" for field in COUNTED),
-    "chip",
+    *(f"chip.{field}" for field in TIMED),
     "network",
     *(f"overlap.{axis}" for axis in ("dp", "tp", "cp", "ep", "pp")),
     "memory.capacity_share",
