@@ -27,6 +27,9 @@ from meshwright.search.placement import triples
 from meshwright.search.space import RELAXED_MICROBATCH, SMALLEST_SHARD, Space, options
 from meshwright.step import body, memory, step
 
+WAYS = ["layernorm+mlp", "moe_act+shared_experts", "op", "save_qkv_proj", "full:1", "op:2", "selective+mlp:3"]
+"""To recompute parts of a layer, in some layers."""
+
 
 def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
     """A small job, a space with few options, and whether it is relaxed."""
@@ -49,7 +52,7 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
     space = Space(
         schedule=tuple(rng.sample(sorted(SCHEDULES), 3)),
         zero=tuple(sorted(rng.sample(range(4), 2))),
-        recompute=tuple(rng.sample(["none", "selective", "full"], 2)),
+        recompute=tuple(rng.sample(["none", "selective", "full", *rng.sample(WAYS, 1)], 2)),
         sequence_parallel=rng.choice([(True, False), (True,), (False,)]),
     )
     sets = [SETS["realistic"], SETS["lbl-2024"]]
@@ -171,7 +174,7 @@ def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], in
     for numbers, layout in every_layout(job, space, relaxed):
         key = tuple(getattr(layout, f) for f in BODY), *layout.placement.values()
         if key not in bodies:
-            bodies[key] = body(job, layout)
+            bodies[key] = body(job, layout, again=options(job, space).recompute)
         parts = bodies[key]
         seconds = float(step(job, layout, parts).total)
         use = float(memory.use(job, layout, parts, schedule_named(layout.schedule)).total)

@@ -90,14 +90,14 @@ def test_a_ring_of_keys_outlasts_little_work() -> None:
 
 def test_a_layer_is_the_sum_of_its_operations() -> None:
     product = Op("a", "matmul", Pass(4.0, 0.0, 1.0), Pass(8.0, 0.0, 10.0), saved=100.0, weights=30.0)
-    core = Op(
-        "b", "attention", Pass(2.0, 0.0, 1.0), Pass(3.0, 0.0, 1.0), saved=1000.0, selective=True, saved_again=10.0
-    )
+    core = Op("b", "attention", Pass(2.0, 0.0, 1.0), Pass(3.0, 0.0, 1.0), saved=1000.0, selective=True, needs=10.0)
     experts = Op("c", "matmul", Pass(1.0, 0.0, 1.0), Pass(2.0, 0.0, 2.0), saved=1.0, weights=7.0, expert=True)
-    found = timer().layer([product, core, experts])
+    core = core._replace(name="attention/core")
+    found = timer().layer([product, core, experts], ways={"selective": "core_attn"})
     assert (found.forward.total, found.backward.total) == (4 + 2 + 1, 10 + 3 + 2)
-    assert found.again.total == 2  # selective recomputation repeats the core of attention alone
-    assert (found.saved, found.saved_selective) == (1101, 111)
+    again = found.redone["selective"]
+    assert again.time.total == 2  # selective recomputation repeats the core of attention alone
+    assert (found.saved, again.saved) == (1101, 111)
     assert (found.weights, found.expert_weights) == (30, 7)
     assert 0 < found.weight_pass < found.backward.total - 3  # part of the products', none of the core's
 

@@ -52,7 +52,7 @@ def test_executed_flops_by_hand(recompute: str, passes: int, scores: int) -> Non
 
 
 def test_nothing_skipped_and_nothing_repeated_is_the_model_itself() -> None:
-    counting = replace(REALISTIC.count, causal="full")
+    counting = replace(REALISTIC.count, causal="full", selective="core_attn")
     assert executed_flops(TOY, T, counting, "unfused", "none") == pytest.approx(model_flops(TOY, T) * T, rel=1e-12)
     again = executed_flops(TOY, T, counting, "unfused", "selective") - model_flops(TOY, T) * T
     assert again == pytest.approx(2 * 2 * T * T * 512 * 3, rel=1e-12)  # the core of attention, forward

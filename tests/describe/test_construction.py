@@ -64,7 +64,7 @@ def test_a_wrong_job_is_told_at_once(changes: dict[str, Any], says: str) -> None
         ({"tp": [1, 2]}, "layout.tp must be a whole number"),
         ({"microbatch": True}, "layout.microbatch must be a whole number"),
         ({"zero": 4}, "layout.zero must be one of 0, 1, 2, 3, not '4'"),
-        ({"recompute": "some"}, "recompute .some. is not known; did you mean none"),
+        ({"recompute": "some"}, "recompute .some. is not known; did you mean moe or none"),
         ({"scheme": "3d"}, "scheme .3d. is not known; known: context, megatron"),
     ],
 )

@@ -45,7 +45,7 @@ def another(name: str) -> Any:
     if name in DEGREES:
         return 2
     default = getattr(Layout(), name)
-    texts = {"schedule": ("gpipe",), "zero": (3,), "sequence_parallel": (False,)}
+    texts = {"schedule": ("gpipe",), "zero": (3,), "sequence_parallel": (False,), "recompute": ("full",)}
     return next(v for v in texts.get(name) or CHOICES[f"Layout.{name}"] if v != default)
 
 

@@ -42,7 +42,7 @@ LAYOUTS = st.builds(
     tp=st.sampled_from([1, 2, 4, 8]), pp=st.sampled_from([1, 2, 4]), dp=st.sampled_from([1, 2]),
     microbatch=st.integers(1, 4), interleave=st.sampled_from([1, 2, 4]), zero=st.integers(0, 3),
     schedule=st.sampled_from(["1f1b", "gpipe", "interleaved"]),
-    recompute=st.sampled_from(["none", "selective", "full"]), sequence_parallel=st.booleans(),
+    recompute=st.sampled_from(["none", "selective", "full", "layernorm+mlp:2"]), sequence_parallel=st.booleans(),
 )  # fmt: skip
 
 

@@ -115,7 +115,7 @@ PLACEMENTS = st.integers(1, 3).flatmap(
 )
 LAYOUTS = st.builds(
     layout.Layout, tp=SIZE, cp=SIZE, pp=SIZE, dp=SIZE, ep=SIZE, etp=SIZE, microbatch=SIZE, interleave=SIZE, panels=SIZE,
-    schedule=st.sampled_from(["1f1b", "zbv"]), zero=st.integers(0, 3), recompute=choice("Layout.recompute"),
+    schedule=st.sampled_from(["1f1b", "zbv"]), zero=st.integers(0, 3), recompute=st.sampled_from(["none", "full:4", "mlp+moe_act"]),
     sequence_parallel=FLAG,
     scheme=choice("Layout.scheme"), placement=(st.just({}) | PLACEMENTS).map(MappingProxyType),
 )  # fmt: skip

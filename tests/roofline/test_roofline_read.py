@@ -132,7 +132,7 @@ BASES = {
 REFUSED = {
     "chip.optimizer": 9.0, "chip.stack.step_s": 5.0, "chip.host.embedding": 9.0, "chip.host.head": 9.0,
     "overlap.weights.gradients": "all-reduce", "overlap.weights.gathers": 0.5, "count.vocabulary": True, "count.optimizer_step": True, "count.attention_output": "twice", "count.backward_needs": "autograd",
-    "count.stage_message": "whole", "count.summa_width": object(), "overlap.step_barrier": "none", "memory.resident": "program", "memory.working_set": True, "choices": (), "strict": True,
+    "count.stage_message": "whole", "count.selective": "op", "count.summa_width": object(), "overlap.step_barrier": "none", "memory.resident": "program", "memory.working_set": True, "choices": (), "strict": True,
 }  # fmt: skip
 """What a layer does not have, keep or wait for."""
 

@@ -199,3 +199,14 @@ def test_the_fast_replay_is_the_plain_one(name: str) -> None:
             for passes, send, seconds in zip(scaled, sends, fast, strict=True):
                 one = at._replace(m=m, passes=[tuple(x) for x in passes], dealt=at.dealt._replace(send=send))
                 assert seconds == pytest.approx(exact(name, one, barrier), rel=1e-10)
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_one_stage_waits_for_nobody(name: str) -> None:
+    """m microbatches on one device take m times one, in any order."""
+    rng = random.Random(1)
+    for m in (1.0, 4.0):
+        layer, first, last = (Pass(*(10 ** rng.uniform(-1, 1) for _ in range(3))) for _ in range(3))
+        alone = Dealt(Cut.of(6, 1.0, 1.0, False), m, layer, first, last, 0.0, Pass(0.0, 0.0, 0.0), 0.1)
+        for barrier in (True, False):
+            assert SCHEDULES[name].span(alone, barrier) == pytest.approx(m * alone.load(0.0).total)

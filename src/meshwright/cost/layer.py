@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
+from ..count import recompute
 from ..count.work import Message, Op, Pass
 from ..describe.assumptions import Overlap
 from ..describe.layout import Layout
@@ -64,6 +65,11 @@ class Half(NamedTuple):
     weights: Num = 0.0
     """Seconds of the product that makes weight gradients."""
 
+    def part(self, share: Num) -> Half:
+        """Some of it."""
+        whole = isinstance(share, float) and share == 1.0
+        return self if whole else Half(self.scope, self.time * share, self.sent * share)
+
 
 class Timed(NamedTuple):
     """An operation with its seconds: what a tree of terms is made of."""
@@ -87,29 +93,49 @@ class Operations(tuple[Timed, ...]):
         return Operations(timed._replace(times=timed.times * factor) for timed in self)
 
 
+class Redo(NamedTuple):
+    """What recomputation adds to the backward pass of a layer, and leaves in memory."""
+
+    time: Time
+    """Forward seconds of what runs again."""
+    sent: Load
+    """What that sends."""
+    saved: Num
+    """Bytes kept from the forward to the backward pass."""
+
+
+class Redone(dict[str, Redo]):
+    """By the name of the parts that run again (`Recompute.parts`); adds and scales like the seconds of a layer."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Redone) -> Redone:
+        both = {k: Redo(*(a + b for a, b in zip(v, other[k], strict=True))) for k, v in self.items() if k in other}
+        return Redone({**self, **other, **both})
+
+    def __mul__(self, factor: Num) -> Redone:
+        return Redone({k: Redo(v.time * factor, v.sent * factor, v.saved * factor) for k, v in self.items()})
+
+
 class LayerCost(NamedTuple):
     """One layer, one microbatch, one device."""
 
     forward: Time = Seconds()
     backward: Time = Seconds()
-    again: Time = Seconds()
-    """Forward seconds of the operations that selective recomputation repeats."""
     sent: Load = NOTHING
     """What the forward pass sends, hidden or not."""
     sent_back: Load = NOTHING
     """What the backward pass sends."""
-    sent_again: Load = NOTHING
-    """What selective recomputation sends again."""
     weight_pass: Num = 0.0
     """The part of `backward` that only makes weight gradients."""
     saved: Num = 0.0
     """Bytes kept for backward when nothing is recomputed."""
-    saved_selective: Num = 0.0
-    """Bytes kept with selective recomputation."""
     weights: Num = 0.0
     """Parameters replicated over dp x cp."""
     expert_weights: Num = 0.0
     """Parameters replicated over edp."""
+    redone: Redone = Redone()
+    """What the parts of a layer that may run again cost."""
     operations: Operations = Operations()
     """What the seconds are the sum of, where details are kept."""
 
@@ -186,12 +212,20 @@ class Timer:
             return back.weights
         return back.weights + overlap.outlasting(back.weights, back.time.tp_comm, how).total
 
-    def layer(self, ops: Iterable[Op], part: str = "layer") -> LayerCost:
-        """All operations of a layer added up, or of another part of the model ("embedding", "head"), and what the host adds."""
-        forward, backward, again = [], [], []
+    def layer(
+        self,
+        ops: Sequence[Op],
+        part: str = "layer",
+        ways: Mapping[str, str] | None = None,
+        boundary: Num = 0.0,
+    ) -> LayerCost:
+        """All operations of a layer added up, or of another part of the model ("embedding", "head"), and what the host adds.
+
+        ways: name -> parts of it that may run again;  boundary: bytes of its input.
+        """
+        forward, backward = [], []
         weight_pass: Num = 0.0
         saved: Num = 0.0
-        selective: Num = 0.0
         weights: Num = 0.0
         expert: Num = 0.0
         every = []
@@ -203,18 +237,14 @@ class Timer:
             backward.append(back)
             if self.details:
                 every.append(Timed(op, ahead, back))
-            if op.selective:
-                again.append(ahead)
-                selective = selective + op.saved_again
-            else:
-                selective = selective + op.saved
             weight_pass = weight_pass + self.with_weights(back)
             saved = saved + op.saved
             if op.expert:
                 expert = expert + op.weights
             else:
                 weights = weights + op.weights
-        (ahead_s, back_s), (again_s,) = self.together(forward, backward), self.together(again)
+        ahead_s, back_s = self.together(forward, backward)
+        wait = 0.0
         if forward and (by := self.clock.rates.shapes):
             experts = not (isinstance(expert, float) and expert == 0.0)
             wait, wait_back = host.seconds(by.how, part, experts)
@@ -224,17 +254,26 @@ class Timer:
         return LayerCost(
             ahead_s,
             back_s,
-            again_s,
             sent(forward),
             sent(backward),
-            sent(again),
             weight_pass,
             saved,
-            selective,
             weights,
             expert,
+            Redone({name: self.redo(ops, forward, parts, boundary, wait) for name, parts in (ways or {}).items()}),
             Operations(every),
         )
+
+    def redo(self, ops: Sequence[Op], forward: Sequence[Half], parts: str, boundary: Num, wait: float) -> Redo:
+        """What it costs to run some parts of a layer again.
+
+        forward: their halves;  wait: seconds in which the host launches all of them, some of them in their share.
+        """
+        runs = recompute.again(ops, parts)
+        halves = [half.part(one.share) for half, one in zip(forward, runs, strict=True) if one is not recompute.NEVER]
+        (time,) = self.together(halves)
+        time = replace(time, host=host.added(time.total, wait * len(halves) / max(len(ops), 1)))
+        return Redo(time, sent(halves), recompute.kept(ops, runs, boundary))
 
     def together(self, *passes: Sequence[Half]) -> list[Seconds]:
         """Passes of several operations (forward, backward), less what hides: cp, then ep, then tp, each behind seconds nothing else hides behind."""

@@ -29,6 +29,7 @@ def matmul(
     forward: tuple[Message, ...] = (),
     backward: tuple[Message, ...] = (),
     calls: float = 1.0,
+    columns: tuple[Num, ...] = (),
 ) -> Op:
     """Y[T,n] = X[T,k] W[k,n];  dX = dY W^T;  dW = X^T dY.
 
@@ -39,10 +40,11 @@ def matmul(
     as wide as W (the papers). Else they are two kernels, each against its own roofline.
     stored: bytes of an element of X while it is kept (default act);  kept: tokens of X that are kept
     (default T);  copies: weight matrices that share the T tokens (experts);
-    calls: matrices that PyTorch keeps apart and Megatron-LM side by side in one W.
+    calls: matrices that PyTorch keeps apart and Megatron-LM side by side in one W;  columns: their widths.
     """
     weights = copies * k * n
     tokens = (T * k + T * n) * act
+    saved = (T if kept is None else kept) * k * (act if stored is None else stored)
     d_input = Pass(
         T * k * (2 * n - one),
         memory=tokens + weights * wgt,
@@ -74,9 +76,11 @@ def matmul(
             kernel="matmul backward",
             parts=() if gradient is None else (d_input, d_weight),
         ),
-        saved=(T if kept is None else kept) * k * (act if stored is None else stored),
+        saved=saved,
         weights=weights,
         expert=expert,
+        inputs=saved,
+        columns=columns,
     )
 
 
@@ -84,27 +88,33 @@ def bias(name: str, T: Num, n: Num, *, act: float, wgt: float, expert: bool = Fa
     """Y = X + b over T tokens of width n: T n FLOPs each way, fused with its neighbours (one read of X, one of b)."""
     step = Pass(0.0, T * n, T * n * act + copies * n * wgt, kernel="fused")
     return Op(
-        name, "vector", step, step._replace(kernel="bias backward", sizes=(T * n,)), weights=copies * n, expert=expert
+        name,
+        "vector",
+        step,
+        step._replace(kernel="bias backward", sizes=(T * n,)),
+        weights=copies * n,
+        expert=expert,
+        needs=T * n * act,
     )
 
 
 def gelu(name: str, x: Num, *, act: float) -> Op:
     """GELU of x elements: 8 FLOPs forward, 13 backward; keeps its input."""
     return Op(name, "vector", Pass(0.0, 8 * x, 2 * x * act, kernel="gelu forward", sizes=(x,)),
-              Pass(0.0, 13 * x, 3 * x * act, kernel="gelu backward", sizes=(x,)), saved=x * act)  # fmt: skip
+              Pass(0.0, 13 * x, 3 * x * act, kernel="gelu backward", sizes=(x,)), saved=x * act, inputs=x * act)  # fmt: skip
 
 
 def gated_activation(name: str, x: Num, *, act: float, autograd: bool = False) -> Op:
     """SiLU(gate) * up on x elements: reads both, keeps both; autograd keeps SiLU(gate) too."""
     kept = (3 if autograd else 2) * x * act
     return Op(name, "vector", Pass(0.0, 9 * x, 3 * x * act, kernel="gate forward", sizes=(x,)),
-              Pass(0.0, 15 * x, 5 * x * act, kernel="gate backward", sizes=(x,)), saved=kept)  # fmt: skip
+              Pass(0.0, 15 * x, 5 * x * act, kernel="gate backward", sizes=(x,)), saved=kept, inputs=2 * x * act)  # fmt: skip
 
 
 def dropout(name: str, x: Num, *, act: float) -> Op:
     """Dropout of x elements: reads and writes them and a mask of one byte each, which it keeps."""
     step = Pass(0.0, x, x * (2 * act + 1))
-    return Op(name, "vector", step, step, saved=x)
+    return Op(name, "vector", step, step, saved=x, needs=x * act)
 
 
 FP32 = 4.0
@@ -136,25 +146,26 @@ def norm(
         Pass(0.0, 9 * T * w, (2 * T * w + 2 * T) * act + parameters * w * wgt, forward, kernel=f"{kind} forward", sizes=(T, w)),
         Pass(0.0, 8 * T * w + 4 * T * (w - 1), 5 * T * w * act + parameters * w * wgt, backward, kernel=f"{kind} backward", sizes=(T, w)),
         saved=T * w * (2 * FP32 if autograd and parameters == 1 else act), weights=parameters * w,
+        inputs=T * w * act,
     )  # fmt: skip
 
 
 def residual(name: str, x: Num, *, act: float) -> Op:
     """X + Y over x elements; its backward pass adds two gradients."""
     step = Pass(0.0, x, 3 * x * act, kernel="add forward", sizes=(x,))
-    return Op(name, "vector", step, step._replace(kernel="add backward"))
+    return Op(name, "vector", step, step._replace(kernel="add backward"), needs=x * act)
 
 
 def rotary(name: str, x: Num, *, act: float) -> Op:
     """Rotate pairs of x elements by their position's angles, as a pass of its own: 3 FLOPs an element each way."""
     step = Pass(0.0, 3 * x, 2 * x * act, kernel="rotary forward", sizes=(x,))
-    return Op(name, "vector", step, step._replace(kernel="rotary backward"))
+    return Op(name, "vector", step, step._replace(kernel="rotary backward"), needs=x * act)
 
 
 def repeat(name: str, x: Num, *, act: float) -> Op:
     """Copy each key/value head for all its query heads, x elements afterwards; backward adds the copies' gradients up."""
     step = Pass(0.0, 0.0, 2 * x * act, kernel="repeat forward", sizes=(x,))
-    return Op(name, "vector", step, step._replace(vector=x, kernel="repeat backward"))
+    return Op(name, "vector", step, step._replace(vector=x, kernel="repeat backward"), needs=x * act)
 
 
 def attention(
@@ -167,7 +178,7 @@ def attention(
     FLOPs: forward 2 P q + 2 P v; backward dQ, dK, dA, dV and, when fused (flash), Q K^T again. Softmax: vector units.
     Unfused kernels write the P scores to memory and keep them (2 bytes; with dropout 5: mask and result too).
     autograd: keys and values are kept whole (l of them) and once for every query head, statistics of rows in fp32, and a mask of
-    `mask` elements; selective recomputation keeps the plain queries, keys and values.
+    `mask` elements; what runs it again keeps the plain queries, keys and values.
     """
     R = b * H * lq
     P = R * l * seen
@@ -180,8 +191,10 @@ def attention(
     )  # fmt: skip
     vector_back = 3 * P + R * (l * seen - 1) + drop + again * (softmax + drop)
     score_bytes = 0.0 if fused else P * act
-    kept, sizes = qo + kv_here + 2 * R, (b * H, l * l, lq / l, q)
+    kept, sizes, plain = qo + kv_here + 2 * R, (b * H, l * l, lq / l, q), b * H * lq * q + kv_here
+    inputs = plain
     if autograd:
+        inputs = b * H * lq * q + b * H * l * (q + v)
         kept = qo + b * H * l * (q + v) + R * FP32 / act + mask
     engines = ("attention forward", "attention backward") if fused else ("wide", "wide")
     return Op(
@@ -189,7 +202,7 @@ def attention(
         Pass(P * (2 * q - one) + 2 * P * v - one * b * H * lq * v, softmax + drop, (qo + kv + R) * act + 5 * score_bytes, forward, engine=engines[0], kernel="attention forward", sizes=sizes),
         Pass(matrix_back, vector_back, (kv + qo + kept) * act + 8 * score_bytes, backward, engine=engines[1], kernel="attention backward", sizes=sizes),
         saved=(kept if output_twice else kept - b * H * lq * v) * act + (0.0 if fused else P * (2 * act + 1 if dropout else act)),
-        selective=autograd or not fused, saved_again=(b * H * lq * q + kv_here) * act,
+        selective=autograd or not fused, inputs=inputs * act, needs=plain * act,
     )  # fmt: skip
 
 
@@ -226,4 +239,5 @@ def summa_matmul(
         Pass(2 * T * N * k, 0.0, memory, (b1, b2)),
         Pass(T * k * (2 * N - one) + k * N * (2 * T - one), 0.0, 2 * memory + summed, (b2, r1, b1, r2)),
         saved=T * (k / n1) * (act if stored is None else stored), weights=weights, panels=panels,
+        inputs=T * (k / n1) * (act if stored is None else stored),
     )  # fmt: skip

@@ -27,6 +27,7 @@ def linear(
     forward: tuple[Message, ...] = (),
     backward: tuple[Message, ...] = (),
     calls: float = 1.0,
+    columns: tuple[Num, ...] = (),
 ) -> Op:
     """`blocks.matmul` in the numbers of this job.
 
@@ -51,6 +52,7 @@ def linear(
         forward=forward,
         backward=backward,
         calls=calls,
+        columns=columns,
     )
 
 

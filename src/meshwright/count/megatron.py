@@ -47,7 +47,7 @@ def attention(job: Job, layout: Layout, size: Local, window: int | None) -> list
     if m.mla:
         K = H
     beside_ffn = m.norms_per_layer == 1  # a parallel block: the feed-forward gathers, keeps and reduces for both
-    ops = [norm(job, "attention/norm", size, () if m.mla and m.mla.q_lora_rank else gather, gather)]
+    ops = [norm(job, "attention/norm", size, backward=gather)]
     if m.mla:
         ops += latent(job, layout, size)
     else:
@@ -60,6 +60,8 @@ def attention(job: Job, layout: Layout, size: Local, window: int | None) -> list
                 D,
                 (H + 2 * K) * q,
                 calls=3.0,
+                columns=(H * q, K * q, K * q),
+                forward=gather,
                 kept=0.0 if beside_ffn else kept(c.gathered_inputs, size),
                 backward=() if beside_ffn else column_backward(c.gathered_inputs, gather, reduce),
             )
@@ -114,7 +116,7 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
         forward = tuple(message for w in (width, *widths) for message in collectives(layout, t * w * act)[0])
         return blocks.norm(f"attention/{name} norm", size.shard, width, parameters=1, act=act, wgt=wgt, forward=forward)
 
-    def up(name: str, k: int, n: Num, *beside: Message) -> Op:
+    def up(name: str, k: int, n: Num, *beside: Message, forward: tuple[Message, ...] = ()) -> Op:
         gather, reduce = collectives(layout, t * k * act)
         backward = (*column_backward(c.gathered_inputs, gather, reduce), *beside)
         return linear(
@@ -125,15 +127,15 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
             k,
             n,
             kept=kept(c.gathered_inputs, size),
+            forward=forward,
             backward=backward,
         )
 
     q_heads, rank = H * (mla.qk_nope_head_dim + rope), mla.q_lora_rank
-    queries = (
-        [down("q", rank, size.shard), latent_norm("q", rank), up("q up", rank, q_heads)]
-        if rank
-        else [up("q", D, q_heads)]
-    )
+    if rank:
+        queries = [down("q", rank, size.shard), latent_norm("q", rank), up("q up", rank, q_heads)]
+    else:
+        queries = [up("q", D, q_heads, forward=collectives(layout, t * D * act)[0])]
     of_rope = collectives(layout, t * rope * act)[1]  # the key's rotary part goes to all heads as it is
     return [
         *queries, down("kv", mla.kv_lora_rank + rope, 0.0), latent_norm("kv", mla.kv_lora_rank, rope),
@@ -146,7 +148,7 @@ def dense(job: Job, layout: Layout, size: Local, width: Num, name: str = "ffn", 
     m, c, act, wgt = job.model, job.how.count, job.precision.activation_bytes, job.precision.weight_bytes
     D, t, F = m.hidden, size.tokens, width / size.tp
     gather, reduce = collectives(layout, t * D * act)
-    gates = 2 if m.gated else 1
+    gates, shares_norm = 2 if m.gated else 1, with_norm and m.norms_per_layer == 1  # a parallel block
     up = linear(
         job,
         layout,
@@ -155,12 +157,13 @@ def dense(job: Job, layout: Layout, size: Local, width: Num, name: str = "ffn", 
         D,
         F * gates,
         calls=float(gates),
+        columns=(F,) * gates,
         kept=kept(c.gathered_inputs, size),
+        forward=() if shares_norm else gather,
         backward=column_backward(c.gathered_inputs, gather, reduce),
     )
-    parallel_block = m.norms_per_layer == 1
-    ops = [norm(job, f"{name}/norm", size, gather, gather)] if with_norm and not parallel_block else []
-    ops.append(up)
+    ops = [norm(job, f"{name}/norm", size, backward=gather)] if with_norm and not shares_norm else []
+    ops.append(up._replace(source="attention/norm" if shares_norm else "ffn/norm"))
     if m.bias:
         ops.append(blocks.bias(f"{name}/up bias", t, F * gates, act=act, wgt=wgt))
     ops.append(blocks.gated_activation(f"{name}/activation", t * F, act=act, autograd=c.backward_needs == "autograd") if m.gated
@@ -197,7 +200,7 @@ def after(job: Job, layout: Layout, size: Local, name: str, biased: bool = True)
 def norm(job: Job, name: str, size: Local, forward: tuple[Message, ...] = (), backward: tuple[Message, ...] = ()) -> Op:
     """A norm on the device's shard of the sequence.
 
-    Before a column-parallel matrix its output is gathered, and in backward the gradient of the sublayer's output (counted here).
+    backward: where a column-parallel matrix follows, that of the sublayer's output is gathered (counted here).
     """
     m = job.model
     return blocks.norm(

@@ -10,9 +10,11 @@ from ..describe.assumptions import Counting
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
+from ..describe.recompute import resolved
 from ..layout.placement import placed
 from . import megatron, summa, vocabulary
 from .megatron import Kind
+from .recompute import again
 from .work import Op
 
 REFERENCE = Counting(causal="full")
@@ -104,18 +106,21 @@ def model_flops(model: Model, seq: int = 0) -> float:
 
 
 @lru_cache(maxsize=4096)
-def executed_flops(model: Model, seq: int, counting: Counting, kernel: str, recompute: str) -> float:
+def executed_flops(
+    model: Model, seq: int, counting: Counting, kernel: str, recompute: str, share: float = 1.0
+) -> float:
     """FLOPs of matrix products that the kernels of one sequence execute, forward and backward (the numerator of HFU).
 
     Under `counting`: only the causal half where kernels skip the rest, the scores that flash attention computes a second
-    time, and what recomputation runs again: every layer ("full"), or the core of attention ("selective").
+    time, and what recomputation runs again (`describe.recompute`), in that share of the layers.
     """
     total = sum(float(op.forward.matrix + op.backward.matrix) * n for op, n in operations(model, seq, counting, kernel))
     if recompute == "none":
         return total
-    again = operations(replace(model, mtp_layers=0), seq, counting, kernel)
-    return total + sum(
-        float(op.forward.matrix) * n
-        for op, n in again
-        if op.selective or (recompute == "full" and not op.name.startswith(("embedding", "head")))
-    )
+    job, layout = _whole(model, seq, counting, kernel)
+    lead, body = groups(model)
+    for kind, n in (*lead, *body):
+        ops = layer(job, layout, kind)
+        redone = again(ops, resolved(recompute, counting.selective))
+        total += sum(float(op.forward.matrix * one.share) for op, one in zip(ops, redone, strict=True)) * n * share
+    return total

@@ -35,9 +35,9 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
     # only shared experts need the whole sequence on each tp rank
     shared_gather = gather if moe.shared_ffn else ()
     ops = [
-        megatron.norm(job, "ffn/norm", size, shared_gather, shared_gather),
+        megatron.norm(job, "ffn/norm", size, backward=shared_gather),
         router,
-        dispatch(sent, D, act, "dispatch"),
+        dispatch(sent, D, act, "dispatch")._replace(source="ffn/norm", needs=size.shard * D * act),
         inner(layout, x, D, act),
     ]
     ops.append(product("up", D, F * gates))
@@ -66,7 +66,7 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
 def dispatch(sent: Num, D: float, act: float, name: str) -> Op:
     """Sort `sent` token copies of width D by expert and exchange them over ep; backward sends the gradients the other way."""
     step = Pass(0.0, 0.0, 4 * sent * D * act, (Message("all_to_all", "ep", sent * D * act),))
-    return Op(f"experts/{name}", "vector", step, step)
+    return Op(f"experts/{name}", "vector", step, step, needs=sent * D * act)
 
 
 def inner(layout: Layout, x: Num, D: float, act: float) -> Op:

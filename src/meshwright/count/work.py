@@ -74,9 +74,20 @@ class Op(NamedTuple):
     panels: Num = 0.0
     """SUMMA panels; 0 = communication is not cut into panels."""
     selective: bool = False
-    """Selective recomputation runs this operation again instead of keeping all of `saved`."""
-    saved_again: Num = 0.0
-    """Bytes it needs to run again (part of `saved`)."""
+    """What it keeps inside is worth recomputing by itself."""
+    inputs: Num = 0.0
+    """Of `saved`, the results of operations before it."""
+    needs: Num | None = None
+    """Bytes it must have to run again (None: `inputs`)."""
+    source: str = ""
+    """The operation whose result they are; "" = the one before it."""
+    columns: tuple[Num, ...] = ()
+    """Widths of matrices that stand side by side in it, where they are several."""
+
+    @property
+    def needed(self) -> Num:
+        """Bytes it must have to run again."""
+        return self.inputs if self.needs is None else self.needs
 
 
 class Local(NamedTuple):

@@ -67,6 +67,8 @@ class Counting(Checked):
     stage_message: str = "scattered"
     """What a tp rank sends to the next stage where all hold the same activation (no sequence parallelism): 1/tp of it ("scattered": scatter/gather of
     Megatron-LM and DeepSpeed), or all of it ("whole": PyTorch's pipelines, and LBL, where only sequence parallelism cuts it)."""
+    selective: str = "core_attn"
+    """What a layout's recompute "selective" means: a part of `describe.recompute`."""
 
 
 @dataclass(frozen=True)
@@ -272,6 +274,7 @@ REALISTIC = Assumptions(
         weight_gradient=ASK,
         rotary=ASK,
         stage_message=ASK,
+        selective=ASK,
     ),
     chip=ChipTime("by-shape", Stack(ASK)),
     network=NetworkTime(collective="best"),

@@ -25,7 +25,15 @@ from .software import Software
 USUAL = "megatron-core"
 """The framework that is asked where neither job nor set nor chip names one."""
 ANSWERS = {
-    "count": ("gathered_inputs", "gathered_keys", "backward_needs", "weight_gradient", "rotary", "stage_message"),
+    "count": (
+        "gathered_inputs",
+        "gathered_keys",
+        "backward_needs",
+        "weight_gradient",
+        "rotary",
+        "stage_message",
+        "selective",
+    ),
     "chip": ("stack",),
     "overlap": {
         "dp": "gradient_overlap",
@@ -52,6 +60,7 @@ class Framework(Checked):
     weight_gradient: str
     rotary: str
     stage_message: str
+    selective: str
     gradient_overlap: HidePass
     """`Overlap.dp`."""
     send_overlap: str

@@ -15,11 +15,11 @@ from ..errors import BadInput
 from ..num import Num, maximum, minimum
 from .fields import Checked
 from .frozen import FrozenDict, freeze, shown
+from .recompute import RECOMPUTE, recompute
 
 AXES = ("tp", "cp", "dp", "pp")
 """Mesh axes in canonical order, the one that communicates most first (nearest)."""
 SCHEMES = ("megatron", "context", "summa")
-RECOMPUTE = ("none", "selective", "full")
 
 DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave", "panels")
 CHOICES = {"zero": (0, 1, 2, 3), "sequence_parallel": (True, False)}
@@ -51,7 +51,8 @@ class Layout(Checked):
     zero: int = 0
     """ZeRO stage: 1 shards optimizer state over dp x cp, 2 gradients too, 3 weights too (FSDP)."""
     recompute: str = "none"
-    """Activations computed again in the backward pass: none, selective (the core of attention), full (whole layers)."""
+    """Activations computed again in the backward pass: none, selective (as the framework means it), full (whole layers), or parts
+    by name joined by + (`describe.recompute`): layernorm+moe_act; :4 after it for the first 4 layers of every chunk."""
     sequence_parallel: bool = True
     """Norms, dropout and residuals are cut along the sequence over tp (Megatron-LM's --sequence-parallel)."""
     scheme: str = "megatron"
@@ -77,6 +78,8 @@ class Layout(Checked):
             if getattr(self, name) not in allowed:
                 words = ", ".join(map(str, allowed))
                 raise BadInput(f"layout.{name} must be one of {words}, not {str(getattr(self, name))[:40]!r}")
+        if self.recompute not in RECOMPUTE:
+            object.__setattr__(self, "recompute", recompute(self.recompute).text)
         super().__post_init__()
         freeze(self, "placement")
 

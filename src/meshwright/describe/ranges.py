@@ -12,10 +12,11 @@ from ..errors import BadInput, unknown
 from ..num import product
 from .chip import PRECISIONS, Chip
 from .fields import ASK
-from .layout import AXES, RECOMPUTE, SCHEMES, Layout
+from .layout import AXES, SCHEMES, Layout
 from .measured import Overhead, Table
 from .model import Model, MoE
 from .network import KINDS, Network
+from .recompute import PARTS
 
 WHOLE = (1.0, 1e9)
 """Least and most of a whole number unless RANGES says otherwise; so large that no product of a few overflows."""
@@ -140,6 +141,7 @@ ANSWERS = {
     "weight_gradient": ("apart", "one pass"),
     "rotary": ("fused", "apart"),
     "stage_message": ("scattered", "whole"),
+    "selective": tuple(PARTS),
     "send_overlap": ("none", "interleaved", "all"),
     "step_barrier": ("none", "global norm"),
     "resident": ("layers", "program"),
@@ -153,7 +155,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "RopeScaling.kind": ("linear", "llama3", "yarn", "dynamic", "longrope", "other"),
     "Model.positions": ("rope", "learned", "alibi", "none"),
     "Dim.kind": KINDS,
-    "Layout.recompute": RECOMPUTE,
     "Layout.scheme": SCHEMES,
     "Layout.placement": AXES,
     "Chip.matrix_flops": PRECISIONS,
@@ -173,6 +174,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Counting.backward_needs": (*ANSWERS["backward_needs"], ASK),
     "Counting.rotary": (*ANSWERS["rotary"], ASK),
     "Counting.stage_message": (*ANSWERS["stage_message"], ASK),
+    "Counting.selective": (*ANSWERS["selective"], ASK),
     "ChipTime.model": ("peak", "roofline", "hierarchy", "calibrated", "by-shape"),
     "Stack.kernel": (*ATTENTION, "flash", ASK),
     **{f"Stack.{name}": SOFTWARE[name] for name in ("norm", "cuda_graphs", "float8")},
@@ -208,6 +210,7 @@ FREE: dict[str, str] = {
     **dict.fromkeys(("Chip.kernels", "Cluster.engine", "Dim.collectives", "Kernels.attention"), "names of what was measured"),
     "Assumptions.framework": "a name of catalog/frameworks, refused there",
     "Framework.rules": "names of `layout.trainable`, refused there",
+    "Layout.recompute": "words of `describe.recompute`, refused there",
     "Layout.schedule": "a name of `schedule.SCHEDULES`, refused there",
     "Model.notes": "sentences",
     **dict.fromkeys(("Settings.data", "Settings.weights", "Settings.output"), "a path"),

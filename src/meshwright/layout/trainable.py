@@ -10,6 +10,7 @@ from typing import Any
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
+from ..describe.recompute import RECOMPUTE
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from .placement import placed
@@ -106,6 +107,12 @@ CHUNKS = Rule(
     lambda j, l: f"layout.interleave {l.interleave} needs pp > 1",
     options=("schedule",),
 )
+RECOMPUTED = Rule(
+    "trained recomputation",
+    lambda j, l: l.recompute in RECOMPUTE,
+    lambda j, l: f"layout.recompute {l.recompute} is not trained: take {', '.join(RECOMPUTE)}",
+    options=("recompute",),
+)
 HALVES = Rule(
     "halves of whole layers",
     lambda j, l: l.pp == 1 if halved(l) and l.recompute == "full" else True,
@@ -183,7 +190,7 @@ def _expert_shares(job: Job, l: Layout) -> Any:
 
 
 TRAINER = (
-    MODEL, SCHEME, SCHEDULE, STARVED, CHUNKS, HALVES, SHARDED_HALVES, EXPERTS, PARTS, SHARED, KV_HEADS, VOCABULARY, SEQUENCES,
+    MODEL, SCHEME, SCHEDULE, STARVED, CHUNKS, RECOMPUTED, HALVES, SHARDED_HALVES, EXPERTS, PARTS, SHARED, KV_HEADS, VOCABULARY, SEQUENCES,
     POSITIONS, NUMBERS, EXPERT_SHARES,
 )  # fmt: skip
 """All of them, in the order in which they are said."""

@@ -22,7 +22,7 @@ from ..program.coverage import beyond
 from ..program.cpu import busy, untold
 from ..schedule import get as schedule_named
 from ..schedule.types import Schedule
-from ..step import Body, Step, body, clock, memory, step
+from ..step import Body, Step, body, clock, memory, shares, step
 from ..step.memory import fuller
 from ..units import show
 from .classes import class_of
@@ -170,9 +170,10 @@ class Prediction:
     @property
     def executed_flops(self) -> float:
         """FLOPs of the matrix products of a step, on all chips together."""
-        job = self.job
+        job, text = self.job, self.layout.recompute
         kernel = "flash" if job.fused_attention else "unfused"
-        return job.batch * executed_flops(job.model, job.T, job.how.count, kernel, self.layout.recompute)
+        some = float(shares(job, self.layout, self._schedule, self.layout.interleave)["whole"].again(text))
+        return job.batch * executed_flops(job.model, job.T, job.how.count, kernel, text, some)
 
     @property
     def train_time_s(self) -> float | None:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..cost import host
 from ..cost.chip import told as compute_told
-from ..cost.layer import CAUSES, LayerCost
+from ..cost.layer import CAUSES, LayerCost, Redo, Redone
 from ..cost.network import told as comm_told
+from ..count.recompute import NEVER, again
 from ..describe.frozen import shown
+from ..describe.recompute import resolved
 from ..num import Item, Itemised, Num, itemised
 from ..program import resident
-from ..step import LABELS, Body, barrier, by_order, every_step, exposed, pipelined, shares, total, updated
+from ..step import LABELS, Body, barrier, by_order, every_step, exposed, pipelined, redo, shares, total, updated
 
 if TYPE_CHECKING:
     from .prediction import Prediction
@@ -62,14 +64,12 @@ REST = {
 """Cause or kind of memory -> what of it does not grow with any part of the model."""
 
 
-TIMES = ("forward", "backward", "again")
+TIMES = ("forward", "backward")
 COSTS = {
     "forward": "forward",
     "backward": "backward",
-    "again": "recomputed",
     "weight_pass": "weight gradients",
     "saved": "activations",
-    "saved_selective": "activations but for attention",
     "weights": "parameters",
     "expert_weights": "parameters of experts",
 }
@@ -80,7 +80,12 @@ def explained(parts: Body) -> Body:
     """The costs of parts as items: what a formula makes of them says how often each is in it."""
 
     def items(cost: LayerCost, label: str) -> LayerCost:
+        def named_redo(redo: Redo) -> Redo:
+            time = Item.called(f"{label} recomputed", total(redo.time))
+            return redo._replace(time=time, saved=Item.called(f"{label} activations kept", redo.saved))
+
         plain: dict[str, Any] = {name: total(getattr(cost, name)) for name in TIMES}
+        plain["redone"] = Redone({name: named_redo(redo) for name, redo in cost.redone.items()})
         named: LayerCost = itemised(cost._replace(**plain), label, COSTS)
         return named
 
@@ -198,17 +203,22 @@ def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
     """
     found: dict[str, list[Term]] = {cause: [] for cause in CAUSES}
     often = busy.items if isinstance(busy, Itemised) else {}
+    parts = resolved(p.layout.recompute, p.job.how.count.selective)
+    some = float(shares(p.job, p.layout, p._schedule, p.layout.interleave)["whole"].again(p.layout.recompute))
     for part, label in LABELS.items():
-        recompute = p.layout.recompute if label.endswith("layers") else "none"
-        times = often.get(f"{label} forward", (0.0,))[0] / (2.0 if recompute == "full" else 1.0)
+        every = getattr(p._body, part).operations
+        runs = again([timed.op for timed in every], parts if label.endswith("layers") else "none")
+        twice = some if parts == "full" and label.endswith("layers") else 0.0
+        times = often.get(f"{label} forward", (0.0,))[0] / (1.0 + twice)
         if times:
-            found["host"] += _host(p, label, getattr(p._body, part), float(times), recompute)
-        for op, forward, backward, share in getattr(p._body, part).operations if times else ():
-            halves = [("forward", forward.time, op.forward), ("backward", backward.time, op.backward)]
-            if recompute == "full" or (recompute == "selective" and op.selective):
-                halves.append(("recomputed", forward.time, op.forward))
-            n = float(times * share)
-            for direction, seconds, work in halves:
+            recomputed = p.layout.recompute if label.endswith("layers") else "none"
+            found["host"] += _host(label, getattr(p._body, part), float(times), recomputed, some)
+        for (op, forward, backward, share), redone in zip(every, runs, strict=True) if times else ():
+            halves = [("forward", forward.time, op.forward, 1.0), ("backward", backward.time, op.backward, 1.0)]
+            if redone is not NEVER:
+                halves.append(("recomputed", forward.time, op.forward, float(redone.share) * some))
+            for direction, seconds, work, part_of_it in halves:
+                n = float(times * share) * part_of_it
                 name, done = f"{label}/{op.name} {direction}", f"; x {n:g} a step"
                 own = f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs, {work.memory:.4g} B{done}"
                 if seconds.compute:
@@ -228,13 +238,15 @@ def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
     return found
 
 
-def _host(p: Prediction, label: str, cost: LayerCost, times: float, recompute: str) -> Iterator[Term]:
-    """By which launching a part of the model outlasts its kernels, pass by pass."""
-    passes = [("forward", cost.forward), ("backward", cost.backward)]
-    for direction, seconds in [*passes, *([("recomputed", cost.forward)] if recompute == "full" else [])]:
+def _host(label: str, cost: LayerCost, times: float, recomputed: str, some: float) -> Iterator[Term]:
+    """By which launching a part of the model outlasts its kernels, pass by pass. some: share of layers that run again."""
+    passes = [("forward", cost.forward, times), ("backward", cost.backward, times)]
+    if again := redo(cost, recomputed):
+        passes.append(("recomputed", again.time, times * some))
+    for direction, seconds, n in passes:
         if float(seconds.host):
-            formula = f"of {float(seconds.total):.3g} s; x {times:g} a step"
-            yield Term(f"{label} {direction}", float(seconds.host) * times, "s", formula)
+            formula = f"of {float(seconds.total):.3g} s; x {n:g} a step"
+            yield Term(f"{label} {direction}", float(seconds.host) * n, "s", formula)
 
 
 ZERO = "Rajbhandari et al. 2020 (ZeRO)"

@@ -97,7 +97,7 @@ class Sharding(NamedTuple):
             return FP32 * (weights * pad + experts), FP32 * (weights * pad / dense + experts / expert)
 
         of_layers = [share.typical * getattr(of.typical, k) + share.leading * getattr(of.leading, k) for k in STATES]
-        held = [n * end.weights for n, end in zip(share[2:], ends, strict=True)]
+        held = [n * end.weights for n, end in zip(share[2:4], ends, strict=True)]
         held[0] = held[0] - tied(job, of, at)
         layers, layers_shard = fp32(of_layers[0], of_layers[1], of_layer)
         root, root_shard = fp32(sum(n * pad for n, pad in zip(held, of_ends, strict=True)), 0.0)

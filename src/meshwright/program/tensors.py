@@ -60,7 +60,7 @@ def results(job: Job, ops: Iterable[Op]) -> Num:
 
 def kept(op: Op, recompute: str, again: bool) -> Num:
     """Bytes an operation keeps; again: it is computed a second time."""
-    return op.saved_again if recompute == "selective" and again else op.saved
+    return op.needed if recompute == "selective" and again else op.saved
 
 
 def rising(job: Job, boundary: Num, ops: list[Op], again: list[Op], recompute: str) -> Num:

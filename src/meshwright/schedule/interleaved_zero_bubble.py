@@ -41,7 +41,7 @@ def bubble_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 
 
 def span(d: Dealt, barrier: bool) -> Num:
-    """The longest of the paths above."""
+    """The longest of the paths above; a device that is alone waits for nobody."""
     paths = [*_rounds(d)]
     for x in d.slow:
         earlier = d.earlier(x)
@@ -55,7 +55,7 @@ def span(d: Dealt, barrier: bool) -> Num:
         else:
             wait = maximum(d.down(x, d.top + x) - left_f, 0.0)
             paths.append(d.busy(x) + wait + turned + maximum(stay, up + d.down(0.0, x)))
-    return reduce(maximum, paths)
+    return where(d.p == 1, d.busy(0.0), reduce(maximum, paths))
 
 
 def _up(d: Dealt, x: Num, left: Num) -> Num:

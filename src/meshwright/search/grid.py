@@ -19,6 +19,7 @@ from ..cost.layer import Clock
 from ..describe.assumptions import HidePass
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.recompute import recompute
 from ..layout.stages import microbatches
 from ..num import ceil_div
 from ..program import closed
@@ -161,7 +162,7 @@ def pieces(
         pipe = pipe[sp][:, rec][:, :, sched][..., index]
         barred = None if barred is None else barred[:, rec][:, :, sched][..., index]
         blocks = [block.rows(index) for block, use in zip(blocks, sp, strict=True) if use]
-    folds = sorted({*deals(job, kinds(choice))})
+    folds = sorted({*deals(job, choice)})
     new = np.diff(table["row"][index] if "row" in table else index, prepend=-1.0) != 0
     p = _empty(job, index, choice, pipe, folds, _ends(job, table["pp"][index]), np.cumsum(new) - 1)
     p = p._replace(barred=barred)
@@ -187,7 +188,7 @@ def _blocks(
     sizes, ways = job.cluster.sizes, choice.sequence_parallel
     near = [layouts(table, shares, sizes, scheme, sp) for sp in ways]
     wide = near if far is table else [layouts(far, shares, sizes, scheme, sp) for sp in ways]
-    costs, which = bodies(job, near, at)
+    costs, which = bodies(job, near, at, choice.recompute)
     m = np.asarray(microbatches(job, near[0]))
     exact = far is table
     fine = [
@@ -212,7 +213,7 @@ def _empty(
     """Pieces to be filled; of: the unplaced row of each row."""
     n_sp, n_rec, n_sched, n_zero = choice.shape
     n = of[-1] + 1 if len(of) else 0
-    folded = np.array([folds.index(deal) for deal in deals(job, kinds(choice))], dtype=np.intp)
+    folded = np.array([folds.index(deal) for deal in deals(job, choice)], dtype=np.intp)
     program = whole_program(job)  # what it keeps of weights depends on the schedule
     place, moments = (np.arange(n_sched), len(MOMENTS)) if program else (folded, 1)
     states = (1, 1, n_sched if program else len(folds), n_zero, n)
@@ -235,10 +236,12 @@ Deal = tuple[bool, float]
 """How layers are dealt: (folded, chunks, where it matters)."""
 
 
-def deals(job: Job, every: list[Kind]) -> list[Deal]:
-    """The ways in which the schedules deal layers, those that keep as many on each device once; chunks matter to leading ones."""
-    leading = job.model.moe is not None and job.model.moe.dense_layers > 0
-    return [(kind.schedule.folded, kind.chunks if leading else 1.0 + kind.schedule.folded) for kind in every]
+def deals(job: Job, choice: Options) -> list[Deal]:
+    """The ways in which the schedules deal layers, those that keep as many on each device once; chunks matter to leading layers,
+    and to recomputation of the first of each."""
+    matter = job.model.moe is not None and job.model.moe.dense_layers > 0
+    matter = matter or any(recompute(text).layers for text in choice.all.recompute)
+    return [(kind.schedule.folded, kind.chunks if matter else 1.0 + kind.schedule.folded) for kind in kinds(choice)]
 
 
 def holders_of(job: Job, layout: Layout, deal: Deal) -> step.Shares:
@@ -269,17 +272,18 @@ def _pipelines(
     can_run: as `runs` has it;  bounds: a bound will do;  quick: a loose one.
     """
     every, t, layers = kinds(choice), block.costs.typical, block.m * fullest(job, np.asarray(block.near.pp))
-    for r, recompute in enumerate(choice.recompute):
-        busy = layers * pick(t.forward + step.backward(t, recompute), block.which)
+    for r, text in enumerate(choice.recompute):
+        share = 0.0 if recompute(text).layers else 1.0  # how many of them depends on the pipeline
+        busy = layers * pick(t.forward + step.backward(t, text, share), block.which)
         rows = np.flatnonzero(block.fine & (busy <= limit))
         if not len(rows):
             continue
         some = block.rows(rows)
         near, m, parts = some.near, some.m, some.parts
         send = step.hop(near, parts, clock).seconds
-        ways = deals(job, every)
+        ways = deals(job, choice)
         for deal in sorted({*ways}):
-            s = step.stages(near, parts, recompute, holders_of(job, near, deal))
+            s = step.stages(near, parts, text, holders_of(job, near, deal))
             short = m * (s.forward + s.backward) <= limit
             for k, kind in enumerate(every):
                 can = short & can_run[k][rows]
@@ -307,8 +311,8 @@ def _memory(
     every = kinds(p.choice)
     flights = [[memory.in_flight(near.pp, m, x.schedule, x.v, end) for end in p.ends] for x in every]
     heads = [(x.schedule.heads(near.pp, m, x.v), x.schedule.heads_late(near.pp, m, x.v)) for x in every]
-    for r, recompute in enumerate(p.choice.recompute):
-        bytes_ = [[memory.activations(job, near, parts, recompute, by, end) for end in p.ends] for by in holders]
+    for r, text in enumerate(p.choice.recompute):
+        bytes_ = [[memory.activations(job, near, parts, text, by, end) for end in p.ends] for by in holders]
         for k, flight in enumerate(flights):
             for e, kept in enumerate(bytes_[p.folded[k]]):
                 p.held[e][i, r, k, 0] = kept.kept(flight[e], *heads[k])
@@ -324,13 +328,13 @@ def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:
     """The same of the trainer's whole program, moment by moment."""
     near, own = rows.near, own_bytes(job)
     every, count = kinds(p.choice), len(MOMENTS)
-    ways = [closed.units(job, near, recompute) for recompute in p.choice.recompute]
+    ways = [closed.units(job, near, text) for text in p.choice.recompute]
     for k, kind in enumerate(every):
         by = step.shares(job, near, kind.schedule, kind.v)
         for e, end in enumerate(p.ends):
             at = closed.device(job, near, kind.schedule, kind.v, by, end)
-            for r, (recompute, of) in enumerate(zip(p.choice.recompute, ways, strict=True)):
-                held = closed.flying(job, near, of, at, kind.schedule, recompute)
+            for r, (text, of) in enumerate(zip(p.choice.recompute, ways, strict=True)):
+                held = closed.flying(job, near, of, at, kind.schedule, text)
                 for j, bytes_ in enumerate(held):
                     p.held[e * count + j][i, r, k, 0] = bytes_
             for z, zero in enumerate(p.choice.zero if i == 0 else ()):
@@ -354,9 +358,7 @@ def _after(
     holders = [holders_of(job, near, fold) for fold in folds]
     each = step.units(job, near, parts, choice.zero if folds else (), at)
     names = _last(p)
-    held = [
-        [step.devices(job, near, parts, by, each, recompute, names) for by in holders] for recompute in choice.recompute
-    ]
+    held = [[step.devices(job, near, parts, by, each, text, names) for by in holders] for text in choice.recompute]
     for z, zero in enumerate(choice.zero):
         # with one replica all stages are the same, and only the first counts; but a program lets go of weights all the same
         means = (near.replicas > 1) | (zero == first) | whole_program(job)
@@ -384,8 +386,8 @@ def _ways(p: Pieces, i: int, job: Job, at: Clock, block: Block, parts: step.Body
     near, m, send, names = block.near, block.m, step.hop(block.near, parts, at), _last(p)
     for k, kind in enumerate(kinds(p.choice)):
         sends = step.carried(m, send, kind.schedule, kind.v)
-        for r, recompute in enumerate(p.choice.recompute):
-            s = step.stages(near, parts, recompute, holders[p.folded[k]])
+        for r, text in enumerate(p.choice.recompute):
+            s = step.stages(near, parts, text, holders[p.folded[k]])
             way = step.ways(job, near.pp, s, send.seconds, kind.schedule, kind.v)
             _fill(p.floors, 1, (i, r, k, 0), (*(way[name] for name in names), *sends))
 

@@ -64,13 +64,16 @@ def layouts(table: Table, shares: Shares | None, sizes: tuple[int, ...], scheme:
     return Layout(**degrees, scheme=scheme, sequence_parallel=sp, placement=shares)
 
 
-def bodies(job: Job, ways: Sequence[Layout], at: Clock) -> tuple[list[step.Body], NDArray[np.intp]]:
-    """Layer costs of the distinct rows of each layout, and which of them every row has. ways: the same table, sequence parallel or not."""
+def bodies(
+    job: Job, ways: Sequence[Layout], at: Clock, again: Sequence[str] = ("none",)
+) -> tuple[list[step.Body], NDArray[np.intp]]:
+    """Layer costs of the distinct rows of each layout, and which of them every row has. ways: the same table, sequence parallel or not;
+    again: ways to recompute that will be asked for."""
     groups = [ways[0].group(a) for a in (("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp"))]
     several = np.asarray(accumulates(job, ways[0]), dtype=np.float64)
     columns = [ways[0].microbatch, ways[0].panels, several, *(share for group in groups for share in group)]
     index, number = distinct(columns)
-    return [step.body(job, pick(layout, index), at) for layout in ways], number
+    return [step.body(job, pick(layout, index), at, again=again) for layout in ways], number
 
 
 def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -104,7 +107,7 @@ def pick(of: Any, index: Any) -> Any:
         values = tuple(pick(x, index) for x in of)
         return type(of)(*values) if hasattr(of, "_fields") else type(of)(values)
     if isinstance(of, dict):
-        return {k: pick(x, index) for k, x in of.items()}
+        return type(of)({k: pick(x, index) for k, x in of.items()})
     if isinstance(of, Layout):
         columns: dict[str, Any] = {k: pick(getattr(of, k), index) for k in DEGREES}
         placement: dict[str, Any] = {a: pick(shares, index) for a, shares in of.placement.items()}

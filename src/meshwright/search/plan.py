@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..describe.job import OPTIMIZERS, PRECISIONS, Job, demand
-from ..describe.layout import RECOMPUTE, Layout
+from ..describe.layout import Layout
+from ..describe.recompute import RECOMPUTE
 from ..describe.slices import axes
 from ..layout import rules
 from ..num import divisors

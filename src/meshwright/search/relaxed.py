@@ -24,7 +24,7 @@ from .grid import Deal, Kind, deals, fullest, holders_of, kinds, pieces
 from .nearest import bodies, layouts, pick
 from .pieces import bound
 from .placement import spread
-from .space import PLACED, Column, Space, Table, cross, keep, length, pipelines, take
+from .space import PLACED, Column, Options, Space, Table, cross, keep, length, pipelines, take
 
 FIRST = 2048
 """Shards that set the first limit."""
@@ -58,8 +58,8 @@ def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column)
 
     Nearest groups, nothing recomputed, no memory limit.
     """
-    at, every, found = bound_clock(job), kinds(best.choice), []
-    every_deal = sorted({*deals(job, every)})
+    at, found = bound_clock(job), []
+    every_deal = sorted({*deals(job, best.choice)})
     for start in range(0, length(table), CROSSED):
         part = take(table, np.arange(start, min(start + CROSSED, length(table))))
         alone = _alone(job, part, space)
@@ -74,7 +74,7 @@ def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column)
             for deal in every_deal
         ]
         each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
-        bubbles = _least_bubbles(job, every, here["pp"], staged)
+        bubbles = _least_bubbles(job, best.choice, here["pp"], staged)
         fine = fewest * each + reduce(np.minimum, bubbles.values()) <= min(best.limit, LARGEST)
         found.append((keep(here, fine), each[fine], keep(bubbles, fine)))
     tables, eaches, bubbled = zip(*found, strict=True)
@@ -109,13 +109,14 @@ def _before(job: Job, kind: Kind, pp: Column) -> Column:
     return np.where(kind.even(job, pp), layers.layers(0.0, layers.fuller), np.inf)
 
 
-def _least_bubbles(job: Job, every: list[Kind], pp: Column, staged: list[tuple[Deal, Stages]]) -> dict[str, Column]:
+def _least_bubbles(job: Job, choice: Options, pp: Column, staged: list[tuple[Deal, Stages]]) -> dict[str, Column]:
     """What each schedule takes beyond the slowest device's work at least, with any of its numbers of chunks.
 
     staged: (how layers are dealt, one microbatch).
     """
+    every = kinds(choice)
     least = {kind.schedule.name: np.full(len(pp), np.inf) for kind in every}
-    for kind, deal in zip(every, deals(job, every), strict=True):
+    for kind, deal in zip(every, deals(job, choice), strict=True):
         rows, name = np.flatnonzero(kind.even(job, pp)), kind.schedule.name
         for other, s in staged:
             if other == deal:

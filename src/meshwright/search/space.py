@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..describe.choices import Choices, listed
 from ..describe.job import Job
-from ..describe.layout import RECOMPUTE
+from ..describe.recompute import RECOMPUTE
 from ..errors import BadInput
 from ..layout.rule import sharded
 from ..num import divisors
@@ -138,7 +138,8 @@ def options(job: Job, space: Space) -> Options:
     sp = space.values("sequence_parallel")
     if job.model.moe and True in sp:  # experts need it when tp > 1, and at tp = 1 it changes nothing
         sp = (True,)
-    plain = job.fused_attention and job.how.count.backward_needs == "fused"
+    counting = job.how.count
+    plain = job.fused_attention and counting.backward_needs == "fused" and counting.selective == "core_attn"
     ways = space.values("recompute")
     recompute = tuple(r for r in ways if r != "selective" or not plain or "none" not in ways)
     chunks = [v for v in divisors(job.model.layers) if v > 1 and _allowed(v, space, "interleave")]

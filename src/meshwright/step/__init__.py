@@ -18,7 +18,7 @@ from ..describe.layout import Layout
 from ..layout.stages import microbatches
 from ..num import Num, maximum
 from ..schedule import get as schedule_named
-from .microbatch import LABELS, Body, backward, body, boundary, clock, stage_message, total
+from .microbatch import LABELS, Body, backward, body, boundary, clock, redo, stage_message, total
 from .pipeline import (
     Pipeline,
     Share,
@@ -146,6 +146,6 @@ def step_time(job: Job, layout: Layout) -> Num:
 
 __all__ = [
     "ENDS", "LABELS", "Body", "Device", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "Unit", "Units", "body", "boundary", "by_order", "carried", "clock", "dealt", "DEVICES", "devices", "done", "every_step", "exposed",
-    "held", "hop", "leading_layers", "least_idle", "occupied", "ordered", "outside", "pick", "pipelined", "shared", "shares", "slowest", "span", "stage_message", "stages", "step", "step_time", "synchronise",
+    "held", "hop", "leading_layers", "least_idle", "occupied", "ordered", "outside", "pick", "pipelined", "redo", "shared", "shares", "slowest", "span", "stage_message", "stages", "step", "step_time", "synchronise",
     "total", "unit", "units", "update", "updated", "ways",
 ]  # fmt: skip

@@ -15,11 +15,12 @@ from ..count.megatron import FP32
 from ..count.work import local
 from ..describe.job import Job, Precision
 from ..describe.layout import Layout
+from ..describe.recompute import recompute
 from ..layout.stages import microbatches
 from ..num import Num, maximum, minimum, where
 from ..schedule.types import Schedule
 from ..units import show
-from . import ENDS, Body, Held, Share, Shares, held, shares
+from . import ENDS, Body, Held, Share, Shares, held, redo, shares
 from .sync import tied
 
 
@@ -63,9 +64,22 @@ def sharded(p: Precision, state_bytes: float, full: Num, split: Num, zero: int) 
     return States(kept[0] * p.weight_bytes, kept[1] * p.gradient_bytes, kept[2] * state_bytes)
 
 
-def saved(layer: LayerCost, parts: Body, recompute: str) -> Num:
-    """Bytes a layer keeps of one microbatch: everything, all but the core of attention, or only its input."""
-    return {"none": layer.saved, "selective": layer.saved_selective, "full": parts.boundary}[recompute]
+def saved(layer: LayerCost, parts: Body, text: str, share: Num = 1.0) -> Num:
+    """Bytes a layer keeps of one microbatch: everything, or in that share of layers what recomputation leaves."""
+    again = redo(layer, text, parts.boundary)
+    if not again:
+        return layer.saved
+    all_of_them = isinstance(share, float) and share == 1.0
+    return again.saved if all_of_them else layer.saved + (again.saved - layer.saved) * share
+
+
+def rebuilt(layer: LayerCost, parts: Body, text: str) -> Num:
+    """Bytes of one layer that are there once more while its backward pass runs: of a layer that runs again as one, what it
+    keeps inside beside what stayed."""
+    way = recompute(text)
+    if way.parts == "full":
+        return layer.saved
+    return layer.saved - saved(layer, parts, text) + parts.boundary if way.whole else 0.0
 
 
 class Activations(NamedTuple):
@@ -83,15 +97,16 @@ class Activations(NamedTuple):
         return flight * self.each + heads * self.head + late * self.late + self.once
 
 
-def activations(job: Job, layout: Layout, parts: Body, recompute: str, by: Shares, end: str) -> Activations:
+def activations(job: Job, layout: Layout, parts: Body, text: str, by: Shares, end: str) -> Activations:
     """Of the first or the last device: its layers' saved bytes, the logits, and once the layer being recomputed."""
-    share, keep = by[end], saved(parts.typical, parts, recompute)
-    working = parts.typical.saved if recompute == "full" and job.how.memory.working_set else 0.0
+    share = by[end]
+    again = share.again(text)
+    working = rebuilt(parts.typical, parts, text) if job.how.memory.working_set else 0.0
     alone, head = layout.pp == 1, parts.head.saved
     late = head - logits(job, layout) * (FP32 - job.precision.activation_bytes)
-    each = share.typical * keep
+    each = share.typical * saved(parts.typical, parts, text, again)
     if job.model.moe:
-        each = each + share.leading * saved(parts.leading, parts, recompute)
+        each = each + share.leading * saved(parts.leading, parts, text, again)
     if end == "last":
         found = (each, head * share.head, late * share.head, working)
         return Activations(*(where(alone, 0.0, bytes_) for bytes_ in found))

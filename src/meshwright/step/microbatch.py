@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ..cost.chip import rates
-from ..cost.layer import Clock, LayerCost, Seconds, Time, Timer, mean
+from ..cost.layer import Clock, LayerCost, Redo, Redone, Seconds, Time, Timer, mean
 from ..cost.load import NOTHING, Load
 from ..cost.network import Fabric
 from ..count import summa, vocabulary
 from ..count.model import groups, layer, next_token
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.recompute import recompute, resolved
 from ..num import Num
 
 
@@ -48,14 +50,16 @@ def total(time: Time) -> Num:
     return time.total if isinstance(time, Seconds) else time
 
 
-def body(job: Job, layout: Layout, at: Clock | None = None, details: bool = False) -> Body:
+def body(job: Job, layout: Layout, at: Clock | None = None, details: bool = False, again: Sequence[str] = ()) -> Body:
     """Costs of the parts of the model.
 
-    at: the job's `clock`, or that of a bound;  details: keep seconds by cause, else only totals (faster).
+    at: the job's `clock`, or that of a bound;  details: keep seconds by cause, else only totals (faster);
+    again: ways to recompute that will be asked for (none: the layout's).
     """
     timer = Timer(at or clock(job), layout, details)
     lead, rest = groups(job.model)
-    parts = {kind: timer.layer(layer(job, layout, kind)) for kind, _ in {*lead, *rest}}
+    ways, edge = _ways(job, again or (layout.recompute,)), boundary(job, layout)
+    parts = {kind: timer.layer(layer(job, layout, kind), ways=ways, boundary=edge) for kind, _ in {*lead, *rest}}
     typical, leading = mean(parts, rest), mean(parts, lead)
     head = timer.layer(vocabulary.head(job, layout), "head")
     if job.model.mtp_layers:
@@ -64,11 +68,18 @@ def body(job: Job, layout: Layout, at: Clock | None = None, details: bool = Fals
         )
     every = (typical, leading, timer.layer(vocabulary.embedding(job, layout), "embedding"), head)
     typical, leading, embedding, head = every if details else (_plain(c) for c in every)
-    return Body(typical, leading, embedding, head, boundary(job, layout), stage_message(job, layout))
+    return Body(typical, leading, embedding, head, edge, stage_message(job, layout))
 
 
 def _plain(c: LayerCost) -> LayerCost:
-    return c._replace(forward=c.forward.total, backward=c.backward.total, again=c.again.total)
+    redone = Redone({name: redo._replace(time=redo.time.total) for name, redo in c.redone.items()})
+    return c._replace(forward=c.forward.total, backward=c.backward.total, redone=redone)
+
+
+def _ways(job: Job, texts: Sequence[str]) -> dict[str, str]:
+    """Name -> parts of what runs again, where it is less than the whole layer."""
+    ways = {recompute(text).parts: resolved(text, job.how.count.selective) for text in texts}
+    return {name: parts for name, parts in ways.items() if name not in ("none", "full")}
 
 
 def boundary(job: Job, layout: Layout) -> Num:
@@ -95,16 +106,26 @@ def _cut(layout: Layout) -> bool:
     return layout.sequence_parallel or layout.scheme == "summa"
 
 
-def sent_back(c: LayerCost, recompute: str) -> Load:
-    """What a layer's backward pass sends, with what recomputation sends again."""
-    again = {"none": NOTHING, "selective": c.sent_again, "full": c.sent}[recompute]
-    return c.sent_back + again
+def redo(c: LayerCost, text: str, boundary: Num = 0.0) -> Redo | None:
+    """What recomputation adds to a layer's backward pass; None: nothing. boundary: bytes of its input."""
+    parts = recompute(text).parts
+    if parts == "full":
+        return Redo(c.forward, c.sent, boundary)
+    return None if parts == "none" or not c.redone else c.redone[parts]
 
 
-def backward(c: LayerCost, recompute: str) -> Time:
-    """Backward seconds with what recomputation adds: nothing, the core of attention, or the whole forward pass."""
-    return (
-        c.backward + {"none": 0.0, "selective": c.again, "full": c.forward}[recompute]
-        if recompute != "none"
-        else c.backward
-    )
+def sent_back(c: LayerCost, text: str, share: Num = 1.0) -> Load:
+    """What a layer's backward pass sends, with what recomputation sends again in that share of layers."""
+    again = redo(c, text)
+    return c.sent_back + (_part(again.sent, share) if again else NOTHING)
+
+
+def backward(c: LayerCost, text: str, share: Num = 1.0) -> Time:
+    """Backward seconds with what recomputation adds in that share of layers."""
+    again = redo(c, text)
+    return c.backward + _part(again.time, share) if again else c.backward
+
+
+def _part(of: Any, share: Num) -> Any:
+    """Some of it, or all as it is."""
+    return of if isinstance(share, float) and share == 1.0 else of * share

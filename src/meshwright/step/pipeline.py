@@ -9,8 +9,9 @@ from ..cost.layer import Clock, LayerCost, Seconds, Time
 from ..cost.load import NOTHING, Busy, Load
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.recompute import recompute
 from ..layout.stages import cut
-from ..num import Num, maximum, where
+from ..num import Num, maximum, minimum, where
 from ..schedule.dealt import Dealt, Pass
 from ..schedule.types import Schedule
 from .microbatch import Body, backward, sent_back, total
@@ -23,6 +24,13 @@ class Share(NamedTuple):
     leading: Num
     embedding: Num
     head: Num
+    chunk: Num = 1.0
+    """Layers of a chunk of the model, on average."""
+
+    def again(self, text: str) -> Num:
+        """The share of the layers that recomputes, where only the first of each chunk do: spread evenly over all."""
+        first = recompute(text).layers
+        return minimum(first / self.chunk, 1.0) if first else 1.0
 
     @property
     def layers(self) -> Num:
@@ -31,13 +39,13 @@ class Share(NamedTuple):
 
     def of(self, parts: Body, what: Any) -> Any:
         """The sum of what(part) over the parts, each times its share."""
-        return sum_of((share, what(part)) for share, part in zip(self, parts, strict=False))
+        return sum_of((share, what(part)) for share, part in zip(self[:4], parts, strict=False))
 
-    def back(self, parts: Body, recompute: str) -> Any:
+    def back(self, parts: Body, text: str) -> Any:
         """Backward seconds with what recomputation adds to layers; embedding and head are never computed again."""
         layers = (
-            (self.typical, backward(parts.typical, recompute)),
-            (self.leading, backward(parts.leading, recompute)),
+            (self.typical, backward(parts.typical, text, self.again(text))),
+            (self.leading, backward(parts.leading, text, self.again(text))),
         )
         return sum_of((*layers, (self.embedding, parts.embedding.backward), (self.head, parts.head.backward)))
 
@@ -46,11 +54,11 @@ class Share(NamedTuple):
         found = self.of(parts, lambda c: c.sent)
         return found if isinstance(found, Load) else NOTHING
 
-    def sent_back(self, parts: Body, recompute: str) -> Load:
+    def sent_back(self, parts: Body, text: str) -> Load:
         """What the backward passes send."""
         found = sum_of((
-            (self.typical, sent_back(parts.typical, recompute)),
-            (self.leading, sent_back(parts.leading, recompute)),
+            (self.typical, sent_back(parts.typical, text, self.again(text))),
+            (self.leading, sent_back(parts.leading, text, self.again(text))),
             (self.embedding, parts.embedding.sent_back),
             (self.head, parts.head.sent_back),
         ))  # fmt: skip
@@ -103,28 +111,30 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
     """
     dealt = cut(job, layout.pp, schedule, v)
     lead, ends, inside = leading_layers(job), 1.0 if schedule.folded else 0.0, layout.pp > 2
+    chunk = job.model.layers / dealt.stages
 
     def share(rank: Num, embedding: Num = 0.0, head: Num = 0.0) -> Share:
         early = dealt.leading(rank, lead) if lead else 0.0
-        return Share(dealt.rank_layers(rank) - early, early, embedding, head)
+        return Share(dealt.rank_layers(rank) - early, early, embedding, head, chunk)
 
-    first, second = share(0.0, 1.0, ends), Share(dealt.rank_layers(1.0), 0.0, 0.0, 0.0)
+    first, second = share(0.0, 1.0, ends), Share(dealt.rank_layers(1.0), 0.0, 0.0, 0.0, chunk)
     return {
         "middle": share(dealt.fuller),
         "first": first,
         "last": share(dealt.q, 0.0, 1.0 - ends),
         # the second device: as full as any in the middle, and with nearly as many microbatches in flight as the first
         "second": Share(*(where(inside, a, b) for a, b in zip(second, first, strict=True))),
-        "whole": Share(job.model.layers - lead, lead, 1.0, 1.0),
+        "whole": Share(job.model.layers - lead, lead, 1.0, 1.0, chunk),
     }
 
 
-def stages(layout: Layout, parts: Body, recompute: str, by: Shares) -> Stages:
+def stages(layout: Layout, parts: Body, text: str, by: Shares) -> Stages:
     """The slowest device's microbatch and the mean of the others'."""
     forward = {name: by[name].of(parts, lambda c: c.forward) for name in DEVICES}
-    back = {name: by[name].back(parts, recompute) for name in DEVICES}
+    back = {name: by[name].back(parts, text) for name in DEVICES}
     name = slowest(layout, {k: total(forward[k]) + total(back[k]) for k in DEVICES})
-    layer = _passes(parts.typical, recompute)
+    share = by["whole"].again(text)
+    layer = _passes(parts.typical, text, share)
     f, b = pick(name, forward), pick(name, back)
     others = maximum(layout.pp - 1.0, 1.0)
     rest_f, rest_b = (total(forward["whole"]) - total(f)) / others, (total(back["whole"]) - total(b)) / others
@@ -135,15 +145,15 @@ def stages(layout: Layout, parts: Body, recompute: str, by: Shares) -> Stages:
         rest_b,
         by["whole"].of(parts, lambda c: c.weight_pass) / layout.pp,
         layer,
-        _passes(parts.leading, recompute).plus(layer, -1.0),
+        _passes(parts.leading, text, share).plus(layer, -1.0),
         _passes(parts.embedding, "none"),
         _passes(parts.head, "none"),
     )
 
 
-def _passes(part: LayerCost, recompute: str) -> Pass:
+def _passes(part: LayerCost, text: str, share: Num = 1.0) -> Pass:
     """F, I and W of one microbatch; recomputation belongs to I."""
-    back = total(backward(part, recompute))
+    back = total(backward(part, text, share))
     return Pass(total(part.forward), back - part.weight_pass, part.weight_pass)
 
 

@@ -151,7 +151,9 @@ def device(job: Job, layout: Layout, parts: Body, share: Share, each: Units, rec
     rest = each.typical * (share.typical - one)
     if job.model.moe:
         layers, rest = layers + each.leading * share.leading, rest + each.leading * share.leading
-    layer = total(t.forward) * one, total(backward(t, recompute)) * one, t.sent * one, sent_back(t, recompute) * one
+    again = share.again(recompute)
+    back, replies = total(backward(t, recompute, again)), sent_back(t, recompute, again)
+    layer = total(t.forward) * one, back * one, t.sent * one, replies * one
     return Device(
         total(share.of(parts, lambda c: c.forward)),
         total(share.back(parts, recompute)),

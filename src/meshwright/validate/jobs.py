@@ -106,7 +106,7 @@ def policy(row: Row, shape: Model) -> recompute.Policy:
     p = part(row, "parallel")
     pp = whole(p, "pp", 1)
     _, interleave = words.schedule(text(p, "schedule"), pp, whole(p, "vpp", 1))
-    return recompute.policy(row.get("recompute"), text(row, "software"), shape, shape.layers / (pp * interleave))
+    return recompute.policy(row.get("recompute"), text(row, "software"), shape.layers / (pp * interleave))
 
 
 def groups(row: Row, plan: Layout) -> str:

@@ -1,8 +1,8 @@
-"""What a row says it computes again in the backward pass, as none, selective (the core of attention) or full.
+"""What a row says it computes again in the backward pass, in the words of a layout (`describe.recompute`).
 
-A policy between them is taken as the nearest and said so in a note: as full if at least half of the matrix products of
-the layers (by FLOPs, as `count` counts them) run again, else as what it resembles. Words that are not understood are
-refused, never read as "none". A JAX run that names no policy keeps unknown tensors: its memory is not judged.
+What a layout cannot say (groups of layers, tensors in host memory) is taken as the nearest and said so in a note. Words that
+are not understood are refused, never read as "none". A JAX run that names no policy keeps unknown tensors: its memory is not
+judged.
 
 Sources: Megatron Core, `--recompute-granularity`, `--recompute-method`, `--recompute-modules` (megatron/training/
 arguments.py); MaxText, `remat_policy` (src/maxtext/utils/maxtext_utils.py, configs/base.yml, commit e591f30);
@@ -13,49 +13,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import lru_cache
 from typing import NamedTuple
 
-from ..count.model import operations
-from ..describe.model import Model
 from ..errors import BadInput
 from .words import is_jax, named
 
-HALF = 0.5
-"""Share of the matrix products from which on full is nearer than none."""
+MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
+"""Modules of Megatron Core."""
 
-QKV, OUT = r"attention/(?:qkv|[qk]v? up|[qk]v? down|q|kv)$", r"attention/out$"
-UP, DOWN = r"(?:ffn|experts|shared)/up$", r"(?:ffn|experts|shared)/down$"
-"""Matrix products by their names in `count`."""
-
-MODULES: dict[str, tuple[str, ...]] = {
-    "core_attn": (),
-    "layernorm": (),
-    "moe_act": (),
-    "mla_up_proj": (r"attention/(?:q|kv) up$",),
-    "mlp": (r"ffn/",),
-    "moe": (r"experts/", r"shared/"),
-    "shared_experts": (r"shared/",),
+POLICIES: dict[str, str] = {
+    "minimal_with_context_and_quantization": "minimal_with_context",
+    "minimal_with_quantization": "minimal",
+    "minimal_with_context": "minimal_with_context",
+    "minimal_offloaded": "minimal",
+    "minimal_flash": "minimal_with_context",
+    "minimal": "minimal",
+    "qkv_proj_offloaded": "save_qkv_proj",
+    "save_dot_with_context_except_mlp": "save_dot_with_context_except_mlp",
+    "save_dot_except_mlpwi": "save_dot_except_mlpwi",
+    "save_dot_except_mlp": "save_dot_except_mlp",
+    "save_qkv_proj": "save_qkv_proj",
+    "save_out_proj": "save_out_proj",
+    "full": "full",
 }
-"""Module of Megatron Core -> the matrix products that run again with it."""
-
-POLICIES: dict[str, tuple[str, ...]] = {
-    "minimal_with_context_and_quantization": (QKV, OUT, UP, DOWN),
-    "minimal_with_quantization": (QKV, OUT, UP, DOWN),
-    "minimal_with_context": (QKV, OUT, UP, DOWN),
-    "minimal_offloaded": (QKV, OUT, UP, DOWN),
-    "minimal_flash": (QKV, OUT, UP, DOWN),
-    "minimal": (QKV, OUT, UP, DOWN),
-    "qkv_proj_offloaded": (QKV,),
-    "save_dot_with_context_except_mlp": (QKV, OUT),
-    "save_dot_except_mlpwi": (QKV, OUT, DOWN),
-    "save_dot_except_mlp": (QKV, OUT),
-    "save_qkv_proj": (QKV,),
-    "save_out_proj": (OUT,),
-    "full": (),
-}
-"""Policy of MaxText -> the matrix products whose results it keeps; a name stands before those that it begins with."""
+"""Policy of MaxText -> the layout's word; a name stands before those that it begins with."""
+EVERY_PRODUCT = "minimal_with_context"
+"""Keeps the results of all matrix products and of attention."""
 
 UNSAID = re.compile(
     r"^(?:not (?:stated|given|known|reported|specified|said)|unstated|unspecified|unknown|n/?a|-|\?)\b[\W_]*|^[-?]$"
@@ -89,25 +72,25 @@ class Policy(NamedTuple):
     """What runs again, as far as a layout can say it."""
 
     mode: str
-    """none, selective or full."""
+    """`Layout.recompute`."""
     note: str = ""
     """What the mode does not say of the row's own words; "" if it says it all."""
     memory: bool = True
     """What stays on the device is known."""
 
 
-def policy(said: object, software: str, model: Model, layers: float) -> Policy:
+def policy(said: object, software: str, layers: float) -> Policy:
     """The policy a row names; BadInput if its words are not understood.
 
     said: the row's field;  layers: of one chunk of the pipeline, that "first 5 layers" is a share of.
     """
     words = spoken(said)
     if is_jax(software) or (MAXTEXT.search(words) and not NAMED_LISTS.search(words)):
-        return _of_jax(words, model)
+        return _of_jax(words)
     assumed = UNSAID.sub("", words)
     if not assumed:
         return Policy("none", "recomputation is not stated: taken as none")
-    found = _read(assumed, software, model, layers)
+    found = _read(assumed, software, layers)
     if assumed != words and not found.note:
         found = found._replace(note=f"recomputation is not stated: taken as {found.mode}, which the row assumes")
     if named(OFFLOADED, words):
@@ -130,23 +113,23 @@ def spoken(said: object) -> str:
     return " ".join("".join(c for c in text if c.isprintable()).lower().split())
 
 
-def _read(words: str, software: str, model: Model, layers: float) -> Policy:
+def _read(words: str, software: str, layers: float) -> Policy:
     """A policy of a framework that does not run JAX."""
     if NONE.search(words):
         return Policy("none")
     if (of_layers := _layers(words, layers)) is not None:
         return of_layers
     if names := _modules(words):
-        return _listed(words, names, model)
+        return _listed(names)
     plainly = (
         words.startswith("selective")
         and "torchtitan" in software
         and not CORE.search(words.replace("selective", "", 1))
     )
     if OPERATIONS.search(words) or plainly:
-        return Policy(_nearest(_operations(words)), _between(words, _nearest(_operations(words))))
+        return _operations(words)
     if CORE.search(words):
-        return Policy("selective")
+        return Policy("core_attn" if "att" in words else "selective")
     if words.startswith("selective") or "granularity selective" in words:
         return Policy("selective", _between(words, "selective"))
     if WHOLE.search(words):
@@ -163,20 +146,24 @@ def _layers(words: str, layers: float) -> Policy | None:
     if "uniform" in words:  # every layer runs again; only inputs of groups are kept
         coarse = re.search(r"\b([2-9]|\d\d+)\b", words)
         return Policy("full", _between(words, "full") if coarse else "")
-    share = None
+    some = None
     if (nth := EVERY_NTH.search(words)) and nth[2] in ("layer", "block"):
-        share = 1 / max(NUMBERS.get(nth[1]) or int(re.sub(r"\D", "", nth[1])), 1)
+        some = layers / max(NUMBERS.get(nth[1]) or int(re.sub(r"\D", "", nth[1])), 1)
     elif of := OF_ALL.search(words):
-        share = int(of[1]) / max(int(of[2]), 1)
+        some = layers * int(of[1]) / max(int(of[2]), 1)
     elif percent := PERCENT.search(words):
-        share = float(percent[1]) / 100
-    elif some := PER_STAGE.search(words):
-        share = int(some[1] or some[2]) / max(layers, 1.0)
-    if share is None:
+        some = layers * float(percent[1]) / 100
+    elif first := PER_STAGE.search(words):
+        some = float(first[1] or first[2])
+    if some is None:
         return None
-    again = "selective" if words.startswith("selective") else "full"
-    mode = again if share >= HALF else "none"
-    return Policy(mode, "" if share >= 1 or share == 0 else _between(words, mode))
+    again, whole = "selective" if words.startswith("selective") else "full", round(some)
+    mode = "none" if not whole else again if whole >= layers else f"{again}:{whole}"
+    return Policy(mode, "" if abs(some - whole) < EXACT else _between(words, mode))
+
+
+EXACT = 1e-9
+"""A number of layers is whole, but for rounding."""
 
 
 def _modules(words: str) -> list[str]:
@@ -188,56 +175,35 @@ def _modules(words: str) -> list[str]:
     return re.findall(rf"\b(?:{'|'.join(sorted(MODULES, key=len, reverse=True))})\b", words)
 
 
-def _listed(words: str, names: list[str], model: Model) -> Policy:
-    """Selective recomputation of modules; core_attn alone is what selective means."""
+def _listed(names: list[str]) -> Policy:
+    """Selective recomputation of modules."""
     known, strange = [n for n in names if n in MODULES], [n for n in names if n not in MODULES]
     if not known:
         raise BadInput(f"recomputed module {names[0][:40]!r} is not known; {', '.join(MODULES)} are")
-    if strange:
-        mode = _nearest(_share(model, tuple(pattern for name in known for pattern in MODULES[name])))
-        return Policy(mode, f"recomputed module {strange[0][:40]!r} is not known and left out", memory=False)
-    if set(known) == {"core_attn"}:
-        return Policy("selective")
-    mode = _nearest(_share(model, tuple(pattern for name in known for pattern in MODULES[name])))
-    return Policy(mode, _between(words, mode))
+    note = f"recomputed module {strange[0][:40]!r} is not known and left out" if strange else ""
+    return Policy("+".join(sorted({*known})), note, memory=not strange)
 
 
-def _operations(words: str) -> float:
-    """Share of the matrix products that operation-level checkpointing runs again: torchtitan keeps every second result."""
+def _operations(words: str) -> Policy:
+    """Operation-level checkpointing: torchtitan keeps the result of every second matrix product; some keep all."""
     if re.search(r"\b(?:saves?|keeps?|all) (?:all |every )?(?:matmuls?|matrix products?)\b(?!.* every)", words):
-        return 0.0
+        return Policy(EVERY_PRODUCT)
     nth = EVERY_NTH.search(words)
-    return 1 - 1 / max(NUMBERS.get(nth[1]) or int(re.sub(r"\D", "", nth[1])), 1) if nth else HALF
+    second = nth is None or NUMBERS.get(nth[1]) == 2
+    return Policy("op", "" if second else _between(words, "op"))
 
 
-def _nearest(share: float) -> str:
-    return "full" if share >= HALF else "selective"
-
-
-def _of_jax(words: str, model: Model) -> Policy:
+def _of_jax(words: str) -> Policy:
     """One of MaxText's policies: names of the results that stay; what else there is runs again."""
-    for name, kept in POLICIES.items():
+    for name, word in POLICIES.items():
         if re.search(rf"(?<![\w-]){re.sub('_', '[ _-]', name)}(?![\w-])", words):
-            mode = _nearest(1 - _share(model, kept))
-            exact = name == "full" and not named(OFFLOADED, words)
-            return Policy(mode, "" if exact else _between(words, mode), not named(OFFLOADED, words))
+            on_host = named(OFFLOADED, words) or name.endswith("offloaded")
+            return Policy(word, _between(words, word) if on_host else "", not on_host)
     mode = "none" if NONE.search(words) else "full"
     default = "none" if mode == "none" else "full, MaxText's default"
     return Policy(
         mode, f"names no known remat policy: its time is taken with {default}, its memory is not judged", False
     )
-
-
-@lru_cache(maxsize=1024)
-def _share(model: Model, patterns: tuple[str, ...]) -> float:
-    """Share of the matrix products of all layers, by FLOPs of the forward pass, whose names match one of the patterns."""
-    products = [
-        (op.name, float(op.forward.matrix) * n)
-        for op, n in operations(replace(model, mtp_layers=0))
-        if op.kind == "matmul" and not op.name.startswith("head/")
-    ]
-    total = sum(flops for _, flops in products)
-    return sum(f for name, f in products if any(re.match(p, name) for p in patterns)) / total if total else 0.0
 
 
 def _between(words: str, mode: str) -> str:

@@ -1,0 +1,75 @@
+"""Recomputation of a layer: which of its operations run again in the backward pass, and what then stays.
+
+    kept = sum over operations, not run again: what is their own + their inputs that nobody makes again
+                                run again:     their inputs that nobody makes again
+
+An operation that runs again drops its result, so that whoever uses it finds it made again. Everything follows from one set
+(`describe.recompute`): the forward work done twice, the messages sent twice, the bytes that stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..describe.recompute import Part, matches, part
+from ..num import Num
+from .work import Op
+
+
+class Again(NamedTuple):
+    """How much of one operation runs again."""
+
+    share: Num
+    """Of its work: 1, 0, or the part of matrices that stand side by side."""
+    dropped: Num
+    """Of its result: made again where it is needed, not kept."""
+
+
+NEVER = Again(0.0, 0.0)
+
+
+def again(ops: Sequence[Op], parts: str) -> list[Again]:
+    """Of every operation of a layer, in order. parts: words joined by "+", "selective" resolved."""
+    found = [NEVER] * len(ops)
+    for word in parts.split("+") if parts != "none" else ():
+        for i, one in enumerate(_by_part(ops, part(word))):
+            found[i] = found[i] if one is NEVER else one
+    return found
+
+
+def _by_part(ops: Sequence[Op], of: Part) -> list[Again]:
+    """What one part says of every operation."""
+    found, products = [], 0
+    for op in ops:
+        share: Num = 1.0
+        if of.every_second and op.kind == "matmul" and not op.expert:
+            share, products = _every_second(op, products)
+        runs = matches(op.name, of.again) and not matches(op.name, of.keeps) and (op.selective or not of.inner)
+        found.append(Again(share, 0.0 if of.inner else share) if runs else NEVER)
+    return found
+
+
+def _every_second(op: Op, before: int) -> tuple[Num, int]:
+    """(share of its columns that are made again, products counted so far): the results of the first, third, ... product stay."""
+    columns = op.columns or (1.0,)
+    gone: Num = 0.0
+    for i, width in enumerate(columns, start=before):
+        gone = gone + width * (i % 2)
+    return gone / sum(columns), before + len(columns)
+
+
+def kept(ops: Sequence[Op], redo: Sequence[Again], boundary: Num) -> Num:
+    """Bytes that stay of one microbatch. boundary: the layer's input, which a first operation that runs again begins with."""
+    makers = {op.name: one for op, one in zip(ops, redo, strict=True)}
+    found: Num = 0.0
+    before = NEVER
+    for i, (op, one) in enumerate(zip(ops, redo, strict=True)):
+        source = makers.get(op.source, before)
+        # within one stretch of operations that run again even a result that others keep is made again
+        made = source.dropped if one is NEVER else source.share
+        needs = boundary if i == 0 and one is not NEVER else op.needed
+        found = found + (op.saved - op.inputs) * (1.0 - one.share)
+        found = found + (op.inputs * (1.0 - one.share) + needs * one.share) * (1.0 - made)
+        before = one
+    return found

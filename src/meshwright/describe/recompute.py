@@ -1,0 +1,141 @@
+"""What the backward pass of a layer computes again instead of keeping: named parts, in all layers or in some.
+
+    none    selective    full    layernorm+moe_act    full:4    save_qkv_proj
+
+A part is a set of operations by their names in `count`; parts are joined by "+". ":4" means the first 4 layers of every chunk
+of the model on a device (Megatron Core's `recompute_method = "block"`). From the same set follow the work that is done twice
+and the bytes that stay (`count.recompute`).
+
+Sources: Megatron Core, `recompute_granularity`, `recompute_modules`, `recompute_num_layers` (transformer_config.py); torchtitan,
+`selective_ac_option = "op"` (distributed/activation_checkpoint.py); MaxText, `remat_policy` (utils/maxtext_utils.py, commit e591f30).
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import NamedTuple
+
+from ..errors import BadInput, unknown
+
+RECOMPUTE = ("none", "selective", "full")
+"""Words that every framework has; what "selective" means there, a framework says (`Counting.selective`)."""
+
+
+class Part(NamedTuple):
+    """Operations that run again, by patterns of their names."""
+
+    again: tuple[str, ...]
+    keeps: tuple[str, ...] = ()
+    """Those of them whose results stay, so that they do not run again."""
+    every_second: bool = False
+    """The result of every second matrix product stays too."""
+    inner: bool = False
+    """Only what lies inside the operations is dropped, where that is worth it; their results stay."""
+
+
+EVERYTHING = ("*",)
+QKV = ("attention/qkv", "attention/q", "attention/q up", "attention/q down", "attention/kv up", "attention/kv down")
+OUT, CONTEXT = ("attention/out",), ("attention/core",)
+UP, DOWN = ("ffn/up", "experts/up", "shared/up"), ("ffn/down", "experts/down", "shared/down")
+MLP = ("ffn/up", "ffn/up bias", "ffn/activation", "ffn/activation dropout", "ffn/down")
+LATENT = (
+    "attention/q",
+    "attention/q norm",
+    "attention/q up",
+    "attention/kv norm",
+    "attention/kv up",
+    "attention/rotary",
+)
+
+PARTS: dict[str, Part] = {
+    "full": Part(EVERYTHING),
+    # Megatron Core's modules
+    "core_attn": Part(CONTEXT, inner=True),
+    "layernorm": Part(("attention/norm", "ffn/norm")),
+    "mla_up_proj": Part(LATENT),
+    "mlp": Part(MLP),
+    "moe": Part(("experts/*", "shared/*")),
+    "moe_act": Part(("experts/activation",)),
+    "shared_experts": Part(("shared/*",)),
+    # torchtitan, operation by operation
+    "op": Part(EVERYTHING, CONTEXT, every_second=True),
+    # MaxText's policies
+    "save_out_proj": Part(EVERYTHING, OUT),
+    "save_qkv_proj": Part(EVERYTHING, QKV),
+    "save_dot_except_mlp": Part(EVERYTHING, (*QKV, *OUT)),
+    "save_dot_with_context_except_mlp": Part(EVERYTHING, (*QKV, *OUT, *CONTEXT)),
+    "save_dot_except_mlpwi": Part(EVERYTHING, (*QKV, *OUT, *DOWN)),
+    "minimal": Part(EVERYTHING, (*QKV, *OUT, *UP, *DOWN)),
+    "minimal_with_context": Part(EVERYTHING, (*QKV, *OUT, *UP, *DOWN, *CONTEXT)),
+}
+"""Words of frameworks -> operations; the name of an operation is a part too."""
+
+OPERATIONS = (
+    *("attention/norm", *QKV, "attention/q norm", "attention/kv norm", "attention/qkv bias", "attention/qk norm"),
+    *("attention/rotary", "attention/repeat", *CONTEXT, *OUT, "attention/bias", "attention/dropout"),
+    *("attention/post norm", "attention/residual", "ffn/norm", *MLP, "ffn/bias", "ffn/dropout", "ffn/post norm"),
+    *("ffn/residual", "experts/router", "experts/dispatch", "experts/etp", "experts/up", "experts/up bias"),
+    *("experts/activation", "experts/down", "experts/down bias", "experts/combine", "shared/up", "shared/activation"),
+    *("shared/down", "shared/gate"),
+)
+"""Operations of a layer by their names in `count`."""
+
+
+class Recompute(NamedTuple):
+    """A choice, read."""
+
+    words: tuple[str, ...]
+    """Parts by name, in the order of their names; none = nothing is computed again."""
+    layers: int
+    """So many layers of each chunk, the first; 0 = all."""
+
+    @property
+    def parts(self) -> str:
+        """The parts in one word: what `count` and `cost` know a layer's recomputation by."""
+        return "+".join(self.words) or "none"
+
+    @property
+    def text(self) -> str:
+        """As a layout holds it."""
+        return f"{self.parts}:{self.layers}" if self.layers else self.parts
+
+    @property
+    def whole(self) -> bool:
+        """The layer runs again as one, with what it keeps inside."""
+        return any(part(word).again == EVERYTHING for word in self.words if word != "selective")
+
+
+def part(word: str) -> Part:
+    """The operations of one word."""
+    return PARTS.get(word) or Part((word,))
+
+
+def matches(name: str, patterns: tuple[str, ...]) -> bool:
+    """Is this operation one of them?"""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@cache
+def recompute(text: str) -> Recompute:
+    """What a layout's text says; BadInput for a part that no layer has."""
+    if not isinstance(text, str):
+        raise BadInput(f"layout.recompute must be a text, not {str(text)[:40]!r}")
+    names, colon, count = text.strip().partition(":")
+    layers = int(count) if count.strip().isdigit() else 0
+    if colon and not layers:
+        raise BadInput(f"layout.recompute {text[:40]!r}: after the colon stands a number of layers, such as full:4")
+    words = {word.strip() for word in names.split("+")} - {""}
+    for word in sorted(words - {*RECOMPUTE, *PARTS, *OPERATIONS}):
+        raise unknown("layout.recompute", word, (*RECOMPUTE, *PARTS, *OPERATIONS))
+    if not words:
+        raise BadInput("layout.recompute needs a word: none, selective, full or parts joined by +")
+    if len(words) > 1 and (alone := words & {"none", "full"}):
+        raise BadInput(f"layout.recompute {text[:40]!r}: {min(alone)} stands alone")
+    words -= {"none"}
+    return Recompute(tuple(sorted(words)), layers if words else 0)
+
+
+def resolved(text: str, selective: str) -> str:
+    """The parts of a text, "selective" as a framework means it."""
+    return "+".join(selective if word == "selective" else word for word in recompute(text).words) or "none"

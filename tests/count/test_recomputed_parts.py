@@ -1,0 +1,149 @@
+"""Recomputation by named parts: what stays and what runs again, counted by hand from the frameworks' own definitions."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from meshwright import BadInput, Job, Layout, catalog, predict
+from meshwright.count.megatron import Kind, layer
+from meshwright.count.model import kinds
+from meshwright.count.recompute import again, kept
+from meshwright.count.work import Op
+from meshwright.describe.recompute import OPERATIONS, PARTS, recompute
+from meshwright.layout.placement import placed
+from meshwright.step import boundary
+
+BF16 = 2.0
+LLAMA = Job("llama3-8b", "8xh100-sxm", 8)
+"""h 4096, 32 heads, 8 kv heads, F 14336."""
+V3 = Job("deepseek-v3", "8xh100-sxm", 8)
+
+
+def ops(job: Job, **layout: int) -> tuple[list[Op], float]:
+    """Operations of the last layer, and bytes of its input."""
+    at = placed(Layout(**layout), job.cluster.sizes)
+    return layer(job, at, kinds(job.model)[-1]), float(boundary(job, at))
+
+
+def a_token(job: Job, parts: str, **layout: int) -> float:
+    """Bytes a layer keeps of one token of a device."""
+    of, edge = ops(job, **layout)
+    return float(kept(of, again(of, parts), edge)) * layout.get("tp", 1) / job.T
+
+
+def test_names_of_operations_are_known() -> None:
+    """Of every model that the catalogue has, under every scheme."""
+    for name in catalog.names("models"):
+        job = Job(name, "8xh100-sxm", 8)
+        for kind in {*kinds(job.model)}:
+            found = {op.name for op in layer(job, placed(Layout(), job.cluster.sizes), kind)}
+            assert found <= {*OPERATIONS}, name
+
+
+def test_operation_level_checkpointing_of_torchtitan() -> None:
+    """The layer's input and the results of wq, wv, attention, w1 and w2: h (4 + K/H + F/h) values a token, 63 kB for Llama 3 8B
+    (distributed/activation_checkpoint.py: every second product is saved, counted wq wk wv wo w1 w3 w2)."""
+    h, F, share = 4096, 14336, 8 / 32
+    statistics = 2 * 32 * BF16  # of attention's rows
+    assert a_token(LLAMA, "op") == pytest.approx(h * BF16 * (4 + share + F / h) + statistics)
+    of, _ = ops(LLAMA)
+    runs = {op.name: one.share for op, one in zip(of, again(of, "op"), strict=True)}
+    assert runs["attention/qkv"] == pytest.approx(8 / (32 + 8 + 8))  # wk
+    assert (runs["attention/core"], runs["attention/out"], runs["ffn/up"], runs["ffn/down"]) == (0, 1, 0.5, 0)
+
+
+def test_modules_of_megatron_core() -> None:
+    """Each drops its result (layernorm, moe_act, mla_up_proj) or what lies inside it (mlp, moe, shared_experts)."""
+    h, F = 4096, 14336
+    nothing = a_token(LLAMA, "none")
+    assert nothing - a_token(LLAMA, "layernorm") == pytest.approx(2 * h * BF16)  # inputs of qkv and up
+    assert nothing - a_token(LLAMA, "mlp") == pytest.approx(3 * F * BF16)  # gate, up, their product
+    assert nothing - a_token(LLAMA, "layernorm+mlp") == pytest.approx((2 * h + 3 * F) * BF16)
+    assert a_token(LLAMA, "core_attn") == nothing  # nothing inside a fused kernel is worth it
+    experts, heads, width = 8, 128, 2048
+    plain = a_token(V3, "none")
+    assert plain - a_token(V3, "moe_act") == pytest.approx(experts * width * BF16)
+    assert plain - a_token(V3, "shared_experts") == pytest.approx(3 * width * BF16)
+    # queries and keys of 192, values of 128 for every head; the latents' norms are made again too
+    latents = 1536 + 512
+    assert plain - a_token(V3, "mla_up_proj") == pytest.approx((heads * (192 + 192 + 128) + latents) * BF16)
+
+
+def test_unfused_attention_keeps_no_scores_with_its_core_recomputed() -> None:
+    """34 s b h bytes are left of a GPT layer (Korthikanti et al. 2022), result of attention included."""
+    model = replace(catalog.model("gpt3-175b"), dropout=True)
+    job = Job(model, "8xa100-80", 8, attention_kernel="unfused")
+    assert a_token(job, "core_attn") == pytest.approx(34 * model.hidden, rel=2e-3)
+
+
+def test_remat_policies_of_maxtext() -> None:
+    """What a name keeps beside the layer's input (maxtext_utils.py): q, k, v; out; gate and up, and the last product."""
+    h, F, qkv = 4096, 14336, 4096 * (1 + 2 * 8 / 32)
+    for name, values in (
+        ("full", h),
+        ("save_out_proj", 2 * h),
+        ("save_qkv_proj", h + qkv),
+        ("save_dot_except_mlp", 2 * h + qkv),
+        ("minimal", 3 * h + qkv + 2 * F),
+    ):
+        assert a_token(LLAMA, name) == pytest.approx(values * BF16), name
+    with_context = a_token(LLAMA, "minimal_with_context") - a_token(LLAMA, "minimal")
+    assert with_context == pytest.approx(h * BF16 + 2 * 32 * BF16)
+
+
+def test_messages_are_sent_again_with_the_matrix_that_needs_them() -> None:
+    """The feed-forward gathers its input and scatters its result once more; a norm by itself sends nothing."""
+    of, _ = ops(LLAMA, tp=8)
+
+    def messages(parts: str) -> list[str]:
+        runs = zip(of, again(of, parts), strict=True)
+        return [m.kind for op, one in runs if one.share for m in op.forward.comm if m.axis == "tp"]
+
+    assert messages("mlp") == ["all_gather", "reduce_scatter"]
+    assert messages("layernorm") == []
+    assert messages("full") == ["all_gather", "reduce_scatter"] * 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_more_recomputation_never_keeps_more(seed: int) -> None:
+    rng = random.Random(seed)
+    job, modules = rng.choice([LLAMA, V3]), ["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act"]
+    words = rng.sample(modules, 3)
+    bytes_ = [a_token(job, "+".join(sorted(words[:n])) or "none", tp=rng.choice([1])) for n in range(4)]
+    assert bytes_ == sorted(bytes_, reverse=True)
+    assert a_token(job, "full") <= bytes_[-1]
+
+
+def test_the_first_layers_of_each_chunk() -> None:
+    """2 of 8 layers a stage cost a quarter of what all of them cost, in time and in memory; 8 of 8 are all."""
+    model = replace(LLAMA.model, vocab=0)
+    job = replace(LLAMA, model=model, cluster=catalog.cluster("16xh100-sxm"), batch=32)
+
+    def found(text: str) -> tuple[float, float]:
+        p = predict(job, Layout(tp=4, pp=4, dp=1, recompute=text))
+        return p.time_s["compute"] + p.time_s["memory"], float(p.memory_bytes["activations"])
+
+    none, some, every = (found(text) for text in ("none", "full:2", "full"))
+    assert some[0] - none[0] == pytest.approx((every[0] - none[0]) / 4)
+    assert found("full:8") == pytest.approx(every) and found("full:100") == pytest.approx(every)
+    one = a_token(job, "none", tp=4) * job.T / 4  # a layer that is made again is there once, however many are
+    assert some[1] - one - none[1] == pytest.approx((every[1] - one - none[1]) / 4)
+
+
+def test_words_are_read_once_and_refused_by_name() -> None:
+    assert Layout(recompute="moe_act + layernorm:2").recompute == "layernorm+moe_act:2"
+    assert recompute("none:3") == recompute("none")
+    for wrong, says in (
+        ("layernom", "'layernom' is not known; did you mean layernorm"),
+        ("full:x", "after the colon stands a number of layers"),
+        ("full+mlp", "full stands alone"),
+        ("", "needs a word"),
+        (None, "must be a text"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            Layout(recompute=wrong)  # type: ignore[arg-type]
+    assert all(PARTS[name].again for name in PARTS)
+    assert Kind(None, False) in kinds(LLAMA.model)
