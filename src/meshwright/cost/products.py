@@ -8,7 +8,9 @@ Q is what is paid over what is useful. A wave computes U tiles; with w waves of 
 wave costs a whole one; beyond it the price lies between useful and paid work, useful^(1 - gamma) paid^gamma, since the last wave
 does not find all units idle. The kernel is the best of four tiles and of k split 1, 2 or 4 ways.
 
-Source: tables of 16-bit products of seven GPUs, ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0, NVIDIA); tests/cost/test_products.py.
+Products of experts cost as if each expert had some more tokens: few leave the rows of a tile and the pipeline of a unit empty.
+
+Source: tables of 16-bit products of seven GPUs, ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0, NVIDIA), and grouped products of two, MooreThreads/SimuMax@4dcaae513 (Apache-2.0); tests/cost/test_products.py.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..describe.kernels import Kernels
-from ..num import SCALARS, Num, ceil, each, least, maximum, minimum
+from ..num import SCALARS, Num, ceil, each, least, maximum, minimum, where
 
 TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 1.1), (64, 256, 1.15))
 """(rows, columns, time for each element over that of the first)."""
@@ -59,9 +61,15 @@ def _known(m: float, n: float, groups: float, units: int, waves: float) -> float
     return float(_paid(m, n, groups, units, waves))
 
 
-def arithmetic(shape: Shape, of: Kernels) -> Num:
-    """FLOPs of a product as the matrix units pay for them."""
-    return 2.0 * paid(shape, of) * (shape.k + of.depth)
+def arithmetic(shape: Shape, of: Kernels, weight_gradient: bool = False) -> Num:
+    """FLOPs of a product as the matrix units pay for them; of experts, as if each had `crowd` more tokens.
+
+    weight_gradient: tokens are the inner width, else the rows.
+    """
+    cost, depth = paid(shape, of), shape.k + of.depth
+    if weight_gradient:
+        return 2.0 * cost * (depth + where(shape.groups > 1, of.crowd_weights, 0.0))
+    return 2.0 * (cost + where(shape.groups > 1, of.crowd * shape.n * shape.groups, 0.0)) * depth
 
 
 def together(arithmetic_s: Num, traffic_s: Num, of: Kernels) -> Num:

@@ -12,7 +12,7 @@ from ..count.work import Pass, Product
 from ..describe.assumptions import ChipTime
 from ..describe.chip import Chip
 from ..describe.kernels import GENERIC, Kernels, kernels
-from ..num import Num, sqrt, where
+from ..num import Num, sqrt
 from . import attention, products
 
 NARROW_BITS = {"fp8": "fp8", "int8": "fp8", "fp4": "fp4"}
@@ -86,8 +86,9 @@ def _product(work: Pass, p: Product, bytes_: Num, r: Rates) -> tuple[Num, Num]:
     """One matrix product, or that of all experts."""
     m, n, k = (p.out, p.inner, p.tokens / p.copies) if p.weight_gradient else (p.tokens / p.copies, p.out, p.inner)
     wide = work.engine == "wide"
-    rate = (r.wide if wide else r.matrix) * where(p.copies > 1, r.of.groups, 1.0)
-    arithmetic = products.arithmetic(products.Shape(m, n, k, p.copies), r.of) / rate
+    rate = r.wide if wide else r.matrix
+    shape = products.Shape(m, n, k, p.copies)
+    arithmetic = products.arithmetic(shape, r.of, p.weight_gradient) / rate
     traffic = bytes_ / r.memory
     quantised = 0.0 if wide or not r.quantise else quantised_elements(work, p) * r.quantise / r.memory
     longer = products.together(arithmetic, traffic, r.of) - arithmetic

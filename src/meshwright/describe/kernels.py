@@ -72,8 +72,10 @@ class Kernels(Checked):
     """Share of the 16-bit peak that the products of unfused attention reach."""
     alignment: float
     """Exponent of (largest power of two in the width of a head / 8), where that is less than 1."""
-    groups: float
-    """Rate of grouped products (experts) over that of one product of the same tiles."""
+    crowd: float
+    """Tokens that an expert's products cost more than those it has."""
+    crowd_weights: float
+    """The same of the product that makes the gradients of its weights."""
     sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
 
     __repr__ = shown
