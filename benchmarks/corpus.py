@@ -129,7 +129,7 @@ def of_plan(line: str, found: dict[str, Any]) -> dict[str, Any]:
     rows: dict[str, Any] = {"searched": found["searched"]}
     for i, p in enumerate(filter(None, [found["best"], *found["alternatives"]]), 1):
         rows[f"{i}.layout"] = name_of(p["layout"])
-        rows[f"{i}.step_time_s"], rows[f"{i}.total_bytes"] = p["step_time_s"], p["memory_bytes"]["total"]
+        rows[f"{i}.step_time_s"], rows[f"{i}.total_bytes"] = p["step_time_s"], p["memory_bytes"]["needed"]
     if found["closest"]:
         rows["closest"] = name_of(found["closest"]["layout"])
     return rows

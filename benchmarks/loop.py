@@ -22,7 +22,6 @@ from typing import Any
 
 from meshwright.cli.main import main
 from meshwright.formats.toml import load_job
-from meshwright.program import resident
 from meshwright.program.memory import peak
 from meshwright.program.messages import carried_out
 from meshwright.train import rules
@@ -67,8 +66,7 @@ def loop(words: str, file: Path, oracle: bool = True) -> dict[str, Any]:
     exported, _, refused = ask("export", str(file), "--to", "torchrun")
     wanted = carried_out(job)
     walked = [peak(wanted, rank).highest for rank in range(int(job.layout.pp))]
-    own = resident.own_bytes(job)
-    need = best["memory_bytes"]["total"] - own
+    need = best["memory_bytes"]["allocated"]
     found |= {
         "layout": best["layout"],
         "memory_bytes": need,

@@ -14,6 +14,7 @@ from meshwright import Prediction, assumptions, predict
 from meshwright.describe.assumptions import Assumptions, ChipTime, Counting, HidePass, MemoryCount, NetworkTime, Overlap
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
+from meshwright.describe.holding import Holding
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
@@ -36,7 +37,7 @@ SET: Assumptions = replace(
     chip=ChipTime(model="peak", matrix_efficiency=1.0, launch_s=0.0),
     network=NetworkTime(collective="ring", efficiency=1.0),
     overlap=Overlap(dp=HidePass(), pp="none"),
-    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0),
+    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, holding=Holding()),
     precision=None,
     choices=(),
 )

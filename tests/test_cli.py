@@ -47,7 +47,7 @@ def process(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
 
 def test_predict_prints_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
     data = ask(capsys, "predict", *SHARDED, "--tokens", "1T")
-    assert data["schema"] == "meshwright/2" and data["verb"] == "predict"
+    assert data["schema"] == "meshwright/3" and data["verb"] == "predict"
     assert set(data) >= CONTRACT
     assert sum(data["time_s"].values()) == pytest.approx(data["step_time_s"])
     assert data["layout"]["dp"] == 32, "dp takes what tp leaves"
@@ -148,9 +148,20 @@ def test_a_file_and_a_command_line_are_one(capsys: pytest.CaptureFixture[str], t
 def test_flags_are_laid_over_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text(FILE)
-    changed = ask(capsys, "predict", str(job), "--recompute", "none", "--batch", "64seq")
+    changed = ask(capsys, "predict", str(job), "--recompute", "none", "--batch", "64seq", "--headroom", "0.5")
     flags = ask(
-        capsys, "predict", "llama3-8b", "--on", "64xh100-sxm", "--batch", "64seq", *FLAGS[:-2], "--precision", "fp8"
+        capsys,
+        "predict",
+        "llama3-8b",
+        "--on",
+        "64xh100-sxm",
+        "--batch",
+        "64seq",
+        *FLAGS[:-2],
+        "--precision",
+        "fp8",
+        "--headroom",
+        "0.5",
     )
     assert changed == flags
 

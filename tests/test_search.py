@@ -25,7 +25,7 @@ from meshwright.schedule import get as schedule_named
 from meshwright.search import brute, search
 from meshwright.search.placement import triples
 from meshwright.search.space import RELAXED_MICROBATCH, SMALLEST_SHARD, Space, options
-from meshwright.step import body, memory, step
+from meshwright.step import body, memory, room, step
 
 WAYS = ["layernorm+mlp", "moe_act+shared_experts", "op", "save_qkv_proj", "full:1", "op:2", "selective+mlp:3"]
 """To recompute parts of a layer, in some layers."""
@@ -179,7 +179,7 @@ def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], in
         seconds = float(step(job, layout, parts).total)
         use = float(memory.use(job, layout, parts, schedule_named(layout.schedule)).total)
         searched += 1
-        if use <= memory.capacity(job):
+        if use <= room.limit(job):
             degrees = (
                 layout.tp,
                 layout.cp,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from meshwright.search import brute, search
 from meshwright.search.best import Best
 from meshwright.search.evaluate import lower
 from meshwright.search.space import Space, cross, options, shards
+from meshwright.step import room
 from test_search import random_job
 
 
@@ -58,8 +58,7 @@ def test_a_single_replica_may_need_less_than_two() -> None:
     job = Job(model, Cluster(chip, network, 2), 2, optimizer=small)
     one, two = (predict(job, Layout(dp=dp, zero=3)).memory_use.total for dp in (1, 2))
     assert one < two
-    tight = replace(chip, hbm_bytes=(one + two) / 2 / job.assumptions.memory.capacity_share)
-    job = replace(job, cluster=replace(job.cluster, chip=tight))
+    job = room.just_fitting(job, (one + two) / 2)
     space = Space(zero=(3,), microbatch=(1,), recompute=("none",), tp=(1,), cp=(1,))
     every = brute(job, space, 5, True)
     assert {row[5] for row in every.rows} == {1}

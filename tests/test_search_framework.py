@@ -14,7 +14,7 @@ from meshwright.layout.rules import of_framework
 from meshwright.program import resident
 from meshwright.schedule import get as schedule_named
 from meshwright.search import Space, brute, plan, search
-from meshwright.step import body, memory, step
+from meshwright.step import body, room, step
 from test_search import every_layout, random_job
 
 
@@ -32,8 +32,7 @@ def trained_job(rng: random.Random, size: tuple[int, int]) -> tuple[Job, Space, 
         job = replace(job, model=model, assumptions=SETS["realistic"], framework=framework("meshwright"))
         seen = brute(on(job, 1e11), space, 200, relaxed).rows
         if seen:
-            share = job.assumptions.memory.capacity_share
-            return on(job, rng.choice(seen)[1] / share * (1 + 1e-9)), space, relaxed
+            return room.just_fitting(job, rng.choice(seen)[1] * (1 + 1e-9)), space, relaxed
 
 
 def on(job: Job, hbm_bytes: float) -> Job:
@@ -52,7 +51,7 @@ def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], in
         seconds = float(step(job, layout, parts).total)
         use = float(resident.use(job, layout, parts, schedule_named(layout.schedule)).total)
         searched += 1
-        if use <= memory.capacity(job):
+        if use <= room.limit(job):
             degrees = [getattr(layout, d) for d in ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "panels")]
             found.append(
                 (seconds, use, *degrees, *numbers, *(s for shares in layout.placement.values() for s in shares))

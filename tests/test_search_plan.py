@@ -26,7 +26,7 @@ from meshwright.layout import rules
 from meshwright.num import divisors
 from meshwright.search import Space, brute, search
 from meshwright.search.nearby import LEAST_CHIPS, fewer_chips
-from meshwright.step import memory
+from meshwright.step import room
 from test_search import random_job
 
 
@@ -97,7 +97,7 @@ def test_the_front_of_time_and_memory(relaxed: bool) -> None:
     assert front and len(front) > 2
     every = [(row[1], row[0]) for row in brute(job, space, 100_000, relaxed).rows]
     for one, leaner in zip(front, [*front[1:], None], strict=True):
-        less = [seconds for bytes_, seconds in every if bytes_ <= one.memory_bytes["total"] * 0.9]
+        less = [seconds for bytes_, seconds in every if bytes_ <= one.memory_bytes["allocated"] * 0.9]
         if leaner:
             assert leaner.step_time_s == pytest.approx(min(less), rel=1e-12)
         else:
@@ -187,13 +187,12 @@ def test_what_would_make_it_fit_is_the_least_and_true() -> None:
 def test_lighter_numbers_and_optimizers_are_suggested_where_they_help() -> None:
     """Chips of one size after the other: what is suggested makes it fit, what is not does not."""
     net = Network("n", (Dim("near", 4e11, 1e-6),))
-    small = Model("m", 4, 1024, 8, 4096, 1000, 512)
+    small = Model("m", 4, 1024, 8, 4096, 1000, 16384)
     suggested = set()
     for share in (0.55, 0.65, 0.75, 0.85, 0.95):
         base = Job(small, Cluster(Chip("c", {"bf16": 3e14}, 1e13, 1e12, 2e12), net, 1), 1, assumptions=_bare())
-        least = predict(base, Layout(recompute="full")).memory_bytes["total"]
-        chip = replace(base.cluster.chip, hbm_bytes=least * share / base.assumptions.memory.capacity_share)
-        job = replace(base, cluster=replace(base.cluster, chip=chip))
+        least = predict(base, Layout(recompute="full")).memory_bytes["allocated"]
+        job = room.just_fitting(base, least * share)
         notes = plan(job).notes
         for words, lighter in (
             ("--precision bf16-pure", replace(job, precision=PRECISIONS["bf16-pure"])),
@@ -226,7 +225,7 @@ def test_links_of_a_mesh_count_in_the_step() -> None:
     layout = Layout(tp=2, dp=4)
     times = [predict(replace(job, cluster=replace(job.cluster, network=n)), layout).time_s["tp_comm"] for n in (job.cluster.network, switch)]  # fmt: skip
     assert 6.5 < times[0] / times[1] < 7
-    assert memory.capacity(job) > 0
+    assert room.limit(job) > 0
 
 
 @pytest.mark.parametrize(

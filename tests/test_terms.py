@@ -52,7 +52,7 @@ def test_every_term_is_the_sum_of_its_parts(case: str, assumptions: str) -> None
                 assert term.value == pytest.approx(sum(part.value for part in term.parts), rel=1e-9), term.name
     assert p.term.value == pytest.approx(p.step_time_s)
     assert {t.name: t.value for t in p.term.parts} == pytest.approx(p.time_s)
-    assert p.memory_term.value == pytest.approx(p.memory_bytes["total"])
+    assert p.memory_term.value == pytest.approx(p.memory_bytes["needed"])
 
 
 @pytest.mark.parametrize("case", sorted(CASES))

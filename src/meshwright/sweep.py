@@ -77,7 +77,7 @@ class Sweep:
             "chips": p.job.cluster.chips, "step_time_s": p.step_time_s, "tokens_per_s": p.tokens_per_s, "mfu": p.mfu,
             "speedup": p.tokens_per_s / first.tokens_per_s,
             "efficiency": p.tokens_per_s_per_chip / first.tokens_per_s_per_chip,
-            "memory_bytes": p.memory_bytes["total"], "fits": p.fits,
+            "memory_bytes": p.memory_bytes["needed"], "fits": p.fits,
         }  # fmt: skip
         layout = {name: getattr(p.layout, name) for name in FIELDS}
         return {self.over: point.value, **rates, **layout, "note": point.note}

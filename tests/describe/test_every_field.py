@@ -10,10 +10,12 @@ import pytest
 
 from meshwright import BadInput, Cluster, Job, Layout, assumptions, chip, cluster, model, network, predict
 from meshwright.describe.assumptions import JOINTS, Assumptions, ChipTime, Hide, HidePass, Overlap, Stack
+from meshwright.describe.holding import Holding
 from meshwright.describe.precision import PRECISIONS
 from meshwright.describe.ranges import CHOICES
 from meshwright.describe.read import read
 from meshwright.reproduce.lbl.defects import LBL_CODE as DEFECTS
+from meshwright.step import room
 
 H100, MODEL = cluster("64xh100-sxm"), model("llama3-8b")
 MIXTRAL = model("mixtral-8x7b")
@@ -63,8 +65,12 @@ JOBS = (
 """Between them they exercise every option."""
 
 
-OBJECTS = {"Counting.summa_width": DEFECTS.count.summa_width, "NetworkTime.algorithm": DEFECTS.network.algorithm}
-"""Fields that hold what only Python can give."""
+OBJECTS = {
+    "MemoryCount.holding": Holding(),
+    "Counting.summa_width": DEFECTS.count.summa_width,
+    "NetworkTime.algorithm": DEFECTS.network.algorithm,
+}
+"""Fields that hold what only Python can give, or a framework."""
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], type, Any]]:
@@ -100,7 +106,7 @@ def changed(on: Any, path: tuple[str, ...], value: Any) -> Any:
 
 def numbers(of: Job) -> tuple[Any, ...]:
     p = predict(of)
-    return p.time_s, p.memory_bytes
+    return p.time_s, p.memory_bytes, p.risk_of_oom, room.limit(of)
 
 
 FIELDS = sorted({path for joint in JOINTS for path, *_ in leaves(getattr(assumptions("realistic"), joint), (joint,))})

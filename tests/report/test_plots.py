@@ -28,7 +28,7 @@ def test_bars_are_as_high_as_the_terms() -> None:
     figure = plots.layouts(PREDICTIONS, ("a", "b", "c"), "title")
     top, middle, low = figure.axes
     for x, p in enumerate(PREDICTIONS):
-        for axes, total in ((top, p.step_time_s), (middle, p.memory_bytes["total"] / 2**30)):
+        for axes, total in ((top, p.step_time_s), (middle, p.memory_bytes["allocated"] / 2**30)):
             heights = [bar.get_height() for bars in axes.containers for bar in [bars[x]]]
             assert sum(heights) == pytest.approx(total)
     assert top.get_ylabel() == "step time [s]" and middle.get_ylabel() == "memory [GiB]"
@@ -75,13 +75,13 @@ def test_pictures_name_their_assumptions(tmp_path: Path, monkeypatch: pytest.Mon
     drawn: list[Any] = []
     monkeypatch.setattr(plots, "image", lambda figure, kind: drawn.append(figure) or b"")
     words = ["plan", "llama3-8b", "--on", "16xh100-sxm", "--batch", "64seq", "--pp", "1", "--top", "3"]
-    for sets in ("realistic,lbl-2024", "lbl-2024"):
+    for sets in ("realistic,megatron-2021", "megatron-2021"):
         assert cli.run([*words, "--assumptions", sets, "-o", str(tmp_path / "x.png")]) == 0
     both, one = drawn
-    assert [label.get_text() for label in both.axes[2].get_xticklabels()] == ["realistic", "lbl-2024"]
+    assert [label.get_text() for label in both.axes[2].get_xticklabels()] == ["realistic", "megatron-2021"]
     heights = {line[0][1] for line in both.axes[1].collections[0].get_segments()}
     assert len(heights) == 2, "each set has its own share of memory"
-    assert "lbl-2024" in one.get_suptitle() and len(one.axes[2].get_xticklabels()) == 3
+    assert "megatron-2021" in one.get_suptitle() and len(one.axes[2].get_xticklabels()) == 3
     assert "assumptions realistic" in plots.pipeline(replay(PREDICTIONS[2])).axes[0].get_title()
 
 

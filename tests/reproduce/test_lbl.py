@@ -46,7 +46,7 @@ def test_every_published_configuration_is_reproduced_with_the_defects_on() -> No
     for s in every:
         p = Prediction(replace(s.job, assumptions=defects.LBL_CODE), s.job.layout)
         assert p.step_time_s == pytest.approx(s.time_s, rel=1e-12), s.id
-        assert p.memory_bytes["total"] == pytest.approx(s.memory_bytes, rel=1e-12), s.id
+        assert p.memory_bytes["allocated"] == pytest.approx(s.memory_bytes, rel=1e-12), s.id
 
 
 def test_untouched_configurations_need_no_defect() -> None:
@@ -55,7 +55,7 @@ def test_untouched_configurations_need_no_defect() -> None:
     for s in untouched:
         p = Prediction(s.job, s.job.layout)
         assert p.step_time_s == pytest.approx(s.time_s, rel=1e-12), s.id
-        assert p.memory_bytes["total"] == pytest.approx(s.memory_bytes, rel=1e-12), s.id
+        assert p.memory_bytes["allocated"] == pytest.approx(s.memory_bytes, rel=1e-12), s.id
 
 
 def test_report_has_no_mismatch_and_explains_with_named_defects() -> None:

@@ -46,7 +46,7 @@ def test_the_quickstart_in_small_then_compare(capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
     assert cli.run(["compare", "run", "--json", "-o", "trace.json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["schema"] == "meshwright/2" and found["verb"] == "compare" and found["bubble"] is None
+    assert found["schema"] == "meshwright/3" and found["verb"] == "compare" and found["bubble"] is None
     causes = found["causes"]
     assert sum(row["measured_s"] or 0 for row in causes["rows"]) + causes["remainder"]["s"] == pytest.approx(
         causes["measured_s"]

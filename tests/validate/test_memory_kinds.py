@@ -80,11 +80,11 @@ def test_each_kind_has_its_own_prediction() -> None:
         return found.predicted or 0.0
 
     p = predict(job(row()), job(row()).layout)
-    use, own = p.memory_use, p.job.how.memory.framework_bytes
-    assert own > 0
-    assert predicted(memory_gb=70, memory_kind="nvidia-smi") == float(use.total)
-    assert predicted(memory_max_allocated_bytes=7e10) == float(use.total) - own
-    assert predicted(memory_reserved_bytes=7e10) == float(use.total) - own  # no context, no communicators
+    use, tensors = p.memory_use, p.memory_bytes["allocated"]
+    assert predicted(memory_max_allocated_bytes=7e10) == tensors == float(use.total)
+    assert predicted(memory_reserved_bytes=7e10) == pytest.approx(1.05 * tensors)  # no context, no communicators
+    assert predicted(memory_gb=70, memory_kind="nvidia-smi") == pytest.approx(1.05 * tensors + 1.9e9)
+    assert predicted(memory_gb=70, memory_kind="must fit") == pytest.approx(1.02 * tensors + 1.9e9)
     assert predicted(memory_allocated_bytes=7e10) == float(use.weights + use.gradients + use.optimizer)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.validate.stats import confusion, orders, quantile, ranking, ranks, regret, spearman, stats
+from meshwright.validate.stats import confusion, orders, quantile, ranking, ranks, regret, reliability, spearman, stats
 
 
 def test_errors_are_fractions_of_the_measured_value() -> None:
@@ -67,7 +67,7 @@ def test_small_groups_are_not_ranked() -> None:
 
 
 def test_out_of_memory_is_the_positive() -> None:
-    c = confusion([(True, True), (True, False), (False, True), (False, False), (False, False)])
+    c = confusion([(0.9, True), (0.6, False), (0.5, True), (0.1, False), (0.0, False)])
     assert c == {
         "true_positives": 1,
         "false_positives": 1,
@@ -77,11 +77,22 @@ def test_out_of_memory_is_the_positive() -> None:
         "rows": 5,
         "accuracy": 0.6,
         "balanced_accuracy": pytest.approx((1 / 2 + 2 / 3) / 2),
+        "specificity": pytest.approx(2 / 3),
+        "brier": pytest.approx((0.1**2 + 0.6**2 + 0.5**2 + 0.1**2) / 5),
+    }
+
+
+def test_a_sound_risk_is_the_share_that_runs_out() -> None:
+    """Of ten runs at 60 % six, of four at 5 % none; those whose risk is not known are in no range."""
+    runs = [*[(0.6, True)] * 6, *[(0.6, False)] * 4, *[(0.05, False)] * 4, (None, True)]
+    assert {tuple(r["risk"]): (r["rows"], r["ran_out"]) for r in reliability(runs) if r["rows"]} == {
+        (0.3, 0.7): (10, 0.6),
+        (0.02, 0.1): (4, 0.0),
     }
 
 
 def test_what_is_not_known_is_neither_right_nor_wrong() -> None:
-    c = confusion([(None, True), (None, False), (True, True), (False, False)])
+    c = confusion([(None, True), (None, False), (0.9, True), (0.1, False)])
     assert (c["rows"], c["unknown"], c["accuracy"], c["balanced_accuracy"]) == (4, 2, 1.0, 1.0)
     assert confusion([(None, False)])["accuracy"] is None
 

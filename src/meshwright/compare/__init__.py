@@ -103,8 +103,7 @@ class Comparison:
         predicted = self.predicted.memory_bytes
         most = max(self.run.ranks, key=lambda r: sum(r.steps[-1].bytes.get(kind, 0.0) for kind in KEPT), default=None)
         measured: dict[str, float | None] = {kind: most.steps[-1].bytes.get(kind) if most else None for kind in KEPT}
-        framework = float(self.predicted.job.how.memory.framework_bytes or 0.0)  # which no tensor of the run holds
-        inside = predicted["gradients"] + predicted["activations"] + predicted["buffers"] - framework
+        inside = predicted["gradients"] + predicted["activations"] + predicted["buffers"]
         profile = self.run.profiles.get(most.rank) if most else None
         found = {kind: (predicted[kind], measured[kind]) for kind in KEPT}
         found["within_step"] = (inside, profile.peak_bytes if profile else None)

@@ -203,11 +203,21 @@ def norm(job: Job, name: str, size: Local, forward: tuple[Message, ...] = (), ba
     backward: where a column-parallel matrix follows, that of the sublayer's output is gathered (counted here).
     """
     m = job.model
-    return blocks.norm(
+    op = blocks.norm(
         name, size.shard, m.hidden, parameters=blocks.NORM_PARAMETERS[m.norm],
         act=job.precision.activation_bytes, wgt=job.precision.weight_bytes, forward=forward, backward=backward,
         autograd=job.how.count.backward_needs == "autograd",
     )  # fmt: skip
+    extra = norm_extra(job)
+    return op._replace(saved=op.saved + size.shard * m.hidden * extra) if extra else op
+
+
+def norm_extra(job: Job) -> float:
+    """Bytes of each element that a norm of separate kernels keeps beside its input."""
+    how = job.how.memory
+    if how.resident != "held" or how.holding is None or not job.profile or job.profile.norm != "torch":
+        return 0.0
+    return how.holding.norm_extra
 
 
 def collectives(layout: Layout, volume: Num) -> tuple[tuple[Message, ...], tuple[Message, ...]]:

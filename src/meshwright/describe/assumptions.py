@@ -13,6 +13,7 @@ from ..errors import BadInput, unknown
 from .choices import Choices
 from .fields import ASK, Checked, Object, Unit, With
 from .frozen import shown
+from .holding import Holding
 from .layout import Layout
 from .precision import PRECISIONS, Precision
 
@@ -232,13 +233,20 @@ class MemoryCount(Checked):
     """What lives on a device beside the model itself."""
 
     framework_bytes: Annotated[float, Unit("B")] | None = None
-    """Context, kernels, communicators and allocator slack; None = the framework's."""
+    """Context, kernels and communicators, outside the allocator; None = the framework's."""
     capacity_share: float = 0.96
     """Share of the chip's memory that can be allocated."""
     resident: str = "layers"
-    """What is counted: what "layers" save and the states of their weights, or every tensor of the trainer's "program" at its fullest moment."""
-    working_set: Annotated[bool, With("resident", "layers")] = True
+    """What is counted: what "layers" save and the states of their weights; that and what a framework keeps "held" beside it (`holding`); or
+    every tensor of the trainer's "program" at its fullest moment."""
+    working_set: Annotated[bool, With("resident", "layers", "held")] = True
     """Count the largest temporary: the layer being recomputed, gathered weights, logits in fp32."""
+    holding: Holding | None = None
+    """What the framework holds; None = as its profile says."""
+    risk_width: float = 0.0
+    """Width w of the risk of running out of memory, 1 / (1 + (capacity / needed)^(1/w)); 0: what needs more runs out, what does not fits."""
+    headroom: float = 0.5
+    """The largest risk at which a layout fits, unless the job says another."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +295,8 @@ REALISTIC = Assumptions(
         weights=Weights(ASK),
         step_barrier=ASK,
     ),
-    memory=MemoryCount(resident=ASK),
+    # logistic in the logarithm: fitted once to 1,071 published runs, of which 214 ran out, its centre kept at needed = capacity
+    memory=MemoryCount(capacity_share=1.0, resident=ASK, risk_width=0.075, headroom=0.1),
 )
 
 LBL_SEARCH = Choices(schedule=("1f1b",), zero=(1,), recompute=("none",), sequence_parallel=(True,))
@@ -312,7 +321,7 @@ LBL = Assumptions(
     chip=ChipTime(matrix_efficiency=0.8, vector_efficiency=0.8, memory_efficiency=1.0, launch_s=20e-6),
     network=NetworkTime(hop="mean"),
     overlap=Overlap(dp=HidePass("pass", links="free"), pp="none"),
-    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
+    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False, holding=Holding()),
     precision=PRECISIONS["fp16-pure"],
     choices=(
         Choices(LBL_SEARCH, scheme=("megatron",), cp=(1,)),  # 1D
@@ -328,7 +337,7 @@ MEGATRON = Assumptions(
     count=Counting(causal="full", weight_gradient="one pass"),
     chip=ChipTime("peak", matrix_efficiency=0.45, launch_s=0.0),
     network=NetworkTime("free"),
-    memory=MemoryCount(framework_bytes=2e9),
+    memory=MemoryCount(framework_bytes=2e9, holding=Holding()),
     precision=PRECISIONS["fp16"],
     choices=(
         Choices(
@@ -349,7 +358,7 @@ EPOCH = Assumptions(
     chip=ChipTime("hierarchy", memory_efficiency=1.0, launch_s=4.5e-6),
     network=NetworkTime("levels", hop="mean"),
     overlap=Overlap(dp=HidePass(), tp=Hide("step"), ep=Hide("step"), pp="all", step_barrier="none"),
-    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
+    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False, holding=Holding()),
     precision=PRECISIONS["fp16-pure"],
     choices=(  # weights on every replica, states sharded
         Choices(cp=(1,), schedule=("1f1b", "interleaved", "zb-h2"), zero=(1,), recompute=("none",)),
@@ -370,7 +379,7 @@ BOOK_SUM = Assumptions(
     chip=ChipTime("peak", matrix_efficiency=1.0, launch_s=0.0),
     network=NetworkTime("book", efficiency=1.0, ring_factor="one"),
     overlap=in_layers("serial"),
-    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False),
+    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False, holding=Holding()),
     precision=PRECISIONS["bf16-pure"],
     choices=(Choices(cp=(1,), pp=(1,), schedule=("1f1b",), zero=(0, 3)),),  # data, fully sharded, tensor parallel
 )

@@ -19,7 +19,8 @@ from .chip import Chip
 from .choices import Choices
 from .fields import ASK, Checked, Unit
 from .frozen import FrozenDict, shown
-from .read import read
+from .holding import Holding
+from .read import merged, read
 from .software import Software
 
 USUAL = "megatron-core"
@@ -44,7 +45,7 @@ ANSWERS = {
         "weights": "weights",
         "step_barrier": "step_barrier",
     },
-    "memory": ("resident", "framework_bytes"),
+    "memory": ("resident", "framework_bytes", "holding"),
 }
 """Joint of a set -> the fields a framework answers (field of the set -> field of the framework, where the names differ)."""
 
@@ -101,6 +102,11 @@ class Framework(Checked):
     gather_share: float
     """Of the rate of a link between nodes that gathers of whole weights reach (ZeRO 3)."""
     logits_gathered: bool
+    """The loss is computed on the logits of all tp ranks, gathered on each: eagerly, and with two more 16-bit copies (one at tp 1)."""
+    loss: str
+    """The loss is as `holding` counts it ("own"), or torch's in eager mode ("eager")."""
+    holding: Holding
+    """What it holds beside states and saved tensors (`MemoryCount.holding`)."""
     choices: tuple[Choices, ...] = ()
     """Layouts it can run: those that one of these allows; empty = all."""
     rules: tuple[str, ...] = ()
@@ -187,11 +193,17 @@ def answered(how: Assumptions, by: Framework) -> Assumptions:
 def frameworks() -> dict[str, Framework]:
     """name -> profile."""
     folder = resources.files("meshwright") / "catalog" / "frameworks"
-    found = {}
-    for file in sorted(folder.iterdir(), key=lambda f: f.name):
-        name = file.name.removesuffix(".toml")
-        found[name] = read(Framework, {"name": name, **tomllib.loads(file.read_text("utf-8"))}, f"framework {name}")
-    return found
+    files = {f.name.removesuffix(".toml"): f for f in folder.iterdir()}
+    said = {name: tomllib.loads(files[name].read_text("utf-8")) for name in sorted(files)}
+    whole = {name: {"name": name, **table, "holding": _holding(name, said)} for name, table in said.items()}
+    return {name: read(Framework, table, f"framework {name}") for name, table in whole.items()}
+
+
+def _holding(name: str, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What a framework holds, laid over what the one holds that it is `like`."""
+    own = dict(said[name]["holding"])
+    base = own.pop("like", None)
+    return merged(_holding(base, said), own) if base else own
 
 
 def framework(name: str) -> Framework:

@@ -72,6 +72,8 @@ class Job(Checked):
     overlaps and can run."""
     software: Software = NOTHING_SAID
     """What is said of it beside its name, in place of what the framework does by itself."""
+    headroom: float | None = None
+    """Largest risk of running out of memory at which a layout fits, such as 0.05; default: that of the assumption set (realistic: 0.1)."""
 
     __repr__ = shown
 
@@ -96,6 +98,11 @@ class Job(Checked):
                 object.__setattr__(self, name, _whole(name, value))
             if getattr(self, name) < least:
                 raise BadInput(f"job.{name} must be at least {least}, not {value}")
+        if self.headroom is not None and not self.assumptions.memory.risk_width:
+            raise BadInput(
+                f"assumptions {self.assumptions.name} know no risk of running out of memory: job.headroom goes with "
+                f"those that do, such as {REALISTIC.name}"
+            )
         super().__post_init__()
         if (self.framework or self.software.given) and not asked(self.assumptions):
             what = (

@@ -12,6 +12,7 @@ from ..errors import BadInput, unknown
 from ..num import product
 from .chip import PRECISIONS, Chip
 from .fields import ASK
+from .holding import Holding
 from .layout import AXES, SCHEMES, Layout
 from .measured import Overhead, Table
 from .model import Model, MoE
@@ -25,6 +26,7 @@ REAL = (1e-30, 1e30)
 NONE_OR_MORE = (0.0, 1e30)
 SHARE = (1e-6, 1.0)
 ANY_SHARE = (0.0, 1.0)
+RISK = (1e-6, 1 - 1e-6)
 
 RANGES: dict[str, tuple[float, float]] = {
     "Model.layers": (1, 1e5),
@@ -105,6 +107,10 @@ RANGES: dict[str, tuple[float, float]] = {
     "Framework.cp_overlap_share": ANY_SHARE,
     "Framework.gather_share": SHARE,
     "MemoryCount.capacity_share": SHARE,
+    "MemoryCount.risk_width": (0.0, 10.0),
+    "MemoryCount.headroom": RISK,
+    "Job.headroom": RISK,
+    **{f"Holding.{f.name}": NONE_OR_MORE for f in dataclasses.fields(Holding)},
     "Settings.final_lr": ANY_SHARE,
     "Settings.warmup": (0, 1e9),
     "Settings.beta1": NONE_OR_MORE,
@@ -133,6 +139,7 @@ SOFTWARE = {
     "dispatcher": ("alltoall", "deepep", "hybridep"),
     "tp_overlap": ("off", "backward", "all"),
     "gradients": ("fp32", "half"),
+    "loss": ("own", "eager"),
 }
 """What a job may say of its software, and a framework does by itself."""
 ANSWERS = {
@@ -145,7 +152,7 @@ ANSWERS = {
     "selective": tuple(PARTS),
     "send_overlap": ("none", "interleaved", "all"),
     "step_barrier": ("none", "global norm"),
-    "resident": ("layers", "program"),
+    "resident": ("layers", "held", "program"),
 }
 """What a framework may answer, and a set of assumptions may say or leave to it."""
 
@@ -191,6 +198,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Overlap.pp": (*ANSWERS["send_overlap"], ASK),
     "MemoryCount.resident": (*ANSWERS["resident"], ASK),
     **{f"Framework.{name}": values for name, values in ANSWERS.items()},
+    "Holding.gradient_bytes": PRECISIONS,
+    "Holding.unit_gradient": ("accumulated", "activations", "none"),
+    "Holding.step_copies": ("reused", "new"),
     "Overlap.step_barrier": (*ANSWERS["step_barrier"], ASK),
     "Settings.device": ("cpu", "cuda"),
 }

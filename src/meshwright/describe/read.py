@@ -119,15 +119,15 @@ def changed(base: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     whole = to_dict(base, defaults=True)
     if origins := whole.pop("sources", None):
         whole["sources"] = {k: v for k, v in origins.items() if re.split(r"[.\[]", k)[0] not in data}
-    return _merged(whole, data)
+    return merged(whole, data)
 
 
-def _merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`over` laid on `base`, table by table; { value = ... } is one value."""
     result = dict(base)
     for key, value in over.items():
         both = isinstance(value, Mapping) and "value" not in value and isinstance(base.get(key), Mapping)
-        result[key] = _merged(base[key], value) if both else value
+        result[key] = merged(base[key], value) if both else value
     return result
 
 

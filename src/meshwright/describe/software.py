@@ -35,6 +35,8 @@ class Software(Checked):
     """Collectives of tensor parallelism run beside compute: off, backward (beside the weight gradient), or all (AsyncTP, XLA)."""
     gradients: str | None = None
     """Gradients are accumulated and reduced in fp32, or as wide as activations (half)."""
+    loss: str | None = None
+    """How the loss is computed: as the framework does by itself (own), or by torch in eager mode (eager)."""
     logits_gathered: bool | None = None
     """The logits of all tp ranks are gathered on each before the loss."""
 

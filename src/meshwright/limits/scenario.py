@@ -29,7 +29,7 @@ READ = (
     "chip.model", "chip.matrix_efficiency", "chip.sustained", "chip.memory_efficiency", "chip.launch_s",
     "network.collective", "network.efficiency", "network.ring_factor", "network.hop",
     "overlap.dp", "overlap.tp", "overlap.ep", "overlap.pp", "overlap.step_barrier",
-    "memory.capacity_share", "memory.framework_bytes",
+    "memory.capacity_share", "memory.framework_bytes", "memory.risk_width", "memory.headroom", "memory.holding.allocator_need",
 )  # fmt: skip
 """What the simulation reads of a set of assumptions; the rest of it is Epoch's."""
 BUDGETS = ("none", "step")

@@ -34,6 +34,7 @@ from ..describe.network import Network
 from ..num import maximum, where
 from ..schedule import get as schedule_named
 from ..step.memory import sharded
+from ..step.room import most
 from .laws import Shape, Values
 
 AXES = ("dp", "tp_model", "tp_ff", "pp", "ep")
@@ -121,8 +122,8 @@ def machine(chip: Chip, network: Network, how: Assumptions, precision: Precision
     kept = answered(how, framework(usual(how, chip)))
     at = rates(chip, precision.compute, kept.chip, precision.weight_bytes)
     fabric = Fabric.of(network, how.network)
-    memory = chip.hbm_bytes * kept.memory.capacity_share - float(kept.memory.framework_bytes or 0.0)
-    return Machine(at, fabric, kept.overlap, chip.peak(precision.compute), memory, precision)
+    there = most(chip.hbm_bytes, kept.memory)
+    return Machine(at, fabric, kept.overlap, chip.peak(precision.compute), there, precision)
 
 
 def simulate(on: Machine, s: Shape, d: Degrees, groups: Mapping[str, Group]) -> Step:
@@ -259,7 +260,7 @@ def bytes_needed(s: Shape, d: Degrees, precision: Precision) -> Values:
     """Bytes of a chip: weights, and its share of gradients and optimizer state. Activations are left out, as in the
     paper."""
     held = s.parameters / d.shards
-    return sharded(precision, STATE_BYTES, held, held / d.dp, ZERO).total
+    return sharded(precision.weight_bytes, precision.gradient_bytes, STATE_BYTES, held, held / d.dp, ZERO).total
 
 
 def utilisation(flops: Values, peak: float, chips: Values, seconds: Values) -> Values:

@@ -22,7 +22,7 @@ from ..program.coverage import beyond
 from ..program.cpu import busy, untold
 from ..schedule import get as schedule_named
 from ..schedule.types import Schedule
-from ..step import Body, Step, body, clock, memory, shares, step
+from ..step import Body, Step, body, clock, memory, room, shares, step
 from ..step.memory import fuller
 from ..units import show
 from .classes import class_of
@@ -48,7 +48,7 @@ class Prediction:
         words = "fits" if self.fits else "does NOT fit"
         return (
             f"Prediction: {self.job.model.name} on {cluster.chips} x {cluster.chip.name}\n"
-            f"  {words}: {show(use['total'], 'GiB')} of {show(use['capacity'], 'GiB')}\n"
+            f"  {words}: {show(use['needed'], 'GiB')} of {show(use['capacity'], 'GiB')}\n"
             f"  step time {show(self.step_time_s, 's')}, MFU {self.mfu:.1%}\n"
             f"  {one_line(self.layout)}"
         )
@@ -115,18 +115,29 @@ class Prediction:
 
     @property
     def memory_bytes(self) -> dict[str, float]:
-        """Bytes by kind on the fullest device, their total and what the chip can allocate."""
-        use = self.memory_use
+        """Bytes by kind on the fullest device; their sum (allocated), what the allocator holds (reserved), what nvidia-smi shows (device), what the
+        device must have (needed), and what it has (capacity)."""
+        use, job = self.memory_use, self.job
+        allocated = use.total
+        new = resident.new_block(job, self.layout, self._body, self._schedule)
         return {
             **{k: float(v) for k, v in use._asdict().items()},
-            "total": float(use.total),
-            "capacity": memory.capacity(self.job),
+            "allocated": float(allocated),
+            "reserved": float(room.reserved(job, allocated, new)),
+            "device": float(room.device(job, allocated, new)),
+            "needed": float(room.needed(job, allocated)),
+            "capacity": room.capacity(job),
         }
 
     @property
+    def risk_of_oom(self) -> float:
+        """Probability that the fullest device runs out of memory; 0 or 1 under a paper's set, which knows no risk."""
+        return float(room.risk(self.job, self.memory_use.total))
+
+    @property
     def fits(self) -> bool:
-        """The fullest device has room."""
-        return bool(memory.fits(self.job, self.memory_use.total))
+        """The fullest device has room: the risk that it has not is within the headroom."""
+        return bool(room.fits(self.job, self.memory_use.total))
 
     @property
     def unmeasured(self) -> bool:
@@ -221,7 +232,7 @@ class Prediction:
             "step_time_s": self.step_time_s, "replayed_s": self.replayed_s, "cpu_time_s": self.cpu_time_s, "interval_s": self.interval_s, "tokens_per_s": self.tokens_per_s,
             "tokens_per_s_per_chip": self.tokens_per_s_per_chip, "model_flops_per_s_per_chip": self.model_flops_per_s_per_chip,
             "mfu": self.mfu, "hfu": self.hfu, "time_s": self.time_s, "memory_bytes": self.memory_bytes,
-            "memory_by_stage_bytes": {end: {k: float(v) for k, v in u._asdict().items()} for end, u in self.memory_by_stage.items()}, "fits": self.fits,
+            "memory_by_stage_bytes": {end: {k: float(v) for k, v in u._asdict().items()} for end, u in self.memory_by_stage.items()}, "fits": self.fits, "risk_of_oom": self.risk_of_oom,
             "microbatches": self.microbatches, "train_time_s": self.train_time_s, "chip_hours": self.chip_hours, "cost_usd": self.cost_usd,
             "energy_j": self.energy_j, "precision": self.job.precision.compute,
             "layout": {f.name: getattr(l, f.name) for f in fields(l)} | {"placement": {a: list(s) for a, s in l.placement.items()}},
@@ -249,7 +260,7 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
     notes += [*unmeasured(job), *choices(job, full), *corners(job, full), *beyond(job, full)]
     prediction = Prediction(replace(job, layout=full), full, tuple(notes))
     if not prediction.fits:
-        note = memory.too_big(job, prediction.memory_bytes["total"])
+        note = room.too_big(job, prediction.memory_bytes["allocated"])
         return replace(prediction, notes=(*prediction.notes, note))
     return prediction
 

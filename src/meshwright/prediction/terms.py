@@ -19,7 +19,21 @@ from ..describe.frozen import shown
 from ..describe.recompute import resolved
 from ..num import Item, Itemised, Num, itemised
 from ..program import resident
-from ..step import LABELS, Body, barrier, by_order, every_step, exposed, pipelined, redo, shares, total, updated
+from ..step import (
+    LABELS,
+    Body,
+    barrier,
+    by_order,
+    every_step,
+    exposed,
+    holding,
+    pipelined,
+    redo,
+    room,
+    shares,
+    total,
+    updated,
+)
 
 if TYPE_CHECKING:
     from .prediction import Prediction
@@ -255,7 +269,7 @@ KINDS = {
     "gradients": ("parameters x {gradient_bytes:g} B", 2, ZERO),
     "optimizer": ("parameters x {state_bytes:g} B", 1, ZERO),
     "activations": ("what layers and head keep, for the microbatches in flight", 4, "Korthikanti et al. 2022"),
-    "buffers": ("whole units in use (ZeRO {zero}), and the framework's own", 4, ZERO),
+    "buffers": ("of the framework, and whole units in use (ZeRO {zero})", 4, ZERO),
 }
 """Kind of memory -> (formula, the ZeRO stage from which it is sharded, source), where layers are counted."""
 PROGRAM = {
@@ -263,10 +277,14 @@ PROGRAM = {
     "gradients": ("fp32, whole until they are reduced (ZeRO {zero}), the embedding's for all V rows on every tp rank", 4),
     "optimizer": ("two moments, 8 B a parameter", 1),
     "activations": ("what autograd keeps for the microbatches in flight, receive buffers, stage outputs, gradients on their way", 4),
-    "buffers": ("whole weights in the precision of the products, a unit's gradients being reduced, the framework's own", 4),
+    "buffers": ("whole weights in the precision of the products, a unit's gradients being reduced", 4),
 }  # fmt: skip
 """The same where every tensor of the trainer's program is."""
 WALK = "program/closed: the walk of program/memory in closed form, held to the program itself by compare --oracle"
+
+
+ROUNDED = 1e-12
+"""Shares of the memory below this are rounding."""
 
 
 def memory_term(p: Prediction) -> Term:
@@ -278,7 +296,7 @@ def memory_term(p: Prediction) -> Term:
     device = max(p.memory_by_stage, key=lambda end: float(p.memory_by_stage[end].total))
     numbers: Mapping[str, Any] = {
         "weight_bytes": precision.weight_bytes,
-        "gradient_bytes": precision.gradient_bytes,
+        "gradient_bytes": holding.gradient_bytes(job),
         "state_bytes": job.state_bytes,
         "zero": layout.zero,
     }
@@ -291,4 +309,22 @@ def memory_term(p: Prediction) -> Term:
 
     parts = tuple(term(kind, float(value)) for kind, value in p.memory_use._asdict().items())
     formula = f"sum of its parts, on the {device} device, at its fullest moment"
+    if job.how.memory.risk_width:
+        formula += f"; runs out of memory with a probability of {p.risk_of_oom:.3g}"
+    parts += tuple(_outside_tensors(p))
     return Term("memory", sum(part.value for part in parts), "B", formula, parts=parts)
+
+
+def _outside_tensors(p: Prediction) -> Iterator[Term]:
+    """What a device must have beside its tensors."""
+    use, own, profile = p.memory_bytes, room.own_bytes(p.job), p.job.profile
+    unusable = use["needed"] - use["allocated"] - own
+    share = f"{room.unusable(p.job):g} of the bytes of tensors, after the cache is freed"
+    named = (
+        ("allocator", unusable, share, "holding.allocator_need"),
+        ("context", own, "context, kernels and communicators, outside the allocator", "framework_bytes"),
+    )
+    for name, size, formula, field in named:
+        if abs(size) > ROUNDED * use["needed"]:
+            source = profile.sources[field]["source"] if profile else p.job.assumptions.source
+            yield Term(name, size, "B", formula, source, (Term(name, size, "B", formula, source),))

@@ -12,7 +12,7 @@ from functools import reduce
 
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..num import Item
+from ..num import Item, Num
 from ..schedule.types import Schedule
 from ..step import ENDS, Body, memory, shares
 from ..step.memory import Use, fuller
@@ -31,11 +31,6 @@ def whole_program(job: Job) -> bool:
     return job.how.memory.resident == "program"
 
 
-def own_bytes(job: Job) -> float:
-    """Bytes of the framework itself."""
-    return float(job.how.memory.framework_bytes or 0.0)
-
-
 def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dict[str, Use]:
     """Bytes by kind on the first, the second (any in the middle) and the last device of the pipeline, at its fullest moment."""
     if not whole_program(job):
@@ -48,10 +43,8 @@ def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dic
         at = closed.device(job, layout, schedule, layout.interleave, by, end)
         flying = closed.flying(job, layout, of, at, schedule, layout.recompute)
         states = standing(job, layout, layout, of, at, layout.zero)
-        own = own_bytes(job)
         moments = [
-            Use(s.weights, s.gradients, s.optimizer, held, s.buffers + own)
-            for s, held in zip(states, flying, strict=True)
+            Use(s.weights, s.gradients, s.optimizer, held, s.buffers) for s, held in zip(states, flying, strict=True)
         ]
         found[end] = reduce(fuller, moments)
     return found
@@ -60,6 +53,11 @@ def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dic
 def use(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Use:
     """Bytes by kind on the fullest device."""
     return reduce(fuller, of_devices(job, layout, parts, schedule).values())
+
+
+def new_block(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Num:
+    """Bytes of a block that the allocator takes beside all it holds."""
+    return 0.0 if whole_program(job) else memory.new_block(job, layout, parts, schedule)
 
 
 def walked(job: Job, layout: Layout) -> dict[str, float] | None:
@@ -72,7 +70,7 @@ def walked(job: Job, layout: Layout) -> dict[str, float] | None:
     wanted, last = carried_out(replace(job, layout=layout)), int(layout.pp) - 1
     found = [peak(wanted, rank) for rank in sorted({0, min(1, last), last})]
     fullest = max(found, key=lambda ledger: ledger.highest)
-    return {"framework": own_bytes(job), **{term: float(size) for term, size in fullest.peak.items() if size}}
+    return {term: float(size) for term, size in fullest.peak.items() if size}
 
 
 def named(terms: Mapping[str, float]) -> str:

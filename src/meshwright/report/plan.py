@@ -111,7 +111,7 @@ def ranking(title: str, predictions: Sequence[Prediction]) -> RenderableType:
         loss = _decides(p) / fastest - 1
         replay = ["" if p.replayed_s is None else seconds(p.replayed_s, 4)] if replays else []
         cells = [str(rank), seconds(p.step_time_s, 4), *replay, percent(loss, 2) if loss > 1e-9 else "", percent(p.mfu)]
-        table.add_row(*cells, show(p.memory_bytes["total"], "GiB"), *(row[name] for name in varied))
+        table.add_row(*cells, show(p.memory_bytes["needed"], "GiB"), *(row[name] for name in varied))
     return Group(Text(title, "bold"), *([Text(f"all: {', '.join(same)}")] if same else []), table)
 
 
@@ -158,7 +158,7 @@ def comparison(plans: dict[str, Plan]) -> Table:
         p = plan.best
         if p:
             words = layout_words(p.layout, p.microbatches)
-            table.add_row(name, seconds(p.step_time_s), percent(p.mfu), show(p.memory_bytes["total"], "GiB"), words)
+            table.add_row(name, seconds(p.step_time_s), percent(p.mfu), show(p.memory_bytes["needed"], "GiB"), words)
         else:
             table.add_row(name, "", "", "", "no layout fits")
     return table

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..prediction.prediction import Prediction
 from ..units import show
-from .text import CAUSES, KINDS, MFU, bar, headline, layout_words, percent, placement_words, seconds
+from .text import CAUSES, KINDS, MFU, TOTALS, bar, headline, layout_words, percent, placement_words, seconds
 
 WIDTH = 20
 """Characters of a full bar."""
@@ -53,7 +53,7 @@ def time_table(p: Prediction, ascii_only: bool = False) -> Table:
 
 
 def memory_table(p: Prediction, ascii_only: bool = False) -> Table:
-    """Bytes by kind on the fullest chip, against what can be allocated."""
+    """Bytes by kind on the fullest chip, against what it has."""
     table = plain("memory of the fullest chip", "size", "of capacity", "", "")
     use = p.memory_bytes
     capacity = use["capacity"]
@@ -67,15 +67,11 @@ def memory_table(p: Prediction, ascii_only: bool = False) -> Table:
                 "",
             )
     table.add_section()
-    total = use["total"]
-    table.add_row(
-        "total",
-        show(total, "GiB"),
-        percent(total / capacity),
-        bar(total / capacity, WIDTH, ascii_only),
-        f"of {show(capacity, 'GiB')}",
-        style="bold",
-    )
+    for total, words in TOTALS.items():
+        style = "bold" if total == "needed" else ""
+        there = f"of {show(capacity, 'GiB')}: {words}" if total == "needed" else words
+        share = use[total] / capacity
+        table.add_row(total, show(use[total], "GiB"), percent(share), bar(share, WIDTH, ascii_only), there, style=style)
     return table
 
 

@@ -28,7 +28,7 @@ def report(sweep: Sweep) -> RenderableType:
         each = percent(p.tokens_per_s_per_chip / first.tokens_per_s_per_chip, 0)
         cells += [seconds(p.step_time_s), count(p.tokens_per_s), faster, each, percent(p.mfu)]
         short = "" if p.fits else f"does NOT fit in {show(p.memory_bytes['capacity'], 'GiB')}: "
-        table.add_row(str(point.value), *cells, show(p.memory_bytes["total"], "GiB"), short + layout_words(p.layout))
+        table.add_row(str(point.value), *cells, show(p.memory_bytes["needed"], "GiB"), short + layout_words(p.layout))
     return Group(table, *_notes(sweep))
 
 

@@ -8,6 +8,7 @@ from dataclasses import fields
 from ..describe.layout import Layout
 from ..prediction.prediction import Prediction
 from ..step.memory import Use
+from ..step.room import chance
 from ..units import show
 
 CAUSES = {
@@ -24,6 +25,13 @@ CAUSES = {
     "other": "not explained",
 }
 """cause of time -> what it is; of communication, what is not hidden."""
+TOTALS = {
+    "allocated": "live tensors at the peak",
+    "reserved": "held by the allocator",
+    "device": "shown by nvidia-smi",
+    "needed": "for the run to live",
+}
+"""Sums of memory -> what they are."""
 KINDS = Use._fields
 """Kinds of memory, in the order they are shown."""
 MFU = "MFU = model FLOP/s (attention uncut by the mask, nothing recomputed) / dense peak; HFU: what kernels execute"
@@ -129,10 +137,14 @@ def headline(p: Prediction) -> list[str]:
 def room(p: Prediction) -> str:
     """Memory needed and there, on the fullest chip."""
     use = p.memory_bytes
-    words = f"{show(use['total'], 'GiB')} of {show(use['capacity'], 'GiB')} on the fullest chip"
+    words = f"{show(use['needed'], 'GiB')} of {show(use['capacity'], 'GiB')} on the fullest chip"
+    risk = f" (risk of running out {chance(p.risk_of_oom)})" if p.job.how.memory.risk_width else ""
     if p.fits:
-        return f"memory {words}: fits"
-    return f"does NOT fit: memory {words}, {show(use['total'] - use['capacity'], 'GiB')} short"
+        return f"memory {words}: fits{risk}"
+    short = use["needed"] - use["capacity"]
+    return f"does NOT fit: memory {words}{risk}" + (
+        f", {show(short, 'GiB')} short" if short > 0 else ", too little headroom"
+    )
 
 
 def whole_run(p: Prediction) -> str:

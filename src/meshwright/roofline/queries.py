@@ -23,6 +23,7 @@ from ..describe.job import PRECISIONS, Precision, usual_precision
 from ..describe.model import Model
 from ..describe.slices import Shape
 from ..errors import BadInput, unknown
+from ..step.room import most
 from . import schemes
 from . import thresholds as th
 from .memory import STATES, checkpoints, per_chip
@@ -52,6 +53,9 @@ READ = (
     *(f"overlap.{axis}" for axis in ("dp", "tp", "cp", "ep", "pp")),
     "memory.capacity_share",
     "memory.framework_bytes",
+    "memory.risk_width",
+    "memory.headroom",
+    "memory.holding.allocator_need",
     "precision",
 )
 """What a roofline reads of a set: vocabulary and optimizer are no part of a layer, and what it keeps is not asked."""
@@ -204,7 +208,7 @@ def roofline(
         float(th.intensity(m.flops, chip.hbm_bandwidth)), float(th.data_tokens(one, whole_pod)),
         rows, tuple(_theory(one, m, batch)), tuple(_whole(found, e, m.pods) for e in EDITIONS),
         tensor.y if tensor else 1, tensor.text if tensor else "", memory["book"], memory["full"],
-        chip.hbm_bytes * how.memory.capacity_share - (how.memory.framework_bytes or 0.0),
+        most(chip.hbm_bytes, how.memory),
         tuple(_notes(model, setting, m, batch, cluster)),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..cost.layer import Clock
 from ..describe.job import Job
-from ..step import clock, memory
+from ..step import clock, room
 from .best import Best
 from .grid import pieces
 from .nearest import pick
@@ -91,7 +91,7 @@ def evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, co
 
 def _on_grid(job: Job, space: Space, best: Best, table: Table, shares: Shares, count: bool) -> None:
     """Evaluate a block of placed rows under all options that may stay within the limit."""
-    capacity = memory.capacity(job)
+    capacity = room.limit(job)
     p = pieces(job, clock(job), table, table, shares, best.choice, space.scheme, np.inf if count else best.limit)
     if not count:
         p = p.rows(np.flatnonzero(bound(p, capacity).seconds <= best.limit))
@@ -126,7 +126,7 @@ def lower(
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are bound by the one, sharding by the other.
     quick: without synchronisation.
     """
-    capacity, found = memory.capacity(job), np.full(length(near), np.inf)
+    capacity, found = room.limit(job), np.full(length(near), np.inf)
     at, choice = bound_clock(job), choice or best.choice
     used = [np.zeros(n, dtype=bool) for n in choice.all.shape]
     for start in range(0, length(near), BLOCK):

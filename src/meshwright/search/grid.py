@@ -24,7 +24,7 @@ from ..layout.stages import microbatches
 from ..num import ceil_div
 from ..program import closed
 from ..program.closed import MOMENTS
-from ..program.resident import own_bytes, whole_program
+from ..program.resident import whole_program
 from ..program.standing import standing
 from ..schedule import get as schedule_named
 from ..schedule.types import Schedule
@@ -215,7 +215,7 @@ def _empty(
     n = of[-1] + 1 if len(of) else 0
     folded = np.array([folds.index(deal) for deal in deals(job, choice)], dtype=np.intp)
     program = whole_program(job)  # what it keeps of weights depends on the schedule
-    place, moments = (np.arange(n_sched), len(MOMENTS)) if program else (folded, 1)
+    place, moments = (np.arange(n_sched), len(MOMENTS)) if program else (folded, memory.moments(job))
     states = (1, 1, n_sched if program else len(folds), n_zero, n)
     return Pieces(
         index,
@@ -308,25 +308,32 @@ def _memory(
 ) -> None:
     """Bytes that live for the whole run, and of activations."""
     near, m = rows.near, rows.m
-    every = kinds(p.choice)
+    every, moments = kinds(p.choice), memory.moments(job)
     flights = [[memory.in_flight(near.pp, m, x.schedule, x.v, end) for end in p.ends] for x in every]
     heads = [(x.schedule.heads(near.pp, m, x.v), x.schedule.heads_late(near.pp, m, x.v)) for x in every]
     for r, text in enumerate(p.choice.recompute):
         bytes_ = [[memory.activations(job, near, parts, text, by, end) for end in p.ends] for by in holders]
         for k, flight in enumerate(flights):
             for e, kept in enumerate(bytes_[p.folded[k]]):
-                p.held[e][i, r, k, 0] = kept.kept(flight[e], *heads[k])
+                p.held[e * moments][i, r, k, 0] = kept.kept(flight[e], *heads[k])
+                for step_ in range(1, moments):  # activations are gone when the optimizer runs
+                    p.held[e * moments + step_][i, r, k, 0] = 0.0
     for z, zero in enumerate(p.choice.zero if i == 0 else ()):
         for f, (by, devices) in enumerate(zip(holders, owned, strict=True)):
             for e, parameters in enumerate(devices):
                 # of an interval of dp: states are smallest with the most replicas, buffers with the fewest
-                buffers = memory.buffers(job, near, parts, zero, by, p.ends[e])
-                p.kept[e][0, 0, f, z] = memory.states(job, rows.far, parameters, zero).total + buffers
+                buffers = memory.buffers(job, near, parts, parameters, zero, by, p.ends[e])
+                whole = memory.states(job, rows.far, parameters, zero).total + buffers
+                p.kept[e * moments][0, 0, f, z] = whole
+                for step_ in range(1, moments):
+                    p.kept[e * moments + step_][0, 0, f, z] = whole + memory.step_copies(
+                        job, rows.far, parameters, zero
+                    )
 
 
 def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:
     """The same of the trainer's whole program, moment by moment."""
-    near, own = rows.near, own_bytes(job)
+    near = rows.near
     every, count = kinds(p.choice), len(MOMENTS)
     ways = [closed.units(job, near, text) for text in p.choice.recompute]
     for k, kind in enumerate(every):
@@ -339,7 +346,7 @@ def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:
                     p.held[e * count + j][i, r, k, 0] = bytes_
             for z, zero in enumerate(p.choice.zero if i == 0 else ()):
                 for j, s in enumerate(standing(job, near, rows.far, ways[0], at, zero, rows.exact)):
-                    p.kept[e * count + j][0, 0, k, z] = s.weights + s.gradients + s.optimizer + (s.buffers + own)
+                    p.kept[e * count + j][0, 0, k, z] = s.weights + s.gradients + s.optimizer + s.buffers
 
 
 def _after(

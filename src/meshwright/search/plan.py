@@ -18,7 +18,7 @@ from ..layout import rules
 from ..num import divisors
 from ..prediction.prediction import Prediction, predict
 from ..program import resident
-from ..step import memory
+from ..step import room
 from ..units import show
 from .cascade import search
 from .evaluate import Progress, smallest
@@ -138,14 +138,14 @@ def _together(plans: list[Plan], schemes: list[str], top: int) -> Plan:
 
 def _merit(p: Plan) -> tuple[float, float]:
     """Plans in order: the fastest first, then what comes nearest to fitting."""
-    return p.best.step_time_s if p.best else np.inf, p.closest.memory_bytes["total"] if p.closest else np.inf
+    return p.best.step_time_s if p.best else np.inf, p.closest.memory_bytes["allocated"] if p.closest else np.inf
 
 
 def _thinned(plans: list[Plan]) -> tuple[Prediction, ...]:
     """Of the fronts of several plans, by time, the layouts that need less memory, by a step, than all before them."""
     kept: list[Prediction] = []
     for p in sorted((x for plan in plans for x in plan.pareto or ()), key=lambda x: x.step_time_s):
-        if not kept or p.memory_bytes["total"] <= kept[-1].memory_bytes["total"] * (1 - FRONT_STEP):
+        if not kept or p.memory_bytes["allocated"] <= kept[-1].memory_bytes["allocated"] * (1 - FRONT_STEP):
             kept.append(p)
     return tuple(kept[:FRONT_POINTS])
 
@@ -165,7 +165,7 @@ def _searched(job: Job, space: Space, top: int, progress: Progress | None, paret
     predicted = tuple(predict(job, layout) for layout in ranked(used, space, top, relaxed, best).layouts)
     found, fuller = walk_checked(predicted)
     if predicted and not found:  # with room for what the closed form may lack
-        roomy = with_capacity(used, memory.capacity(job) * WALK_ROOM)
+        roomy = room.just_fitting(used, room.limit(job) * WALK_ROOM)
         best = search(roomy, space, top, relaxed, progress)
         found, _ = walk_checked(
             tuple(predict(job, layout) for layout in ranked(roomy, space, top, relaxed, best).layouts)
@@ -195,17 +195,11 @@ def _searched(job: Job, space: Space, top: int, progress: Progress | None, paret
     return answer(best=found[0], alternatives=found[1:], pareto=front, idle=idle)
 
 
-def with_capacity(job: Job, limit: float) -> Job:
-    """The job on chips of which so many bytes can be allocated."""
-    tight = replace(job.assumptions.memory, capacity_share=limit / job.cluster.chip.hbm_bytes)
-    return replace(job, assumptions=replace(job.assumptions, memory=tight))
-
-
 def walk_checked(found: tuple[Prediction, ...]) -> tuple[tuple[Prediction, ...], list[str]]:
     """The layouts from the first on that fits by a walk through its program too, and a sentence on those before it."""
     for i, p in enumerate(found):
         terms = resident.walked(p.job, p.layout)
-        if terms is None or memory.fits(p.job, sum(terms.values())):
+        if terms is None or room.fits(p.job, sum(terms.values())):
             said = f"{i} faster layouts are left out: by a walk through the program they need more than there is"
             return found[i:], [said] if i else []
     said = f"the {len(found)} fastest layouts are left out: by a walk through the program they need more than there is"
@@ -220,8 +214,8 @@ def _front(used: Job, space: Space, best: Prediction, relaxed: bool) -> tuple[Pr
     job = best.job
     points = [best]
     while len(points) < FRONT_POINTS:
-        limit = points[-1].memory_bytes["total"] * (1 - FRONT_STEP)
-        smaller = search(with_capacity(used, limit), space, 1, relaxed)
+        limit = points[-1].memory_bytes["allocated"] * (1 - FRONT_STEP)
+        smaller = search(room.just_fitting(used, limit), space, 1, relaxed)
         if not smaller.rows:
             break
         points.append(predict(job, smaller.layouts(space.scheme, len(job.cluster.network.dims))[0]))
@@ -276,7 +270,7 @@ def _nearest_fit(
         uneven = () if relaxed else (f"not tried: {UNEVEN}",)
         return None, (NOTHING, *at_fault(job, space, relaxed), *unfilled(job), *uneven, *broken[:6])
     closest = predict(job, layouts[0])
-    note = "even the smallest layout does not fit: " + memory.too_big(job, closest.memory_bytes["total"])
+    note = "even the smallest layout does not fit: " + room.too_big(job, closest.memory_bytes["allocated"])
     if terms := resident.walked(closest.job, closest.layout):
         note += f"; the trainer holds {resident.named(terms)}"
     return closest, (note, *_would_fit(job, space))

@@ -17,7 +17,7 @@ from ..describe.layout import Layout
 from ..layout.stages import cut
 from ..num import ceil_div
 from ..schedule import get as schedule_named
-from ..step import Body, Stages, barrier, leading_layers, least_idle, memory, stages
+from ..step import Body, Stages, barrier, leading_layers, least_idle, room, stages
 from .best import Best
 from .evaluate import BLOCK, LARGEST, Progress, best_first, bound_clock, dp_step, largest_dp, lower, valid
 from .grid import Deal, Kind, deals, fullest, holders_of, kinds, pieces
@@ -143,7 +143,7 @@ def relaxed_rounds(job: Job, space: Space, best: Best, table: Table, progress: P
 def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
     """Rows that may fit. More replicas need less memory: states are cut finer, and fewer microbatches are in flight; only the fewest
     may need less, because what has one replica is not gathered or scattered."""
-    capacity, alive = memory.capacity(job), np.zeros(length(partly.table), dtype=bool)
+    capacity, alive = room.limit(job), np.zeros(length(partly.table), dtype=bool)
     for start in range(0, len(alive), BLOCK):
         part = take(partly.table, np.arange(start, min(start + BLOCK, len(alive))))
         for some in (part, part | {"dp": dp_step(part)}):

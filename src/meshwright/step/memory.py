@@ -1,26 +1,24 @@
-"""What lives on a device, by kind: weights, gradients, optimizer state, activations, buffers.
+"""What lives on a device, by kind: weights, gradients, optimizer state, activations, buffers; and whether there is room for it.
 
 The fullest device is the first of the pipeline (it holds the most microbatches), the second (the first may hold fewer or lighter layers) or
-the last (it holds the logits: of one microbatch, or of as many as the schedule lets wait between its forward and its backward).
+the last (it holds the logits: of one microbatch, or of as many as the schedule lets wait between its forward and its backward). What a
+framework holds beside states and saved tensors is counted in `holding`; how much of it a device must have, in `room`.
 """
 
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..cost.layer import LayerCost
-from ..count import vocabulary
 from ..count.megatron import FP32
-from ..count.work import local
-from ..describe.job import Job, Precision
+from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
 from ..layout.stages import microbatches
 from ..num import Num, maximum, minimum, where
 from ..schedule.types import Schedule
-from ..units import show
-from . import ENDS, Body, Held, Share, Shares, held, redo, shares
+from . import ENDS, Body, Held, Share, Shares, held, holding, redo, shares
 from .sync import tied
 
 
@@ -37,7 +35,7 @@ class States(NamedTuple):
 
 
 class Use(NamedTuple):
-    """Bytes on the fullest device."""
+    """Bytes of tensors on the fullest device."""
 
     weights: Num
     gradients: Num
@@ -55,13 +53,13 @@ def states(job: Job, layout: Layout, parameters: Held, zero: int) -> States:
     dense, expert = parameters
     split = dense / layout.replicas + (expert / layout.expert_replicas if job.model.moe else 0.0)
     full = dense + expert if job.model.moe else dense
-    return sharded(job.precision, job.state_bytes, full, split, zero)
+    return sharded(job.precision.weight_bytes, holding.gradient_bytes(job), job.state_bytes, full, split, zero)
 
 
-def sharded(p: Precision, state_bytes: float, full: Num, split: Num, zero: int) -> States:
-    """Of `full` parameters, of which a replica's share is `split`."""
+def sharded(weight: float, gradient: float, state: float, full: Num, split: Num, zero: int) -> States:
+    """Of `full` parameters, of which a replica's share is `split`, each with so many bytes."""
     kept = [full if zero < stage else split for stage in (3, 2, 1)]
-    return States(kept[0] * p.weight_bytes, kept[1] * p.gradient_bytes, kept[2] * state_bytes)
+    return States(kept[0] * weight, kept[1] * gradient, kept[2] * state)
 
 
 def saved(layer: LayerCost, parts: Body, text: str, share: Num = 1.0) -> Num:
@@ -98,28 +96,49 @@ class Activations(NamedTuple):
 
 
 def activations(job: Job, layout: Layout, parts: Body, text: str, by: Shares, end: str) -> Activations:
-    """Of the first or the last device: its layers' saved bytes, the logits, and once the layer being recomputed."""
-    share = by[end]
+    """Of the first or the last device: its layers' saved bytes, the logits, and once the layer being recomputed.
+
+    Under a framework: what it holds of them. The head's tensors are gone before a layer's backward pass begins, so that `once` is what
+    that takes beyond them.
+    """
+    share, alone = by[end], layout.pp == 1
+    each = held_by_layers(job, parts, text, share)
+    late = parts.head.saved - holding.logits(job, layout) * (FP32 - job.precision.activation_bytes)
+    mine = share.head if end == "last" else where(alone, 1.0, share.head)
+    if holding.counted(job):
+        each = each + outputs(job, layout, parts)
+        head = holding.total(holding.head(job, layout, parts), parts) * mine
+        again = holding.total(work(job, layout, parts, text, share), parts)
+        once = maximum(again - head, 0.0)
+    else:
+        head = parts.head.saved * mine
+        once = rebuilt(parts.typical, parts, text) if job.how.memory.working_set else 0.0
+    found = (each, head, late * mine, once)
+    return Activations(*(where(alone, 0.0, bytes_) for bytes_ in found)) if end == "last" else Activations(*found)
+
+
+def held_by_layers(job: Job, parts: Body, text: str, share: Share) -> Num:
+    """Bytes that a device's layers keep of one microbatch."""
     again = share.again(text)
-    working = rebuilt(parts.typical, parts, text) if job.how.memory.working_set else 0.0
-    alone, head = layout.pp == 1, parts.head.saved
-    late = head - logits(job, layout) * (FP32 - job.precision.activation_bytes)
     each = share.typical * saved(parts.typical, parts, text, again)
     if job.model.moe:
         each = each + share.leading * saved(parts.leading, parts, text, again)
-    if end == "last":
-        found = (each, head * share.head, late * share.head, working)
-        return Activations(*(where(alone, 0.0, bytes_) for bytes_ in found))
-    mine = where(alone, 1.0, share.head)
-    return Activations(each, head * mine, late * mine, working)
+    return each
 
 
-def logits(job: Job, layout: Layout) -> Num:
-    """Logits of one microbatch on one device: tokens x V / tp."""
-    if not (job.model.vocab and job.how.count.vocabulary):
+def outputs(job: Job, layout: Layout, parts: Body) -> Num:
+    """Bytes of a stage's output that the framework keeps of one microbatch, beside the input."""
+    if not holding.of(job).keeps_pipeline_outputs:
         return 0.0
-    size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
-    return size.tokens * vocabulary.rows(job, layout)
+    return holding.named(where(layout.pp > 1, parts.boundary, 0.0), "outputs of the stage", parts)
+
+
+def work(job: Job, layout: Layout, parts: Body, text: str, share: Share) -> holding.Parts:
+    """What the backward pass of a device's layer holds while it runs, part by part."""
+    kinds = [(share.typical, parts.typical)]
+    if job.model.moe:
+        kinds.append((share.leading, parts.leading))
+    return holding.largest_work(job, layout, [(n, c.saved, saved(c, parts, text)) for n, c in kinds])
 
 
 def in_flight(p: Num, m: Num, schedule: Schedule, v: Num, end: str) -> Num:
@@ -134,15 +153,24 @@ def in_flight(p: Num, m: Num, schedule: Schedule, v: Num, end: str) -> Num:
     return count(p, m, v)
 
 
-def buffers(job: Job, layout: Layout, parts: Body, zero: int, by: Shares, end: str) -> Num:
-    """The framework's own bytes, and whole units of sharded tensors while they are in use on one device.
+def buffers(job: Job, layout: Layout, parts: Body, parameters: Held, zero: int, by: Shares, end: str) -> Num:
+    """Bytes that are neither states nor activations, of one device."""
+    return holding.total(buffer_parts(job, layout, parts, parameters, zero, by, end), parts)
+
+
+def buffer_parts(
+    job: Job, layout: Layout, parts: Body, parameters: Held, zero: int, by: Shares, end: str
+) -> holding.Parts:
+    """The framework's buffers, and whole units of sharded tensors while they are in use on one device.
 
     ZeRO-3: the weights of two layers (one in use, one arriving) and of the embedding and head, which wrap the whole pass. ZeRO-2, 3: the
     gradient of the largest unit, before it is scattered. Only of what the device holds and other replicas share.
     """
-    own, p = float(job.how.memory.framework_bytes or 0.0), job.precision
+    found: holding.Parts = {}
+    if holding.counted(job):
+        found |= holding.buffers(job, layout, parts, sum(parameters), by[end].typical)
     if zero < 2 or not job.how.memory.working_set:
-        return own
+        return found
     alone = layout.pp == 1
     share = Share(*(where(alone, a, b) for a, b in zip(by["whole"], by[end], strict=True)))
     layers = [(share.typical, _shared(layout, parts.typical))]
@@ -151,8 +179,23 @@ def buffers(job: Job, layout: Layout, parts: Body, zero: int, by: Shares, end: s
     ends = share.embedding * parts.embedding.weights + share.head * parts.head.weights
     ends = where(layout.replicas > 1, ends - where(alone, tied(job, layout), 0.0), 0.0)
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
-    gathered = (_two_largest(layers) + ends) * p.weight_bytes if zero == 3 else 0.0
-    return own + gathered + maximum(layer, ends) * p.gradient_bytes
+    if zero == 3:
+        found["whole weights in use"] = (_two_largest(layers) + ends) * job.precision.weight_bytes
+    found["gradient of a unit"] = maximum(layer, ends) * holding.unit_gradient_bytes(job)
+    return found
+
+
+def step_copies(job: Job, layout: Layout, parameters: Held, zero: int) -> Num:
+    """Bytes of gradients copied while the optimizer runs, when activations are gone: of all parameters, or a replica's share."""
+    each = holding.step_bytes(job)
+    if not (each and job.state_bytes):
+        return 0.0
+    return states(job, layout, parameters, zero).optimizer / job.state_bytes * each
+
+
+def moments(job: Job) -> int:
+    """How many moments of a device may be its fullest: the passes, and the optimizer's step where it copies gradients."""
+    return 2 if holding.step_bytes(job) else 1
 
 
 def _two_largest(layers: list[tuple[Num, Num]]) -> Num:
@@ -173,16 +216,30 @@ def _shared(layout: Layout, layer: LayerCost) -> Num:
 
 
 def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dict[str, Use]:
-    """Bytes by kind on the first, the second (any in the middle) and the last device of the pipeline."""
+    """Bytes by kind on the first, the second (any in the middle) and the last device of the pipeline, at its fullest moment."""
     by, v, found = shares(job, layout, schedule, layout.interleave), layout.interleave, {}
+    m = microbatches(job, layout)
+    heads = schedule.heads(layout.pp, m, v), schedule.heads_late(layout.pp, m, v)
     for end in ENDS:
-        s = states(job, layout, held(job, layout, parts, by, end), layout.zero)
-        held_, m = activations(job, layout, parts, layout.recompute, by, end), microbatches(job, layout)
-        heads = schedule.heads(layout.pp, m, v), schedule.heads_late(layout.pp, m, v)
+        parameters = held(job, layout, parts, by, end)
+        s = states(job, layout, parameters, layout.zero)
+        held_ = activations(job, layout, parts, layout.recompute, by, end)
         kept = held_.kept(in_flight(layout.pp, m, schedule, v, end), *heads)
-        whole = buffers(job, layout, parts, layout.zero, by, end)
+        whole = buffers(job, layout, parts, parameters, layout.zero, by, end)
         found[end] = Use(s.weights, s.gradients, s.optimizer, kept, whole)
+        if moments(job) > 1:
+            copies = step_copies(job, layout, parameters, layout.zero)
+            found[end] = fuller(found[end], found[end]._replace(activations=0.0, buffers=whole + copies))
     return found
+
+
+def new_block(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Num:
+    """Bytes that the optimizer's step takes beside all that the allocator holds, on the device where they are most."""
+    if not (holding.step_bytes(job) and holding.of(job).step_copies == "new"):
+        return 0.0
+    by = shares(job, layout, schedule, layout.interleave)
+    each = (step_copies(job, layout, held(job, layout, parts, by, end), layout.zero) for end in ENDS)
+    return reduce(maximum, each)
 
 
 def fuller(a: Use, b: Use) -> Use:
@@ -194,18 +251,3 @@ def fuller(a: Use, b: Use) -> Use:
 def use(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Use:
     """Bytes by kind on the fullest device."""
     return reduce(fuller, of_devices(job, layout, parts, schedule).values())
-
-
-def capacity(job: Job) -> float:
-    """Bytes that can be allocated on one chip."""
-    return job.cluster.chip.hbm_bytes * job.how.memory.capacity_share
-
-
-def fits(job: Job, bytes_: Any) -> Any:
-    """True (element by element) where that many bytes can be allocated on a chip."""
-    return bytes_ <= capacity(job)
-
-
-def too_big(job: Job, bytes_: float) -> str:
-    """The sentence for a layout that does not fit."""
-    return f"{show(bytes_, 'GiB')} are needed on the fullest chip, but a {job.cluster.chip.name} can allocate {show(capacity(job), 'GiB')}"

@@ -17,7 +17,7 @@ from ..program.memory import peak
 from ..program.messages import carried_out
 from ..program.resident import named
 from ..schedule import get as schedule_named
-from ..step.memory import capacity
+from ..step.room import capacity
 from ..units import show
 from .settings import Settings
 

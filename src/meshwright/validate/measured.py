@@ -63,13 +63,13 @@ def pairs(row: Row, p: Prediction, memory: bool = True) -> Iterator[Pair]:
     """Everything of the row that can be compared. memory: what stays on the device is known."""
     wanted, m = judged(row), part(row, "measured")
     if m.get("oom") is True or "fits(memory)=False" in wanted:
-        yield Pair("out_of_memory", float(not p.fits) if memory else None, 1.0)
+        yield Pair("out_of_memory", p.risk_of_oom if memory else None, 1.0)
         return
     if "layer_time" in wanted:
         yield from layer_times(m, p)
         return
     if (seconds := step_time(m, p.job)) is not None:
-        yield Pair("out_of_memory", float(not p.fits) if memory else None, 0.0)
+        yield Pair("out_of_memory", p.risk_of_oom if memory else None, 0.0)
         if not wanted or {"step_time", "tflops/mfu"} & wanted:
             yield Pair("step_time", p.step_time_s, seconds)
     figure = memory_of(m, text(row, "software")) if memory and (not wanted or "memory" in wanted) else None
@@ -79,11 +79,8 @@ def pairs(row: Row, p: Prediction, memory: bool = True) -> Iterator[Pair]:
 
 def counted(p: Prediction, kind: str) -> float:
     """Bytes on the fullest device that a figure of that kind counts."""
-    use = p.memory_use
-    if kind == "states":
-        return float(use.weights + use.gradients + use.optimizer)
-    own = float(p.job.how.memory.framework_bytes or 0.0)
-    return float(use.total) - (own if kind in ("allocated", "reserved") else 0.0)
+    use = p.memory_bytes
+    return use["weights"] + use["gradients"] + use["optimizer"] if kind == "states" else use[kind]
 
 
 def judged(row: Row) -> set[str]:

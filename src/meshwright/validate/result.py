@@ -132,11 +132,11 @@ def grouped(rows: Iterable[Checked], key: Callable[[Checked], Key]) -> dict[Key,
     return dict(groups)
 
 
-def verdicts(of: Iterable[Checked]) -> Iterator[tuple[bool | None, bool]]:
-    """(predicted, happened) of every run that ran out of memory or did not; predicted None = not known."""
+def verdicts(of: Iterable[Checked]) -> Iterator[tuple[float | None, bool]]:
+    """(risk, happened) of every run that ran out of memory or did not; risk None = not known."""
     for r in of:
         if r.quantity == "out_of_memory":
-            yield None if r.predicted is None else bool(r.predicted), bool(r.measured)
+            yield r.predicted, bool(r.measured)
 
 
 def _stats(of: Sequence[Checked]) -> dict[str, Any]:

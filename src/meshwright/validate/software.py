@@ -133,6 +133,9 @@ OWN = ((r"\baa-scaling|aleph[ -]alpha", {"logits_gathered": True, "tp_overlap": 
 """What one program does by itself. Aleph-Alpha/scaling (github.com, commit 01b9d21): Megatron's layers, DeepSpeed's ZeRO-1, whose gradients
 are all-reduced bucket by bucket after the last microbatch (core/optimizer/allreduce.py); nn/linear/column_parallel_linear.py: all_concat of
 the logits, and nn/linear/utils.py: all-reduces of both passes are waited for."""
+LOSS_COMPILED_SINCE = 202504
+"""Month from which torchtitan compiles the loss with the model (github.com/pytorch/torchtitan, pull request 1033)."""
+DATED = re.compile(r"(20[12]\d)-?(0[1-9]|1[0-2])(?!\d)")
 READ = (
     *(pattern for _, pattern in FRAMEWORKS),
     *(w.topic for w in SETTINGS),
@@ -169,6 +172,7 @@ def said(row: Row) -> Said:
         gradients(row),
         own(program),
         compiled(found, program),
+        loss(found, row),
         overlap(found, program, year),
         norm(row),
     ]
@@ -243,6 +247,15 @@ def compiled(found: str, program: str) -> tuple[dict[str, Any], str]:
     if found != "torchtitan" or "compile" in program:
         return {}, ""
     return {"compiled": False}, "torch.compile is not named: taken as off, as torchtitan has it"
+
+
+def loss(found: str, row: Row) -> tuple[dict[str, Any], str]:
+    """torchtitan's loss is torch's where the model is not compiled, or was before the loss was; the date is that of its source."""
+    if found != "torchtitan":
+        return {}, ""
+    dates = [int(year + month) for year, month in DATED.findall(text(row, "source_ref"))]
+    early = bool(dates) and max(dates) < LOSS_COMPILED_SINCE
+    return ({"loss": "eager"} if early or "compile" not in text(row, "software") else {}), ""
 
 
 def overlap(found: str, program: str, year: float | None) -> tuple[dict[str, Any], str]:

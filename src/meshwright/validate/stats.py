@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from statistics import median
 from typing import Any
 
@@ -105,18 +105,43 @@ def orders(group: Sequence[tuple[float, float]]) -> Iterator[bool]:
             yield (here - there) * (m - n) > 0
 
 
-def confusion(pairs: Iterable[tuple[bool | None, bool]]) -> dict[str, Any]:
-    """(predicted, happened) counted: positive = out of memory, predicted None = unknown, which no share counts.
+EVEN = 0.5
+"""A run is foreseen to run out of memory above this risk: what it needs is more than there is."""
+STEPS = (0.02, 0.1, 0.3, 0.7, 0.9)
+"""Risks at which the table of reliability is cut."""
 
-    balanced_accuracy: mean of the shares of those that ran out, and of those that ran, that were foreseen.
+
+def confusion(pairs: Iterable[tuple[float | None, bool]]) -> dict[str, Any]:
+    """(risk, happened) counted: positive = out of memory, risk None = unknown, which no share counts.
+
+    balanced_accuracy: mean of the shares of those that ran out, and of those that ran, that were foreseen; brier: mean of (risk - happened)^2.
     """
     counts = {"true_positives": 0, "false_positives": 0, "false_negatives": 0, "true_negatives": 0, "unknown": 0}
-    for predicted, happened in pairs:
-        right = "true" if predicted == happened else "false"
-        counts["unknown" if predicted is None else f"{right}_{'positives' if predicted else 'negatives'}"] += 1
+    squares = []
+    for risk, happened in pairs:
+        if risk is None:
+            counts["unknown"] += 1
+            continue
+        foreseen = risk > EVEN
+        counts[f"{'true' if foreseen == happened else 'false'}_{'positives' if foreseen else 'negatives'}"] += 1
+        squares.append((risk - happened) ** 2)
     yes, no = counts["true_positives"], counts["true_negatives"]
     out, ran = yes + counts["false_negatives"], no + counts["false_positives"]
     return {
         "rows": out + ran + counts["unknown"], **counts, "accuracy": (yes + no) / (out + ran) if out + ran else None,
         "balanced_accuracy": (yes / out + no / ran) / 2 if out and ran else None,
+        "specificity": no / ran if ran else None, "brier": sum(squares) / len(squares) if squares else None,
     }  # fmt: skip
+
+
+def reliability(pairs: Iterable[tuple[float | None, bool]]) -> list[dict[str, Any]]:
+    """How many of the runs within each range of risk ran out of memory: a sound risk is its range."""
+    groups: list[list[bool]] = [[] for _ in (*STEPS, 1.0)]
+    for risk, happened in pairs:
+        if risk is not None:
+            groups[sum(risk >= step for step in STEPS)].append(happened)
+    edges = pairwise((0.0, *STEPS, 1.0))
+    return [
+        {"risk": edge, "rows": len(ran), "ran_out": sum(ran) / len(ran) if ran else None}
+        for edge, ran in zip(edges, groups, strict=True)
+    ]

@@ -165,7 +165,7 @@ def row(point: Point) -> tuple[object, ...]:
     near = (int(l.group(a)[0]) for a in ("tp", "cp", "dp", "pp"))
     times = (t["compute"], t["memory"], t["tp_comm"] + t["cp_comm"], t["dp_comm"], t["pp_comm"], t["bubble"])
     return (
-        point.n, l.tp, l.cp, l.dp, l.pp, l.microbatch, p.microbatches, l.panels, *near, p.memory_bytes["total"] / GB,
+        point.n, l.tp, l.cp, l.dp, l.pp, l.microbatch, p.microbatches, l.panels, *near, p.memory_bytes["allocated"] / GB,
         point.fits, p.step_time_s, *times, point.days,
     )  # fmt: skip
 

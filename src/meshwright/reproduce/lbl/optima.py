@@ -11,7 +11,7 @@ from ...prediction.prediction import Prediction
 from ...search import Space, search
 from ...search.strategies import strategies
 from ...step import step_time
-from ...step.memory import capacity
+from ...step.room import capacity
 from ...units import GB
 from ..report import Check, relative
 from .defects import LBL_CODE, touching

@@ -61,7 +61,7 @@ def numbers(p: Prediction, model: str) -> dict[str, float]:
     """Our value of each published number: seconds, GB, days."""
     times = {theirs: sum(p.time_s[k] for k in ours) for theirs, ours in TIME_PARTS.items()}
     memory = {theirs: p.memory_bytes[ours] / GB for theirs, ours in MEMORY_PARTS.items()}
-    whole = {"time": p.step_time_s, "memory": p.memory_bytes["total"] / GB}
+    whole = {"time": p.step_time_s, "memory": p.memory_bytes["allocated"] / GB}
     return {**whole, **times, **memory, **({"days": days(model, p)} if model in SAMPLES else {})}
 
 

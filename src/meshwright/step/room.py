@@ -1,0 +1,109 @@
+"""Whether a device has room: from the bytes of live tensors to what the device must have, and the risk that it has not.
+
+    reserved = allocated (1 + phi)              held by the allocator at the peak
+    device   = reserved + c                     what nvidia-smi shows: with context, kernels and communicators
+    needed   = allocated (1 + phi_need) + c     what the device must have; less, since the cache is freed before an allocation fails
+    risk     = 1 / (1 + (capacity / needed)^(1/w))
+
+A logistic in ln(needed / capacity), one half where they are equal; w = 0: what needs more runs out, what needs no more does not.
+A layout fits while its risk is at most h (`headroom`), that is while needed <= capacity (h / (1 - h))^w: a plain limit of bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..describe.assumptions import MemoryCount
+from ..describe.holding import Holding
+from ..describe.job import Job
+from ..num import Num, maximum, minimum, where
+from ..units import show
+
+FARTHEST = 1e9
+"""Ratio of capacity and need beyond which the risk is 0 or 1 to the last digit of a float."""
+
+
+def reserved(job: Job, allocated: Num, new: Num = 0.0) -> Num:
+    """Bytes that the allocator holds. new: of a block larger than any cached (`holding.new_block`)."""
+    return allocated * (1.0 + _holding(job).allocator_share) + new
+
+
+def device(job: Job, allocated: Num, new: Num = 0.0) -> Num:
+    """Bytes that nvidia-smi shows."""
+    return reserved(job, allocated, new) + own_bytes(job)
+
+
+def needed(job: Job, allocated: Num) -> Num:
+    """Bytes that a device must have."""
+    return allocated * (1.0 + _holding(job).allocator_need) + own_bytes(job)
+
+
+def unusable(job: Job) -> float:
+    """Share of the bytes of tensors that the allocator needs and cannot use."""
+    return _holding(job).allocator_need
+
+
+def own_bytes(job: Job) -> float:
+    """Bytes of the framework outside the allocator."""
+    return float(job.how.memory.framework_bytes or 0.0)
+
+
+def capacity(job: Job) -> float:
+    """Bytes that a process can have on one chip."""
+    return job.cluster.chip.hbm_bytes * job.how.memory.capacity_share
+
+
+def risk(job: Job, allocated: Num) -> Num:
+    """Probability that a device runs out of memory."""
+    need, there, width = needed(job, allocated), capacity(job), job.how.memory.risk_width
+    if not width:
+        return where(need > there, 1.0, 0.0)
+    ratio = minimum(maximum(there / maximum(need, there / FARTHEST), 1.0 / FARTHEST), FARTHEST)
+    return 1.0 / (1.0 + ratio ** (1.0 / width))
+
+
+def limit(job: Job) -> float:
+    """The most bytes of tensors that fit."""
+    return most(job.cluster.chip.hbm_bytes, job.how.memory, job.headroom)
+
+
+def most(hbm_bytes: float, how: MemoryCount, headroom: float | None = None) -> float:
+    """The same of a chip's memory, under an answered set. headroom: the risk that is accepted; None = the set's."""
+    h = how.headroom if headroom is None else headroom
+    there, need = hbm_bytes * how.capacity_share, 1.0 + (how.holding or Holding()).allocator_need
+    if how.risk_width:
+        there = there * (h / (1.0 - h)) ** how.risk_width
+    return (there - float(how.framework_bytes or 0.0)) / need
+
+
+def fits(job: Job, allocated: Num) -> Any:
+    """True (element by element) where that many bytes of tensors fit."""
+    return allocated <= limit(job)
+
+
+def just_fitting(job: Job, allocated: float) -> Job:
+    """The job on chips that have room for exactly so many bytes of tensors."""
+    share = job.how.memory.capacity_share * needed(job, allocated) / needed(job, limit(job))
+    tight = replace(job.assumptions.memory, capacity_share=float(share))
+    return replace(job, assumptions=replace(job.assumptions, memory=tight))
+
+
+def too_big(job: Job, allocated: float) -> str:
+    """The sentence for a layout that does not fit."""
+    chip, there = job.cluster.chip.name, show(capacity(job), "GiB")
+    words = f"{show(float(needed(job, allocated)), 'GiB')} are needed on the fullest chip, but a {chip} has {there}"
+    if job.how.memory.risk_width:
+        words += f": it runs out of memory with a probability of {chance(float(risk(job, allocated)))}"
+    return words
+
+
+def chance(risk: float) -> str:
+    """A probability for people."""
+    return "less than 1 %" if risk < 0.01 else "more than 99 %" if risk > 0.99 else f"{100 * risk:.0f} %"
+
+
+def _holding(job: Job) -> Holding:
+    held = job.how.memory.holding
+    assert held is not None  # a set that leaves it open is answered by its framework
+    return held
