@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from validate_rows import row
 
+from meshwright import catalog
 from meshwright.errors import BadInput
 from meshwright.validate import words
 from meshwright.validate.hardware import capacity, chip, network, note
@@ -176,6 +177,24 @@ def test_bandwidth_inside_a_node(near: str, bandwidth: float, size: int) -> None
 )
 def test_nvlink_without_a_switch_is_a_mesh(near: str, size: int, kind: str) -> None:
     assert network("A100-80GB-SXM", size, near, "").dims[0].kind == kind
+
+
+@pytest.mark.parametrize(
+    ("far", "like", "gigabit"),
+    [
+        ("4 x 100Gb Omni-Path per node", "jean-zay-a100", 50),
+        ("1600 Gb/s per node RoCE", "oci-a100", 200),
+        ("4x100 Gb/s EFA per node", "aws-p4d", 50),
+        ("4 x 200 Gb/s Slingshot per node", "perlmutter", 100),
+        ("8x200Gb HDR InfiniBand per node", "dgx-a100", 200),
+        ("8x200Gb per node", "dgx-a100", 200),  # names no fabric: the usual one
+    ],
+)
+def test_the_fabric_between_nodes_is_the_one_named(far: str, like: str, gigabit: float) -> None:
+    """Its share of the rate and its latency are those of a machine of the catalogue with it; the rate is the row's."""
+    dim, known = network("A100-80GB-SXM", 8, "nvlink3", far).dims[-1], catalog.network(like).dims[-1]
+    assert (dim.name, dim.efficiency, dim.latency) == (known.name, known.efficiency, known.latency)
+    assert dim.bandwidth / dim.shared_by == pytest.approx(gigabit / 8 * 1e9)
 
 
 def test_two_gpus_of_a_node_without_a_switch_share_a_third_of_their_links() -> None:

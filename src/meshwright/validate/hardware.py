@@ -35,6 +35,15 @@ NVLINK = {1: "80 GB/s", 2: "150 GB/s", 3: "300 GB/s", 4: "450 GB/s", 5: "900 GB/
 DIRECT = {"80 GB/s": 8, "150 GB/s": 8, "300 GB/s": 4, "450 GB/s": 4}
 """Rate of NVLink -> most GPUs of a node that it joins by direct links: a link to each other one, so two of them share few.
 Sources: NVIDIA DGX-1 with Tesla V100 System Architecture (a hybrid cube mesh); NVIDIA HGX A100 and H100, 4-GPU boards."""
+FABRICS = (
+    ("opa", r"omni-?path|\bopa\b"),
+    ("slingshot", r"slingshot"),
+    ("efa", r"\befa\b"),
+    ("roce", r"\broce\b"),
+    ("ib", r"infiniband|\b(?:hdr|ndr|edr|xdr)\d*\b"),
+    ("ethernet", r"ethernet|\d ?gbe\b"),
+)
+"""What joins nodes: name of its dimension in the catalogue -> its own names, those of generations after those of fabrics."""
 SWITCHED = re.compile(r"nv[ -]?switch|dgx-?2|nvl ?-?\d")
 PCIE = {3: "16 GB/s", 4: "32 GB/s", 5: "64 GB/s", 6: "128 GB/s"}
 """Generation -> one way, 16 lanes. Source: PCI-SIG."""
@@ -141,7 +150,7 @@ def network(chip_name: str, size: int, near: str, far: str) -> Network:
     base = catalog.network(chip(chip_name).network)
     if "torus" in near.lower():
         return _sliced(base, size, far)
-    first, last = base.dims[0], base.dims[-1]
+    first, last = base.dims[0], fabric(far, base)
     domain = NVL.search(near.lower())
     nodes = int(domain[1]) if domain else size or first.size or 1
     if not 1 <= nodes <= LARGEST_DOMAIN:
@@ -173,6 +182,19 @@ def _near(text: str) -> float | None:
         if generation := re.search(word + r"[ -]?(?:gen ?)?(\d)", text):
             return parse(rates[int(generation[1])], "B/s") if int(generation[1]) in rates else None
     return None
+
+
+def fabric(text: str, base: Network) -> Dim:
+    """What joins nodes: the base's last dimension; of another fabric that the text names, what a machine of the catalogue reaches
+    with it, one with the same chip if there is one."""
+    last = base.dims[-1]
+    named = next((name for name, words in FABRICS if re.search(words, text.lower())), last.name)
+    machines = [catalog.network(n) for n in catalog.names("networks") if not n.startswith(PAPERS)]
+    having = [m for m in machines if m.dims[-1].name == named]
+    if named == last.name or not having:
+        return last
+    reached = min(having, key=lambda m: m.chip != base.chip).dims[-1]
+    return replace(reached, bandwidth=last.bandwidth, shared_by=last.shared_by)
 
 
 def _wired(text: str, size: int, rate: float) -> str:
