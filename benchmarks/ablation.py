@@ -1,0 +1,229 @@
+"""Every law of the default assumption set switched off in turn: what each is worth on the published runs.
+
+    python benchmarks/ablation.py                 the tables of docs/physics.md to stdout
+    python benchmarks/ablation.py -o docs/physics.md    written between its markers
+
+Each law has a process of its own, which changes the catalogue it has read and validates all rows. Nothing is fitted again: what a law
+is worth is what the other laws, at their own values, do not make up for. The second table lists the values that only runs tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import multiprocessing
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import meshwright
+from meshwright.describe import framework as profiles
+from meshwright.describe import kernels as constants
+from meshwright.describe.assumptions import REALISTIC, Assumptions
+from meshwright.describe.kernels import Kernels
+from meshwright.describe.software import Software
+from meshwright.prediction.classes import EXPERTS
+from meshwright.validate import Validation, jobs, published, validate
+from meshwright.validate.stats import stats
+
+BEGIN, END = "<!-- made by: python benchmarks/ablation.py -->", "<!-- end -->"
+CATALOGUE = Path(meshwright.__file__).parent / "catalog"
+FROM_RUNS = "from runs"
+"""The note of a number that no kernel, data sheet or code gives."""
+
+
+def same(how: Assumptions) -> Assumptions:
+    """The set as it is."""
+    return how
+
+
+@dataclass(frozen=True)
+class Law:
+    """What is switched off, and how."""
+
+    name: str
+    framework: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of every framework; a row's own setting of that name goes too."""
+    kernels: Callable[[Kernels], Mapping[str, Any]] | None = None
+    """Constants of every kind of chip."""
+    how: Callable[[Assumptions], Assumptions] = same
+
+
+def chip(**values: Any) -> Callable[[Assumptions], Assumptions]:
+    """The set with other fields of its chip."""
+    return lambda how: replace(how, chip=replace(how.chip, **values))
+
+
+def network(**values: Any) -> Callable[[Assumptions], Assumptions]:
+    """The set with other fields of its network."""
+    return lambda how: replace(how, network=replace(how.network, **values))
+
+
+def attention(**values: float) -> Callable[[Kernels], Mapping[str, Any]]:
+    """Every fused kernel with other constants."""
+    return lambda k: {"attention": {name: replace(law, **values) for name, law in k.attention.items()}}
+
+
+def fixed(**values: Any) -> Callable[[Kernels], Mapping[str, Any]]:
+    """Constants with the same value on every kind of chip."""
+    return lambda _: values
+
+
+def newest(k: Kernels) -> Mapping[str, Any]:
+    """Every fused kernel as the newest one."""
+    last = list(k.attention.values())[-1]
+    return {"attention": dict.fromkeys(k.attention, last)}
+
+
+NOTHING_OFF = Law("none: all laws")
+LAWS = (
+    NOTHING_OFF,
+    Law("products by shape: tiles, waves, depth (one share for each chip)", kernels=fixed(depth=0.0, waves=0.0, units=1)),
+    Law("memory traffic beside arithmetic", kernels=fixed(added=0.0)),
+    Law("gap between kernels", kernels=fixed(launch_s=0.0)),
+    Law("clock under load", kernels=fixed(clock=1.0)),
+    Law("clock under a lower power limit", kernels=fixed(power_exponent=0.0)),
+    Law("attention's ramp with the length", kernels=attention(length=0.0)),
+    Law("attention by generation of kernel", kernels=newest),
+    Law("attention's backward rate", kernels=attention(backward=1.0)),
+    Law("unaligned heads of unfused attention", kernels=fixed(alignment=0.0)),
+    Law("quantisation of FP8 and FP4", kernels=fixed(quantise={})),
+    Law("share of the FP8 and FP4 peaks", kernels=fixed(fp8=1.0, fp4=1.0)),
+    Law("products of experts", kernels=fixed(groups=1.0)),
+    Law("element-wise passes by software", {"elementwise": 1.0, "elementwise_compiled": 1.0, "norm": "fused"}),
+    Law("host seconds of a layer", {"host_s": 0.0}),
+    Law("CUDA graphs", {"cuda_graphs": "off"}),
+    Law("seconds of a step", {"step_s": 0.0}),
+    Law("traffic of the optimizer", how=chip(optimizer=1.0)),
+    Law("overlap of tensor parallelism", {"tp_overlap": "off"}),
+    Law("overlap of context parallelism", {"cp_overlap_share": 0.0}),
+    Law("overlap of the experts' all-to-all", {"ep_overlap": False}),
+    Law("data parallelism by software (hidden everywhere)", {"gradient_overlap": profiles.framework("megatron-core").gradient_overlap}),
+    Law("gradients summed as the software does", {"gradient_collective": "reduce-scatter"}),
+    Law("gathers of whole weights in 2021", {"gather_share": 1.0}),
+    Law("stage messages cut by tp", {"stage_message": "whole"}),
+    Law("a step in a run of steps (zero bubble)", {"step_barrier": "global norm"}),
+)  # fmt: skip
+
+
+def switched_off(law: Law) -> Assumptions:
+    """Change what this process has read of the catalogue; the set to validate with."""
+    if law.framework:
+        every = profiles.frameworks()
+        every.update({name: replace(by, **law.framework) for name, by in every.items()})
+        said = jobs.said
+        names = {f.name for f in fields(Software)} & set(law.framework)
+        unsaid: dict[str, Any] = dict.fromkeys(names)
+        jobs.said = lambda row: replace(said(row), settings=replace(said(row).settings, **unsaid))
+    if law.kernels:
+        found = constants.every()
+        found.update({name: replace(k, **law.kernels(k)) for name, k in found.items()})
+    return law.how(REALISTIC)
+
+
+def worth(place: int) -> Validation:
+    """All published rows without one of LAWS."""
+    return validate(published(), switched_off(LAWS[place]))
+
+
+def measured() -> Iterator[tuple[Law, Validation]]:
+    """Every law, each in a process of its own."""
+    fresh = multiprocessing.get_context("fork")
+    for place, law in enumerate(LAWS):
+        with fresh.Pool(1) as pool:
+            yield law, pool.apply(worth, (place,))
+
+
+COLUMNS = (
+    "law switched off",
+    "all: median",
+    "mean",
+    "bias",
+    "dense: median",
+    "experts: median",
+    "held out: median",
+    "regret",
+)
+
+
+def line(name: str, v: Validation) -> tuple[str, ...]:
+    """One line of the table; errors and regret in percent."""
+    runs = v.having("step_time")
+    every, dense, experts, apart = (
+        stats([r.ratio for r in rows if r.ratio])
+        for rows in (
+            runs,
+            [r for r in runs if r.kind != EXPERTS],
+            [r for r in runs if r.kind == EXPERTS],
+            v.having("step_time", held_out=True),
+        )
+    )
+    shown = [every["median_abs_error"], every["mean_abs_error"]]
+    medians = [of["median_abs_error"] for of in (dense, experts, apart)]
+    regret = v.overall["ranking"]["regret_mean"]
+    return (name, *_percents(shown), f"{100 * every['bias']:+.1f}", *_percents([*medians, regret]))
+
+
+def _percents(values: Sequence[float | None]) -> Iterator[str]:
+    return ("" if value is None else f"{100 * value:.1f}" for value in values)
+
+
+def marked() -> Iterator[tuple[str, str, str]]:
+    """(where, value, what is said of it) of each number that only runs tell: those of the catalogue, then those of the sets."""
+    for file in sorted(CATALOGUE.rglob("*.toml")):
+        yield from _noted(tomllib.loads(file.read_text("utf-8")), str(file.relative_to(CATALOGUE).with_suffix("")))
+    tree = ast.parse((CATALOGUE.parent / "describe" / "assumptions.py").read_text("utf-8"))
+    for of in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        for one, after in pairwise(of.body):
+            words = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            if isinstance(one, ast.AnnAssign) and one.value and FROM_RUNS in str(words):
+                yield f"{of.name}.{ast.unparse(one.target)}", ast.unparse(one.value), " ".join(str(words).split())
+
+
+def _noted(table: Mapping[str, Any], where: str) -> Iterator[tuple[str, str, str]]:
+    for name, value in table.items():
+        if not isinstance(value, Mapping):
+            continue
+        if FROM_RUNS in str(value.get("note", "")):
+            yield f"{where}: {name}", str(value.get("value", "")), str(value.get("source", ""))
+        else:
+            yield from _noted(value, f"{where}: {name}")
+
+
+def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table of Markdown, numbers to the right."""
+    rule = "|" + "|".join("---" if i == 0 else "---:" for i in range(len(header))) + "|"
+    head, *rest = ("| " + " | ".join(cells) + " |" for cells in (header, *lines))
+    return "\n".join((head, rule, *rest))
+
+
+def tables() -> str:
+    """Both tables."""
+    known = list(marked())
+    return "\n\n".join(
+        (
+            "Errors of step times in percent; each law off, the others as they are.",
+            table(COLUMNS, [line(law.name, v) for law, v in measured()]),
+            f"Values that only runs tell: {len(known)}.",
+            table(("where", "value", "from"), known),
+        )
+    )
+
+
+def written(about: str | None, begin: str, made: Callable[[], str]) -> None:
+    """Print what is made, or write it into a page between its markers."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", dest="page", type=Path, help="a page to write the tables into, between its markers")
+    page, found = parser.parse_args().page, made()
+    if page is None:
+        print(found)
+        return
+    before, rest = page.read_text("utf-8").split(begin)
+    page.write_text(f"{before}{begin}\n\n{found}\n\n{END}{rest.split(END, 1)[1]}", "utf-8")
+
+
+if __name__ == "__main__":
+    written(__doc__, BEGIN, tables)
