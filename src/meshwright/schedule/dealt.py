@@ -168,9 +168,9 @@ class Dealt(NamedTuple):
 
     @property
     def slow(self) -> tuple[Num, ...]:
-        """Ranks that may have the most work: the first, the last, and between them a fuller one, or the second."""
+        """Ranks that may have the most work: the first, the last, and between them the last fuller one and the second."""
         between = (self.fuller,) if self.uneven else ()
-        second = (minimum(self.q, 1.0),) if self.lead else ()
+        second = (minimum(self.q, 1.0),) if self.uneven or self.lead else ()
         return (0.0, self.q, *between, *second)
 
     @property
@@ -277,7 +277,7 @@ class Dealt(NamedTuple):
         """Ranks up to x that may hold it up: the first, one that is fuller, itself."""
         if isinstance(x, float) and x == 0.0:
             return (x,)
-        return (0.0, *((minimum(self.fuller, x),) if self.uneven else ()), x)
+        return (0.0, *((minimum(self.fuller, x), minimum(x, 1.0)) if self.uneven else ()), x)
 
     def to_last_chunk(self, x: Num) -> Num:
         """To the start of rank x's first F in its last chunk (looped, v > 1): one microbatch through all stages before, or
@@ -286,4 +286,8 @@ class Dealt(NamedTuple):
         for y in self.upstream(x):
             group = self.p * self.earlier(y).f
             ways.append(self.down(0.0, y) + group + self.down(self.top + y, self.top + x))
+        if self.uneven:
+            stage = self.top - self.p + x
+            wait = self.q * maximum(self.at(0.0).f, self.at(minimum(stage, 1.0)).f)
+            ways.append(self.down(0.0, stage) + wait + self.at(stage).f)
         return reduce(maximum, ways)

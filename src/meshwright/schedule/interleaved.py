@@ -36,8 +36,14 @@ def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 def span(d: Dealt, barrier: bool) -> Num:
     """The longest of the paths above."""
     paths = [_rounds(d)]
-    for x in d.slow:
+    if d.uneven:
+        away = where(d.spare >= 1, (d.m / d.p - 1.0) * maximum(_away(d) - d.p * d.earlier(d.q).total, 0.0), 0.0)
+    else:
+        away = 0.0
+    for k, x in enumerate(d.slow):
         own = d.busy(x) - d.p * (d.earlier(x).f + d.earlier(x).b)
+        if k == 1:
+            own = own + away
         paths.append(d.to_last_chunk(x) + maximum(_turned(d, x), 0.0) + own + _from_last_chunk(d, x))
     return reduce(maximum, paths)
 
@@ -48,6 +54,9 @@ def _from_last_chunk(d: Dealt, x: Num) -> Num:
     for y in d.upstream(x):
         group = d.p * d.earlier(y).b
         ways.append(d.up_whole(d.top + x, d.top + y) + group + d.up_whole(y, 0.0))
+    if d.uneven:
+        stage = d.top - d.p + x
+        ways.append(d.at(stage).b + d.up_whole(stage, 0.0) + d.q * maximum(d.at(0.0).b, d.at(minimum(stage, 1.0)).b))
     return reduce(maximum, ways)
 
 
@@ -58,6 +67,18 @@ def _turned(d: Dealt, x: Num) -> Num:
     same = minimum(ahead, d.q)
     back = d.below(d.top + x, d.stages - 1) + d.w(d.top + x + 1, d.stages)
     return back - same * d.at(d.top + x).f - (ahead - same) * d.at(x).f
+
+
+def _away(d: Dealt) -> Num:
+    """Between two groups in its last chunk the path leaves the last rank for the fuller one, n ranks before: up with the
+    last B, the other chunks there but for 2 n passes of the first one, and down with the first F of the next group."""
+    y = d.fuller
+    n, earlier, first = d.q - y, d.earlier(y), d.at(y)
+    up_down = d.below(d.top + y, d.stages - 1) + d.w(d.top + y + 1, d.stages) + d.at(d.top + y).total
+    last = d.at(d.stages - 1).total
+    way = where(n > 0, up_down - last, 0.0)
+    stay = d.p * earlier.total - 2 * n * first.total
+    return where(2 * n < d.p, stay + way, 0.0)
 
 
 def _rounds(d: Dealt) -> Num:
