@@ -39,6 +39,23 @@ class Pass(NamedTuple):
         return Pass(self.f + times * other.f, self.i + times * other.i, self.w + times * other.w)
 
 
+class Place(NamedTuple):
+    """A stage: one microbatch in it, and its way there from the first stage and back. Ways between two stages are
+    differences of these."""
+
+    stage: Num
+    at: Pass
+    down: Num
+    """From the start of F in the first stage to its start here, of one microbatch that waits for nobody."""
+    up: Num
+    """From the end of I here to its end in the first stage."""
+
+    def below(self, to: Place) -> Num:
+        """From the end of F here down to another stage and back to the start of I here."""
+        there, here = to.down + to.at.f + to.up + to.at.i, self.down + self.at.f + self.up + self.at.i
+        return there - here
+
+
 class Cut(NamedTuple):
     """Layers dealt to p ranks with v chunks each."""
 
@@ -187,6 +204,13 @@ class Dealt(NamedTuple):
     def at(self, stage: Num) -> Pass:
         """One microbatch in a stage."""
         return self._times(self.cut.layers(stage, stage + 1), stage, stage + 1)
+
+    def place(self, stage: Num) -> Place:
+        """A stage with the ways to it."""
+        if isinstance(stage, float) and stage == 0.0:
+            return Place(stage, self.at(stage), 0.0, 0.0)
+        before, hops = self._times(self.cut.layers(0.0, stage), 0.0, stage), self.hops(0.0, stage)
+        return Place(stage, self.at(stage), before.f + hops, before.i + hops)
 
     def _times(self, n: Num, a: Num, b: Num) -> Pass:
         """n layers and what the stages from a up to b have besides."""

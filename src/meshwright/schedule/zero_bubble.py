@@ -39,10 +39,12 @@ the longest paths of the order, checked against `timeline` on every p, m of the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
+from typing import NamedTuple
 
-from ..num import Num, floor, maximum, minimum, where
-from .dealt import Dealt
+from ..num import Num, ceil, floor, maximum, minimum, where
+from .dealt import Dealt, Place
 from .looped import looped_order
 from .types import Order, Schedule, looped_stage, one_chunk
 
@@ -65,65 +67,132 @@ def h1_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 
 def h1_span(d: Dealt, barrier: bool) -> Num:
     """See above, h = 1."""
-    return _span(d, 1.0, barrier)
+    return _Pipe(d, 1.0).span(barrier)
 
 
 def h2_span(d: Dealt, barrier: bool) -> Num:
     """See above, h = 2."""
-    return _span(d, 2.0, barrier)
+    return _Pipe(d, 2.0).span(barrier)
 
 
-def _span(d: Dealt, h: float, barrier: bool) -> Num:
-    """The longest path, h forwards ahead for each rank below."""
-    paths = [_rounds(d, h), _two_rounds(d, h)]
-    for x in d.slow:
-        after = [(d.up(x, y) - _owed(d, h, x) + _owed(d, h, y), d.down(y, x)) for y in _ends(d, h, x)]
-        if barrier:
-            around = d.down(0.0, x) + reduce(maximum, [way for way, _ in after])
-        else:
-            around = reduce(maximum, [way + again for way, again in after])
-        quiet = d.down(0.0, x) if barrier else 0.0
-        paths.append(d.busy(x) + maximum(_turned(d, h, x), 0.0) + maximum(around, quiet))
-    return reduce(maximum, paths)
+class _Pipe(NamedTuple):
+    """Stages that run h forwards ahead for each rank below, and hold back h weight gradients for each rank above."""
 
+    d: Dealt
+    h: float
 
-def _owed(d: Dealt, h: float, rank: Num) -> Num:
-    """Weight gradients that a rank has left after its last input gradient."""
-    return (minimum(h * rank, d.m - 1) + 1) * d.load(rank).w
+    def span(self, barrier: bool) -> Num:
+        """The longest path."""
+        d = self.d
+        first, last = d.place(0.0), d.place(d.q)
+        second = (d.place(minimum(d.q, 1.0)),) if d.uneven or d.lead else ()
+        fuller = (d.place(d.fuller),) if d.uneven else ()
+        all_ahead = [maximum(d.q - k, 0.0) for k in self._all()]
+        all_left = [minimum(k, d.q) for k in self._all()]
+        turns, ends = (last, *map(d.place, all_ahead)), (first, *second, *map(d.place, all_left))
+        idle = [d.place(minimum(ceil(maximum(d.m - 1 - self.ahead(x), 0.0) / self.h), x.stage)) for x in fuller]
+        paths = [self._rounds(first, last), self._two_rounds(first, last)]
+        for x in (first, last, *second, *fuller):
+            turned = reduce(maximum, [self._turned(x, to) for to in turns])
+            late = self._late(x, ends, (*((first,) if fuller else ()), *second, *fuller, *(idle if fuller and x is fuller[0] else ())), last)
+            after = late + self._early(x, first, (*second, *fuller))
+            via = [(z, self._via(z, x, last)) for z in (first, *second)]
+            via.append((first, minimum(self.ahead(x), d.m - 1) * (first.at.f - x.at.f)))
+            if barrier:
+                before = maximum(turned, reduce(maximum, [gain for _, gain in via]))
+                last_ones = reduce(maximum, [gain for _, gain in late], 0.0)
+                around = x.down + maximum(before + last_ones, turned + reduce(maximum, [gain for _, gain in after], 0.0))
+            else:
+                ways = [turned + gain + x.down - y.down for y, gain in after]
+                ways += [lost + gain + x.down - y.down for z, lost in via for y, gain in late if y is z or y is first]
+                around = maximum(turned, reduce(maximum, ways))
+            paths.append(d.m * x.at.total + around)
+        return reduce(maximum, paths)
 
+    def _all(self) -> tuple[Num, Num]:
+        """Ranks from an end on which all microbatches run ahead, or all are held back: the last of them and the next."""
+        most = floor((self.d.m - 1) / self.h)
+        return most, most + 1
 
-def _ends(d: Dealt, h: float, x: Num) -> tuple[Num, ...]:
-    """Ranks where the way up may end: the first, or where the weight gradients left are all m."""
-    all_left = minimum(floor((d.m - 1) / h), x)
-    return 0.0, all_left, minimum(all_left + 1, x)
+    def ahead(self, x: Place) -> Num:
+        """Forwards that a rank runs before its first backward, if there are as many."""
+        return self.h * (self.d.q - x.stage)
 
+    def left(self, x: Place, j: Num) -> Num:
+        """Seconds that a rank has left after its I of microbatch j."""
+        m = self.d.m
+        forward, held = maximum(m - 1 - self.ahead(x) - j, 0.0), m - maximum(j - self.h * x.stage, 0.0)
+        return forward * x.at.f + (m - 1 - j) * x.at.i + held * x.at.w
 
-def _turned(d: Dealt, h: float, x: Num) -> Num:
-    """Down from x with its first microbatches to where F turns into I, less the forwards that x runs meanwhile."""
+    def owed(self, x: Place) -> Num:
+        """The same after its last I: weight gradients."""
+        return minimum(self.h * x.stage + 1, self.d.m) * x.at.w
 
-    def at(t: Num) -> Num:
-        ahead = minimum(h * (d.q - x), d.m - 1) - h * (d.q - t)
-        return d.below(x, t) - maximum(ahead, 0.0) * d.load(x).f
+    def _turned(self, x: Place, to: Place) -> Num:
+        """Down from x with its first microbatch to where F turns into I, less the forwards that x runs meanwhile."""
+        meanwhile = minimum(self.ahead(x), self.d.m - 1) - self.ahead(to)
+        return where(to.stage > x.stage, maximum(x.below(to) - maximum(meanwhile, 0.0) * x.at.f, 0.0), 0.0)
 
-    near = maximum(x, d.q - floor((d.m - 1) / h))
-    return reduce(maximum, [at(d.q), at(near), at(maximum(x, near - 1))])
+    def _via(self, z: Place, x: Place, last: Place) -> Num:
+        """To the end first from z, then down from z to x, less what x does of the microbatches before."""
+        before = self.ahead(z) + 1
+        held = where(z.stage == 0, z.at.w - x.at.w, 0.0)
+        there = z.at.f + z.below(last) + z.at.i + held
+        found = there - before * x.at.f - (self.h * (x.stage - z.stage) + 1) * x.at.i
+        return where((z.stage < x.stage) & (before < self.d.m), found, 0.0)
 
+    def _late(
+        self, x: Place, ends: tuple[Place, ...], between: tuple[Place, ...], last: Place
+    ) -> list[tuple[Place, Num]]:
+        """(y, gain): up from x with the last microbatch, or the first after x's last forward, to rank y, and what that has
+        left, less what x has left."""
+        owed, again, m = self.owed(x), self._again(x, last), self.d.m
+        found = [(y, again + where(y.stage <= x.stage, x.up - y.up - owed + self.owed(y), 0.0)) for y in ends]
+        return found + self._leaves(x, ends[0], between, lambda y: maximum(m - 1 - self.ahead(x), 0.0))
 
-def _rounds(d: Dealt, h: float) -> Num:
-    """As many rounds as there are, and what is left on the last rank or, with h = 1, in a round of fewer ranks."""
-    once = h * d.q + 1
-    k = floor((d.m - 1) / once)
-    left, last = d.m - 1 - k * once, d.load(d.q)
-    rest = left * (last.f + last.i) + minimum(left, maximum(d.m - 1 - h * d.q, 0.0)) * last.w
-    if h == 1.0:
-        rest = maximum(rest, d.last_ranks(left) + where((left > 0) & (k > 0), d.at(d.p - left).w, 0.0))
-    return (1 + k) * (d.through + d.load(0.0).w) + rest
+    def _early(self, x: Place, first: Place, between: tuple[Place, ...]) -> list[tuple[Place, Num]]:
+        """The same when rank y begins with weight gradients."""
+        return self._leaves(x, first, between, lambda y: minimum(self.h * y.stage, self.d.m - 1))
 
+    def _leaves(
+        self, x: Place, first: Place, between: tuple[Place, ...], when: Callable[[Place], Num]
+    ) -> list[tuple[Place, Num]]:
+        """Up from x with such a microbatch to y, which it may leave for the first rank after its last one."""
+        found = []
+        for y in between:
+            if y is not x:
+                j = when(y)
+                gain = x.up - y.up + self.left(y, j) - self.left(x, j)
+                on = gain + y.up - self.owed(y) + self.owed(first)
+                before = y.stage < x.stage
+                found += [(y, where(before, gain, 0.0)), (first, where(before, on, -x.down))]
+        return found
 
-def _two_rounds(d: Dealt, h: float) -> Num:
-    """The first and the last microbatch through all stages, the others on the first rank, which holds nothing back."""
-    between, first = d.m - 1 - (h * d.q + 1), d.load(0.0)
-    return where(between >= 0, 2 * (d.through + first.w) + between * first.total, 0.0)
+    def _again(self, x: Place, last: Place) -> Num:
+        """With the last microbatch down to the end, up to x again, less what x does meanwhile of the others."""
+        m, ahead, held = self.d.m, self.ahead(x), self.h * x.stage
+        weights = maximum(m - 1 - held, 0.0) - maximum(m - 1 - ahead - held, 0.0)
+        found = x.below(last) - ahead * x.at.i - weights * x.at.w
+        return where(ahead + 1 < m, maximum(found, 0.0), 0.0)
+
+    def _rounds(self, first: Place, last: Place) -> Num:
+        """As many rounds as there are, and what is left on the last rank or, with h = 1, in a round of fewer ranks."""
+        d, once = self.d, self.h * self.d.q + 1
+        k = floor((d.m - 1) / once)
+        left = d.m - 1 - k * once
+        rest = left * (last.at.f + last.at.i) + minimum(left, maximum(d.m - once, 0.0)) * last.at.w
+        if self.h == 1.0:
+            rest = maximum(rest, d.last_ranks(left) + where((left > 0) & (k > 0), d.at(d.p - left).w, 0.0))
+        return (1 + k) * (self._through(first, last) + first.at.w) + rest
+
+    def _two_rounds(self, first: Place, last: Place) -> Num:
+        """The first and the last microbatch through all stages, the others on the first rank, which holds nothing back."""
+        between = self.d.m - 1 - (self.h * self.d.q + 1)
+        return where(between >= 0, 2 * (self._through(first, last) + first.at.w) + between * first.at.total, 0.0)
+
+    def _through(self, first: Place, last: Place) -> Num:
+        """F and I of one microbatch through all stages."""
+        return first.at.f + first.below(last) + first.at.i
 
 
 def h1_in_flight(p: Num, m: Num, v: Num = 1) -> Num:
