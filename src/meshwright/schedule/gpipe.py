@@ -4,9 +4,9 @@
     in flight = m                       every microbatch waits for the last forward
 
 Where stages differ, the first microbatch goes down and the last comes up through all of them, and the m - 1 others
-queue at the slowest; exact where it is slowest both ways:
+queue at the slowest, each way at its own; exact:
 
-    step = sum (f + b) + 2 (p-1) send + (m-1) max (f + b)
+    step = sum (f + b) + 2 (p-1) send + (m-1) (max f + max b)
 
 Source: Huang et al. 2019 (arXiv 1811.06965) section 2.3; Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.1,
 (p-1)/m of the useful time m (f + i + w).
@@ -32,9 +32,10 @@ def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 
 
 def span(d: Dealt, barrier: bool) -> Num:
-    """A microbatch through all stages and back, and m - 1 through the slowest."""
-    slowest = reduce(maximum, [d.load(rank).total for rank in d.slow])
-    return d.through + d.w(0.0, d.stages) + (d.m - 1) * slowest
+    """A microbatch through all stages and back, and m - 1 through the slowest both ways."""
+    ranks = [d.load(rank) for rank in d.slow]
+    queue = reduce(maximum, [rank.f for rank in ranks]) + reduce(maximum, [rank.b for rank in ranks])
+    return d.through + d.w(0.0, d.stages) + (d.m - 1) * queue
 
 
 def in_flight(p: Num, m: Num, v: Num = 1) -> Num:

@@ -60,12 +60,20 @@ def _rounds(d: Dealt, first: Num) -> Num:
 
 
 def _fuller_rounds(d: Dealt, first: Num) -> Num:
-    """Rounds of the n ranks that hold the most layers, as long as there are forwards left; then the last of them."""
+    """Rounds of the n ranks that hold the most layers, behind the first microbatch through all stages: as long as there
+    are forwards left, then the last of them; or up to the last microbatch, that one through all stages too."""
     n, top = where(d.spare >= 1, d.p - d.spare, d.p), where(d.spare >= 2, 1.0, 0.0)
-    k = floor(maximum(d.m - 1 - (d.q - top), 0.0) / n)
     layers, below = d.cut.rank_layers(d.fuller), minimum(d.q - d.fuller, d.m - 1)
-    once = n * layers * d.layer.total + 2 * (n - 1) * d.send
-    return first + k * once + (d.m - 1 - k * n) * layers * d.layer.total - below * layers * d.layer.f
+    each = layers * d.layer.total
+    once = n * each + 2 * (n - 1) * d.send
+    k = floor(maximum(d.m - 1 - (d.q - top), 0.0) / n)
+    plain = first + k * once + (d.m - 1 - k * n) * each - below * layers * d.layer.f
+    between = d.m - 1 - (d.p - top)
+    k = floor(maximum(between, 0.0) / n)
+    left = between - k * n
+    short = top * (d.load(0.0).total + 2 * d.send)  # where the first rank is no fuller one, both turn back before it
+    twice = 2 * first - short + k * once + left * each + 2 * maximum(left - 1, 0.0) * d.send
+    return maximum(plain, where(between >= 0, twice, 0.0))
 
 
 def in_flight(p: Num, m: Num, v: Num = 1) -> Num:
