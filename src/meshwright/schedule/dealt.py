@@ -187,8 +187,14 @@ class Dealt(NamedTuple):
     def slow(self) -> tuple[Num, ...]:
         """Ranks that may have the most work: the first, the last, and between them the last fuller one and the second."""
         between = (self.fuller,) if self.uneven else ()
-        second = (minimum(self.q, 1.0),) if self.uneven or self.lead else ()
-        return (0.0, self.q, *between, *second)
+        return (0.0, self.q, *between, *self.second)
+
+    @property
+    def second(self) -> tuple[Num, ...]:
+        """The second rank, if it may have more work than all others; where stages are equal, the last."""
+        if self.lead:
+            return (minimum(self.q, 1.0),)
+        return (where(self.spare >= 1, minimum(self.q, 1.0), self.q),) if self.uneven else ()
 
     @property
     def lightest(self) -> Pass:
@@ -301,7 +307,9 @@ class Dealt(NamedTuple):
         """Ranks up to x that may hold it up: the first, one that is fuller, itself."""
         if isinstance(x, float) and x == 0.0:
             return (x,)
-        return (0.0, *((minimum(self.fuller, x), minimum(x, 1.0)) if self.uneven else ()), x)
+        if not self.uneven:
+            return (0.0, x)
+        return (0.0, minimum(self.fuller, x), where(self.spare >= 1, minimum(x, 1.0), x), x)
 
     def to_last_chunk(self, x: Num) -> Num:
         """To the start of rank x's first F in its last chunk (looped, v > 1): one microbatch through all stages before, or
@@ -313,5 +321,5 @@ class Dealt(NamedTuple):
         if self.uneven:
             stage = self.top - self.p + x
             wait = self.q * maximum(self.at(0.0).f, self.at(minimum(stage, 1.0)).f)
-            ways.append(self.down(0.0, stage) + wait + self.at(stage).f)
+            ways.append(where(self.spare >= 1, self.down(0.0, stage) + wait + self.at(stage).f, 0.0))
         return reduce(maximum, ways)

@@ -73,7 +73,7 @@ def span(d: Dealt, barrier: bool) -> Num:
     first, last = d.at(0.0), d.at(d.stages - 1)
     paths = [
         as_if_equal(d, lambda f, i, w: bubble(p, m, 2.0, f, i, w)),
-        first_waits(d, 2 * q + 1, p * first.b),
+        first_waits(d, d.down(0.0, d.stages - 1) - (2 * q + 1) * first.f, p * first.b),
         _around(d, first, last),
     ]
     if d.uneven:

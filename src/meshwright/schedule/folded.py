@@ -27,14 +27,13 @@ def numbered(program: str) -> list[Action]:
     return actions
 
 
-def first_waits(d: Dealt, ahead: Num, leaves: Num, back: Num = 0.0) -> Num:
-    """Rank 0, which has both ends: its work, the wait for its first microbatch to come back as the last stage's less the
-    `ahead` forwards it runs meanwhile, and the way of the last gradient down and up less what it does meanwhile.
+def first_waits(d: Dealt, wait: Num, leaves: Num, back: Num = 0.0) -> Num:
+    """Rank 0, which has both ends: its work, the way of the last gradient down and up less what it does meanwhile, and
 
+    wait: seconds for its first microbatch to come back as the last stage's, less the forwards it runs meanwhile;
     leaves: seconds of rank 0 between its last gradient's start from the last stage and its W of the first;
     back: what that gradient waits for on its way.
     """
-    wait = d.down(0.0, d.stages - 1) - ahead * d.f(0.0, 1.0)
     end = d.up(d.stages - 1, 0.0) + d.w(0.0, 1.0) + back - leaves
     return d.busy(0.0) + maximum(wait, 0.0) + maximum(end, 0.0)
 

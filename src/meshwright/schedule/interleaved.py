@@ -56,7 +56,8 @@ def _from_last_chunk(d: Dealt, x: Num) -> Num:
         ways.append(d.up_whole(d.top + x, d.top + y) + group + d.up_whole(y, 0.0))
     if d.uneven:
         stage = d.top - d.p + x
-        ways.append(d.at(stage).b + d.up_whole(stage, 0.0) + d.q * maximum(d.at(0.0).b, d.at(minimum(stage, 1.0)).b))
+        wait = d.q * maximum(d.at(0.0).b, d.at(minimum(stage, 1.0)).b)
+        ways.append(where(d.spare >= 1, d.at(stage).b + d.up_whole(stage, 0.0) + wait, 0.0))
     return reduce(maximum, ways)
 
 

@@ -34,8 +34,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
-from ..num import Num, maximum, minimum, where
-from .dealt import Dealt
+from ..num import Num, floor, maximum, minimum, where
+from .dealt import Dealt, Pass
 from .folded import as_if_equal, first_waits, fullest_never_waits, numbered
 from .types import Order, Schedule, folded_stage, two_chunks
 
@@ -148,26 +148,56 @@ def span(d: Dealt, barrier: bool) -> Num:
     p, m, last = d.p, d.m, d.at(d.stages - 1)
     first, turn = d.at(0.0), d.at(d.q)
     law = bubble if barrier else bubble_in_run
-    ahead, leaves = minimum(2 * p - 1, m), last.w + minimum(p, m) * first.b
+    leaves = last.w + minimum(p, m) * first.b
+    begin = _begin(d, first)
+    waits = begin - last.f - minimum(2 * p - 1, m) * first.f
     paths = [
         as_if_equal(d, lambda f, i, w: law(p, m, 2.0, f, i, w)),
-        first_waits(d, ahead, leaves, where(m <= p, d.w(p, p + 1), 0.0)),
-        *_around(d, d.q),
+        first_waits(d, waits, leaves, where(m <= p, d.w(p, p + 1), 0.0)),
+        *_around(d, d.q, begin),
     ]
     if d.uneven:
-        paths += [fullest_never_waits(d, barrier), *(where(d.spare >= 1, x, 0.0) for x in _around(d, d.fuller))]
+        paths += [
+            fullest_never_waits(d, barrier),
+            *(where(d.spare >= 1, x, 0.0) for x in _around(d, d.fuller, begin)),
+        ]
     if barrier:
-        wait = maximum(d.down(0.0, 2 * p - 1) - ahead * first.f, 0.0)
         held = minimum(maximum(m - d.q, 1.0), p) * turn.w + minimum(maximum(m - p, 0.0), d.q) * d.w(p, p + 1)
-        paths.append(d.busy(0.0) + wait + d.up(2 * p - 1, d.q) + held - leaves)
+        paths.append(d.busy(0.0) + maximum(waits, 0.0) + d.up(2 * p - 1, d.q) + held - leaves)
+        paths.append(_turn_ends(d, begin))
     return where(p == 1, d.busy(0.0), reduce(maximum, paths))
 
 
-def _around(d: Dealt, y: Num) -> tuple[Num, Num]:
+def _begin(d: Dealt, first: Pass) -> Num:
+    """To the end of the first F of the last stage: one microbatch through all; or down to the last rank that runs all m
+    forwards of its first chunk ahead, with the last of them, and up with the first."""
+    r = minimum(maximum(floor(d.p - (d.m + 1) / 2), 0.0), d.q)
+    ahead, up = minimum(d.m, 2 * (d.p - r) - 1) - 1, 2 * d.p - 1 - r
+    behind = ahead * first.f + d.down(0.0, r) + d.at(r).f + d.down(up, d.stages - 1) + d.at(d.stages - 1).f
+    return maximum(d.down(0.0, d.stages - 1) + d.at(d.stages - 1).f, where(up > r + 1, behind, 0.0))
+
+
+def _turn_ends(d: Dealt, begin: Num) -> Num:
+    """Up to the turn with the first I, its work, in its last round up to the first or second rank, and with the last I back."""
+    p, m, q = d.p, d.m, d.q
+    turn, other = d.at(q), d.at(p)
+    own = begin + d.up(2 * p, p + 1) + d.busy(q) - minimum(p, m) * (turn.f + other.f)
+    instead = turn.w + other.total + q * (turn.i + other.i)
+
+    def way(y: Num, again: float) -> Num:
+        """To rank y, which has one more I of either chunk to do, or none."""
+        here, there = d.at(y), d.at(2 * p - 1 - y)
+        once = here.w + there.f + there.i + again * (there.b + here.i)
+        return d.up(q, y) + once + d.up(2 * p - 1 - y, p) - instead
+
+    return own + where(m > p, maximum(maximum(way(0.0, 0.0), way(minimum(q, 1.0), 1.0)), 0.0), 0.0)
+
+
+def _around(d: Dealt, y: Num, begin: Num) -> tuple[Num, Num]:
     """Down and up the V and down to rank y, on y to its last I0 and up;  on y only to the last but p, up, and round again."""
     p, m, first, last = d.p, d.m, d.at(0.0), d.at(d.stages - 1)
     one, other = d.at(y), d.at(2 * p - 1 - y)
-    begin = d.f(0.0, 2 * p) + d.hops(0.0, 2 * p - 1) + d.up(2 * p, 2 * p - y)
+    begin = begin + d.up(2 * p, 2 * p - y)
     end = d.up(y, 0.0) + first.w
     steady = maximum(m, 2 * p - 1) - p  # rounds of F0 I0 W0 F1 I1 W1 on the last rank
     stay = m * (one.i + other.i) + minimum(m, steady + p - y) * other.w + minimum(m - 1, steady + p - 1 - y) * one.w

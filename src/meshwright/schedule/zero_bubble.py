@@ -85,7 +85,7 @@ class _Pipe(NamedTuple):
         """The longest path."""
         d = self.d
         first, last = d.place(0.0), d.place(d.q)
-        second = (d.place(minimum(d.q, 1.0)),) if d.uneven or d.lead else ()
+        second = tuple(map(d.place, d.second))
         fuller = (d.place(d.fuller),) if d.uneven else ()
         all_ahead = [maximum(d.q - k, 0.0) for k in self._all()]
         all_left = [minimum(k, d.q) for k in self._all()]
@@ -164,8 +164,8 @@ class _Pipe(NamedTuple):
                 j = when(y)
                 gain = x.up - y.up + self.left(y, j) - self.left(x, j)
                 on = gain + y.up - self.owed(y) + self.owed(first)
-                before = y.stage < x.stage
-                found += [(y, where(before, gain, 0.0)), (first, where(before, on, -x.down))]
+                before = (y.stage < x.stage) & (self.d.spare >= 1)
+                found += [(y, where(before, gain, -x.down)), (first, where(before, on, -x.down))]
         return found
 
     def _again(self, x: Place, last: Place) -> Num:
