@@ -77,14 +77,15 @@ def span(d: Dealt, barrier: bool) -> Num:
         _around(d, first, last),
     ]
     if d.uneven:
-        paths.append(fullest_never_waits(d, True))
+        paths.append(fullest_never_waits(d, barrier))
     return where(p == 1, d.busy(0.0), reduce(maximum, paths))
 
 
 def _around(d: Dealt, first: Pass, last: Pass) -> Num:
     """F down and up, I1 down; on the last rank all but the first and last p; B0 up, B1 and I1 down, I0 up."""
     p, q = d.p, d.q
-    begin = d.f(0.0, 2 * p) + d.hops(0.0, 2 * p - 1) + d.up(2 * p, p + 1)
+    down = maximum(d.f(0.0, 2 * p) + d.hops(0.0, 2 * p - 1), (2 * q + 1) * first.f + last.f)
+    begin = down + d.up(2 * p, p + 1)
     stay = (d.m - p) * d.load(q).total - d.f(q, p)
     back = d.up_whole(q, 0.0)
     again = last.b + d.up(2 * p - 1, 0.0) + first.w

@@ -39,8 +39,8 @@ def first_waits(d: Dealt, wait: Num, leaves: Num, back: Num = 0.0) -> Num:
 
 
 def as_if_equal(d: Dealt, idle: Callable[[Num, Num, Num], Num]) -> Num:
-    """Every rank as light as the one with the fewest layers; idle: (f, i, w) of a rank -> idle seconds."""
-    fewest = d.v * d.cut.most - minimum(d.spare, 2.0)
+    """Every stage as light as the one with the fewest layers; idle: (f, i, w) of a rank -> idle seconds."""
+    fewest = d.v * (d.cut.most - minimum(d.spare, 1.0))
     f, i, w = (fewest * seconds for seconds in d.lightest)
     send = 2 * d.send * d.q / d.p  # 2 p - 2 of them on 2 p chunks, each way
     return d.m * (f + i + w) + idle(f + send, i + send, w)

@@ -201,8 +201,9 @@ def _around(d: Dealt, y: Num, begin: Num) -> tuple[Num, Num]:
     end = d.up(y, 0.0) + first.w
     steady = maximum(m, 2 * p - 1) - p  # rounds of F0 I0 W0 F1 I1 W1 on the last rank
     stay = m * (one.i + other.i) + minimum(m, steady + p - y) * other.w + minimum(m - 1, steady + p - 1 - y) * one.w
-    ahead = maximum(m - 1 - y, 0.0) * other.f + maximum(m - 2 * p + y + 1, 0.0) * one.f
-    short = (m - 1 - y) * other.b + (m - y - 2) * other.f + (m - p) * (one.f + one.i) + (m - p - 1) * one.w
+    forward = maximum(m - 2 * p + y + 1, 0.0) * one.f
+    ahead = maximum(m - 1 - y, 0.0) * other.f + forward
+    short = (m - 1 - y) * other.b + (m - y - 2) * other.f + forward + (m - p) * one.i + (m - p - 1) * one.w
     again = last.f + d.i(0.0, 2 * p) + d.hops(0.0, 2 * p - 1) + first.w
     return begin + stay + ahead + end, where(m > p, begin + short + end + again, 0.0)
 
