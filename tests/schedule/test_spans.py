@@ -15,6 +15,8 @@ from meshwright.schedule.longest import GROUPS, longest
 from meshwright.schedule.timeline import step_in_run_s
 
 NOTHING = Pass(0.0, 0.0, 0.0)
+WITHIN = 0.02
+"""How far a closed form may lie below the replay."""
 
 
 class Drawn(NamedTuple):
@@ -89,40 +91,71 @@ def test_heavy_ends_and_sends_within_two_percent_and_never_above(name: str, barr
     for _ in range(60):
         at = draw(rng, name)
         error = get(name).span(at.dealt, barrier) / exact(name, at, barrier) - 1
-        allowed = 0.04 if few(name, at) else 0.025 if name == "interleaved-zb" else 0.02
+        allowed = (
+            0.025 if name == "interleaved-zb" else WITHIN
+        )  # 2 of 1000 draws: three ranks, longer sends than passes
         assert -allowed <= error <= 1e-9, (at, error)
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-h1", "zb-h2"])
-def test_uneven_stages_of_one_chunk_are_never_above(name: str) -> None:
-    """What the search may deal unevenly; most within 2 %, those with few microbatches a little farther."""
+def test_uneven_stages_of_one_chunk_within_two_percent_and_never_above(name: str) -> None:
     rng, errors = random.Random(f"uneven {name}"), []
-    for _ in range(100):
+    for _ in range(200):
+        at = draw(rng, name, uneven=True)
+        barrier = rng.random() < 0.5
+        errors.append(get(name).span(at.dealt, barrier) / exact(name, at, barrier) - 1)
+    assert max(errors) <= 1e-9 and min(errors) >= -WITHIN
+    assert np.median(np.abs(errors)) < 0.001
+
+
+CHUNKED = [name for name, schedule in SCHEDULES.items() if schedule.chunks(7) > 1]
+
+
+@pytest.mark.parametrize("name", CHUNKED)
+def test_uneven_chunks_are_never_above(name: str) -> None:
+    """Most within 2 % for interleaved; in the others ranks pass work among themselves in more ways than the paths say."""
+    rng, errors = random.Random(f"uneven chunks {name}"), []
+    for _ in range(150):
         at = draw(rng, name, uneven=True)
         barrier = rng.random() < 0.5
         errors.append(get(name).span(at.dealt, barrier) / exact(name, at, barrier) - 1)
     assert max(errors) <= 1e-9
-    assert np.median(np.abs(errors)) < 0.001 and np.mean(np.abs(errors) > 0.02) < 0.1
+    far = np.mean(np.array(errors) < -WITHIN)
+    assert np.median(np.abs(errors)) < 0.015 and far < (0.05 if name == "interleaved" else 0.4)
+
+
+def published(layers: int, p: int, m: int, v: int, head: float = 1.4) -> Drawn:
+    """Interleaved; a head of so many layers, sends of a fifth of a chunk's forward."""
+    cut, send = Cut.of(layers, float(p), float(v), False), 0.2 * layers / p / v
+    d = Dealt(cut, float(m), Pass(1.0, 1.1, 0.9), NOTHING, Pass(head, head, head), 0.0, NOTHING, send)
+    return Drawn(p, m, v, d, by_stage(d, layers))
 
 
 @pytest.mark.parametrize("layers", [61, 126])
 @pytest.mark.parametrize("v", range(2, 9))
 def test_uneven_chunks_of_published_models(layers: int, v: int) -> None:
-    """Llama 3 405B has 126 layers on 16 ranks, DeepSeek-V3 61; a head of 1.4 layers, sends of a fifth of a chunk's forward.
-
-    Exact where at most two stages are lighter. With more, ranks go through their fuller chunks at different times and wait
-    for one another in turn, which no path through one rank sees: up to a tenth too fast, where padding was 42 % too slow.
-    """
+    """Llama 3 405B has 126 layers on 16 ranks, DeepSeek-V3 61."""
     p, name = 16, "interleaved"
     if p * v > layers + 2:
         return
     for m in (p, 2 * p, 4 * p):
-        cut = Cut.of(layers, float(p), float(v), False)
-        send = 0.2 * layers / p / v
-        d = Dealt(cut, float(m), Pass(1.0, 1.1, 0.9), NOTHING, Pass(1.4, 1.4, 1.4), 0.0, NOTHING, send)
-        at = Drawn(p, m, v, d, by_stage(d, layers))
-        error = get(name).span(d, True) / exact(name, at, True) - 1
-        assert -(0.001 if cut.spare <= 3 else 0.10) <= error <= 1e-9, (m, error)
+        at = published(layers, p, m, v)
+        error = get(name).span(at.dealt, True) / exact(name, at, True) - 1
+        assert -0.005 <= error <= 1e-9, (m, error)
+
+
+@pytest.mark.parametrize("head", [0.0, 1.4])
+def test_chunks_that_do_not_divide_the_layers_of_a_rank(head: float) -> None:
+    """Layers divide by p, not by p v: the first rank's first chunk is light and its last heavy one is not."""
+    errors = []
+    for layers, p in ((80, 8), (80, 16), (64, 16), (32, 8), (48, 12), (126, 18)):
+        for v in (2, 3, 4, 5):
+            for m in (p, 4 * p, 16 * p):
+                at = published(layers, p, m, v, head)
+                if p * v <= layers and at.dealt.spare:
+                    errors.append(get("interleaved").span(at.dealt, True) / exact("interleaved", at, True) - 1)
+    assert max(errors) <= 1e-9 and min(errors) >= -0.08
+    assert np.median(np.abs(errors)) < 0.01 and np.mean(np.array(errors) < -WITHIN) < 0.25
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

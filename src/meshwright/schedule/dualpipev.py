@@ -9,9 +9,9 @@ half):
 
 exact for all f, i, w and all legal m: the schedule needs m >= 2p.
 
-Where stages differ or sends take time the step is the longest of: every rank as light as the lightest, by the law above;
+Where stages differ or sends take time the step is the longest of: every stage as light as the lightest, by the law above;
 rank 0 with both ends of the model, which waits for its first microbatch and for its last gradient; and what goes down and
-up the V once with F and I1, stays on the last rank, comes up and goes round once more.
+up the V once with F (or late, behind the forwards that rank 0 runs ahead) and I1, stays on the last rank, comes up and goes round once more.
 
 Here the two of a pair run one after the other, the forward first, as PyTorch runs them unless told otherwise. Run as
 one block, whose outputs leave when both are done, pairs hide more communication and idle longer: DeepSeek gives

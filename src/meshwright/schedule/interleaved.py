@@ -8,6 +8,10 @@ stages before (v p - 1 sends for x = p - 1, not p - 1) or behind a group of p on
 work, and the way back is the same the other way round. Where x is not the last rank, it may wait for its first gradient
 besides, less 2 (p-1-x) forwards that it runs ahead. Sends longer than a chunk's passes make rounds of 2 v p - 1 slots.
 
+Where layers do not divide, ranks hold their heavy stages in other chunks, and the path follows them: on its way to the
+last chunk and from it a group of p waits for a heavy stage of any chunk; between two groups the path leaves the last rank
+(heavy in its last chunk by the head) for the fuller one, or the first rank (light in its first chunk) for the second.
+
 The price: v times the messages between stages, and (p - 1)/v more activations than 1F1B.
 
 Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.2, figure 4 bottom.
@@ -36,14 +40,10 @@ def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 def span(d: Dealt, barrier: bool) -> Num:
     """The longest of the paths above."""
     paths = [_rounds(d)]
-    if d.uneven:
-        away = where(d.spare >= 1, (d.m / d.p - 1.0) * maximum(_away(d) - d.p * d.earlier(d.q).total, 0.0), 0.0)
-    else:
-        away = 0.0
+    groups = maximum(d.m / d.p - 1.0, 0.0)
+    more = {1: groups * _away(d), 3: groups * _first_two(d)} if d.uneven else {}
     for k, x in enumerate(d.slow):
-        own = d.busy(x) - d.p * (d.earlier(x).f + d.earlier(x).b)
-        if k == 1:
-            own = own + away
+        own = d.busy(x) - d.p * (d.earlier(x).f + d.earlier(x).b) + more.get(k, 0.0)
         paths.append(d.to_last_chunk(x) + maximum(_turned(d, x), 0.0) + own + _from_last_chunk(d, x))
     return reduce(maximum, paths)
 
@@ -71,15 +71,25 @@ def _turned(d: Dealt, x: Num) -> Num:
 
 
 def _away(d: Dealt) -> Num:
-    """Between two groups in its last chunk the path leaves the last rank for the fuller one, n ranks before: up with the
-    last B, the other chunks there but for 2 n passes of the first one, and down with the first F of the next group."""
+    """What a path gains that leaves the last rank between two groups in its last chunk for the fuller one, n ranks before: up
+    with the last B, the other chunks there but for 2 n passes of the first one, and down with the first F of the next group.
+    """
     y = d.fuller
-    n, earlier, first = d.q - y, d.earlier(y), d.at(y)
-    up_down = d.below(d.top + y, d.stages - 1) + d.w(d.top + y + 1, d.stages) + d.at(d.top + y).total
-    last = d.at(d.stages - 1).total
-    way = where(n > 0, up_down - last, 0.0)
-    stay = d.p * earlier.total - 2 * n * first.total
-    return where(2 * n < d.p, stay + way, 0.0)
+    n, other = d.q - y, d.earlier(y)
+    ways = d.below(d.top + y, d.stages - 1) + d.w(d.top + y + 1, d.stages) + d.at(d.top + y).total
+    stay = d.p * (other.total - d.earlier(d.q).total) - 2 * n * d.at(y).total
+    gained = stay + ways - d.at(d.stages - 1).total
+    return where((n > 0) & (2 * n < d.p), maximum(gained, 0.0), 0.0)
+
+
+def _first_two(d: Dealt) -> Num:
+    """What a path gains each group that goes from the second rank to the first, whose first chunk is a light one, for all
+    chunks but that: up with the second B of the last chunk, and down with the last F but three."""
+    first, light, other, last = d.at(0.0), d.at(d.top + 1), d.at(1.0 + 0.0 * d.p), d.at(d.top)
+    whole = d.p * (d.load(0.0).total - d.load(1.0 + 0.0 * d.p).total)
+    gained = d.p * (other.total - first.total) - 2 * other.f - 2 * d.at(d.p).b + 2 * d.send
+    moved = 4 * light.f - 3 * last.f + 2 * light.b - last.b
+    return where((d.p > 3) & (d.spare >= 2), maximum(whole + gained + moved, 0.0), 0.0)
 
 
 def _rounds(d: Dealt) -> Num:

@@ -11,7 +11,7 @@ through all stages and up again, the step is the longest of
     the last, too                   2 C + (m-1-p) T_x
     all in rounds of p              k + 1 times C and what is left, r = m-1 - k p: on the last rank, or one round of r ranks
 
-and rounds over the fuller ranks only. Each round pays 2 (p-1) sends for p microbatches: nothing hides them.
+and rounds over the fuller ranks only, until the forwards run out or until the last microbatch, which goes to the end. Each round pays 2 (p-1) sends for p microbatches: nothing hides them.
 
 Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.1, figure 4 top.
 """

@@ -17,10 +17,11 @@ Exact for all f, i, w if m <= p or m >= 2p - 1. Between the two there are more p
 is a lower bound: the makespan is longer by at most 5 % (3 % for the usual f, i, w; the tests measure it), the step in
 a run by at most 1 %.
 
-Where stages differ or sends take time the step is the longest of: every rank as light as the lightest, by the law above;
+Where stages differ or sends take time the step is the longest of: every stage as light as the lightest, by the law above;
 rank 0 with both ends of the model, which waits for its first microbatch and, at the end, for its last gradient; the same
 from the turn's last gradient on, with the weight gradients that are left there; and what goes down and up the V once with
-F and I, stays on a rank with the turn's work, and comes up (or goes round once more).
+F (or late, behind the forwards that rank 0 runs ahead) and I, stays on a rank with the turn's work, and comes up, or goes
+round once more, or comes up one round before the end and back to the turn with the last gradient.
 
 With f = i = w and m >= 2p - 1 the bubble is (p-1) f / 2, half of ZB-H1's. In a run of steps, where each rank begins
 the next one when it is done, it is 0: the paper's zero bubble.

@@ -23,8 +23,11 @@ m (f + i + w) is, if w <= f and w <= (f + i)/2, the paper's (p-1)(f + i - w) for
 Where stages differ or sends take time (rank x runs w_x = h (p-1-x) forwards ahead and holds back h x weight gradients; h
 is 1 or 2), the step is rank x's work and what comes before and after it, the longest way:
 
-    before  down to x;  or further down with the first microbatch and up again, less the forwards run ahead meanwhile
-    after   nothing;  or up from x with the last one to rank y, which has fewer weight gradients left
+    before  down to x; or as many forwards on the first rank as x runs ahead; or further down with the first microbatch
+            and up again, less the forwards run ahead meanwhile; or up as far as the first rank or the second, and down to x
+    after   nothing; or down with the last forward and up; or up from x with the last input gradient to rank y, which has
+            fewer weight gradients left; or with an earlier one to a rank that has more left: as soon as x has no forwards
+            left, or as y begins with weight gradients
     in a run  after, and down again to x with the next step's first, or nothing
 
 or the microbatches go in rounds of h (p-1) + 1, sum (f + i) + 2 (p-1) send + w each: where sends are longer than the
@@ -43,7 +46,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import NamedTuple
 
-from ..num import Num, ceil, floor, maximum, minimum, where
+from ..num import Num, ceil, floor, largest, maximum, minimum, where
 from .dealt import Dealt, Place
 from .looped import looped_order
 from .types import Order, Schedule, looped_stage, one_chunk
@@ -92,16 +95,23 @@ class _Pipe(NamedTuple):
         turns, ends = (last, *map(d.place, all_ahead)), (first, *second, *map(d.place, all_left))
         idle = [d.place(minimum(ceil(maximum(d.m - 1 - self.ahead(x), 0.0) / self.h), x.stage)) for x in fuller]
         paths = [self._rounds(first, last), self._two_rounds(first, last)]
+        if fuller and not d.lead:
+            paths.append(self._fuller_rounds(first, fuller[0], last))
         for x in (first, last, *second, *fuller):
             turned = reduce(maximum, [self._turned(x, to) for to in turns])
-            late = self._late(x, ends, (*((first,) if fuller else ()), *second, *fuller, *(idle if fuller and x is fuller[0] else ())), last)
+            late = self._late(
+                x,
+                ends,
+                (*((first,) if fuller else ()), *second, *fuller, *(idle if fuller and x is fuller[0] else ())),
+                last,
+            )
             after = late + self._early(x, first, (*second, *fuller))
             via = [(z, self._via(z, x, last)) for z in (first, *second)]
             via.append((first, minimum(self.ahead(x), d.m - 1) * (first.at.f - x.at.f)))
             if barrier:
                 before = maximum(turned, reduce(maximum, [gain for _, gain in via]))
-                last_ones = reduce(maximum, [gain for _, gain in late], 0.0)
-                around = x.down + maximum(before + last_ones, turned + reduce(maximum, [gain for _, gain in after], 0.0))
+                last_ones = largest(gain for _, gain in late)
+                around = x.down + maximum(before + last_ones, turned + largest(gain for _, gain in after))
             else:
                 ways = [turned + gain + x.down - y.down for y, gain in after]
                 ways += [lost + gain + x.down - y.down for z, lost in via for y, gain in late if y is z or y is first]
@@ -189,6 +199,21 @@ class _Pipe(NamedTuple):
         """The first and the last microbatch through all stages, the others on the first rank, which holds nothing back."""
         between = self.d.m - 1 - (self.h * self.d.q + 1)
         return where(between >= 0, 2 * (self._through(first, last) + first.at.w) + between * first.at.total, 0.0)
+
+    def _fuller_rounds(self, first: Place, fuller: Place, last: Place) -> Num:
+        """Rounds of the n ranks that hold the most layers, between the first and the last microbatch through all stages;
+        these turn back before the first rank, if it is no fuller one."""
+        d, h, layer = self.d, self.h, self.d.layer
+        n, top = d.p - d.spare, where(d.spare >= 2, 1.0, 0.0)
+        between = d.m - 1 - (h * (d.q - top) + 1)
+        each, once = maximum(n, 1.0) - 1.0, h * (maximum(n, 1.0) - 1.0) + 1.0
+        k = floor(maximum(between, 0.0) / once)
+        most = d.cut.most
+        rounds = k * (most * ((each + 1.0) * (layer.f + layer.i) + layer.w) + 2 * each * d.send)
+        rest = (between - k * once) * most * layer.total
+        ends = 2 * self._through(first, last) + first.at.w
+        ends = ends + where(top > 0, -(first.at.f + first.at.i + 2 * d.send), first.at.w)
+        return where((between >= 0) & (d.spare >= 1), ends + rounds + rest, 0.0)
 
     def _through(self, first: Place, last: Place) -> Num:
         """F and I of one microbatch through all stages."""
