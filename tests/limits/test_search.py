@@ -9,7 +9,7 @@ import pytest
 from meshwright.describe.assumptions import EPOCH, NOT_HIDDEN, Hide, HidePass
 from meshwright.limits.curve import first_guess
 from meshwright.limits.laws import Shape, shape
-from meshwright.limits.placing import factorisations, placings
+from meshwright.limits.placing import BEST, factorisations, placings
 from meshwright.limits.scenario import Scenario, preset, presets
 from meshwright.limits.search import fastest
 from meshwright.limits.space import microbatches, twos
@@ -115,10 +115,21 @@ def test_placings_are_all_factorisations() -> None:
     assert len(placings(()).whole) == 1
     assert sorted(factorisations(6, 2)) == [(1, 6), (2, 3), (3, 2), (6, 1)]
     places = placings((8,))
+    (tensor, between, single), _ = places.rounds[-1]
     for i, whole in enumerate(places.whole):
-        assert places.tensor[places.entry[0][i]] == whole[1:3]
-        assert places.between[places.entry[1][i]] == whole[3:]
-        assert places.single[places.entry[2][i]] == whole[:1]
+        assert places.tensor[tensor[i]] == whole[1:3]
+        assert places.between[between[i]] == whole[3:]
+        assert places.single[single[i]] == whole[:1]
+
+
+def test_axes_are_placed_one_after_the_other() -> None:
+    """A round goes on from entries of the one before it that place the same axes alike, and leaves none of them out."""
+    for sizes in ((), (8,), (8, 32)):
+        rounds = placings(sizes).rounds
+        for (entries, before), (former, _) in zip(rounds[1:], rounds, strict=False):
+            assert {*before.tolist()} == {*range(len(former[0]))}
+            for mine, its in zip(entries, former, strict=True):
+                assert np.all((its[before] == mine) | (its[before] == BEST))
 
 
 def test_twos() -> None:

@@ -25,6 +25,8 @@ Lower = tuple[tuple[int, ...], ...]
 MOST = 200_000
 """Placements looked at: levels of 8 and 16,384 chips have half of that."""
 Index = NDArray[np.int64]
+BEST = -1
+"""Entry of a table for axes that have no place yet: its last, the best of all."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,9 @@ class Placings:
     """Distinct placements of (pp, ep)."""
     single: tuple[Lower, ...]
     """Distinct placements of dp alone."""
-    entry: tuple[Index, Index, Index]
-    """For each whole placement its number in tensor, between and single."""
-    pairs: tuple[Index, Index]
-    """Numbers in tensor and single that occur together."""
+    rounds: tuple[tuple[tuple[Index, Index, Index], Index], ...]
+    """One for the tensor axes alone, one with the replicas, one for all: entries of tensor, between and single (`BEST`
+    where the axes have no place yet), and the entry of the round before that each goes on from."""
 
 
 def demand_few(sizes: tuple[int, ...]) -> None:
@@ -73,10 +74,16 @@ def placings(sizes: tuple[int, ...]) -> Placings:
     parts = [[p[1:3] for p in whole], [p[3:] for p in whole], [p[:1] for p in whole]]
     distinct = [sorted(set(part)) for part in parts]
     numbers = [{p: i for i, p in enumerate(d)} for d in distinct]
-    entry = tuple(np.array([number[p] for p in part]) for number, part in zip(numbers, parts, strict=True))
     tensor, between, single = (tuple(d) for d in distinct)
-    first, second = np.unique(np.stack([entry[0], entry[2]]), axis=1)
-    return Placings(tuple(whole), tensor, between, single, (entry[0], entry[1], entry[2]), (first, second))
+    entry = [np.array([number[p] for p in part]) for number, part in zip(numbers, parts, strict=True)]
+    pairs, pair = np.unique(np.stack([entry[0], entry[2]]), axis=1, return_inverse=True)
+    alone, first = np.arange(len(tensor)), np.zeros(len(tensor), dtype=np.int64)
+    rounds = (
+        ((alone, first + BEST, first + BEST), first),
+        ((pairs[0], np.full_like(pairs[0], BEST), pairs[1]), pairs[0]),
+        ((entry[0], entry[1], entry[2]), pair.ravel()),
+    )
+    return Placings(tuple(whole), tensor, between, single, rounds)
 
 
 def group(degree: Any, lower: tuple[int, ...]) -> tuple[Any, ...]:

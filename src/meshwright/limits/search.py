@@ -71,25 +71,22 @@ class Found:
         found: NDArray[np.bool_] = ~np.isnan(self.degrees.dp)
         return found
 
-    def improve(self, models: Any, total: Any, traffic: Any, degrees: Degrees, places: Placings) -> None:
-        """Take what is faster, or as fast with less traffic.
+    def improve(self, models: Any, seconds: Any, traffic: Any, degrees: Degrees, lower: Callable[[int], Lower]) -> None:
+        """Take what is faster, or as fast with less traffic: columns, one row a cell and placement.
 
-        models: of each row;  total, traffic: (rows, placements) seconds;  degrees: columns.
+        lower: where the axes of a row lie.
         """
         fastest = self.seconds.copy()
-        np.minimum.at(fastest, models, total.min(axis=1))
-        tied = (total <= (fastest * (1 + SLACK))[models, None]) & (total < self.budget[models, None])
-        least = np.where(tied, traffic, np.inf)
-        place = least.argmin(axis=1)
-        least = least[np.arange(len(place)), place]
-        for row in np.lexsort((least, models)):
+        np.minimum.at(fastest, models, seconds)
+        tied = np.nonzero((seconds <= fastest[models] * (1 + SLACK)) & (seconds < self.budget[models]))[0]
+        tied = tied[np.lexsort((traffic[tied], models[tied]))]
+        for row in tied[np.unique(models[tied], return_index=True)[1]]:
             model = models[row]
-            better = fastest[model] < self.seconds[model] * (1 - SLACK) or least[row] < self.traffic[model]
-            if np.isfinite(least[row]) and better:
-                self.seconds[model], self.traffic[model] = fastest[model], least[row]
-                self.lower[model] = places.whole[place[row]]
+            if fastest[model] < self.seconds[model] * (1 - SLACK) or traffic[row] < self.traffic[model]:
+                self.seconds[model], self.traffic[model] = fastest[model], traffic[row]
+                self.lower[model] = lower(row)
                 for column, value in zip(self.degrees, degrees, strict=True):
-                    column[model] = np.broadcast_to(value[:, 0], len(place))[row]
+                    column[model] = value[row]
 
 
 def fastest(scenario: Scenario, s: Shape, chips: Column, budget: Column) -> Found:
@@ -188,52 +185,40 @@ def _best_first(on: Machine, s: Shape, cells: Cells, places: Placings, whole: bo
 
 
 def _place(on: Machine, s: Shape, cells: Cells, mine: Any, places: Placings, whole: bool, found: Found) -> None:
-    """Every placement of some cells: first only tensor degrees and replicas, with the best of the messages."""
-    models, busy = cells.model[mine], cells.busy[mine, None]
+    """Every placement of some cells, axis by axis: of those not placed yet the best counts, and only what may still be
+    the fastest goes on."""
+    models, busy = cells.model[mine], cells.busy[mine]
     d = Degrees(*(x[mine, None] for x in cells.degrees))
-    parts, idle = tables(on, Shape(*(x[models, None] for x in s)), d, places, whole), idle_share(on, d)
-
-    def total(rows: Any, tp: Sent, p2p: Sent, dp: Sent) -> Any:
-        wait = np.where(d.zero_bubble[rows] > 0, 0.0, tp.wait + p2p.wait) + dp.wait
-        return step_time(on, busy[rows], together([tp.loads, p2p.loads]), dp.load, idle[rows], wait)
-
-    i, k = places.pairs
-    tp, p2p, dp = parts
-    near = total(slice(None), at(tp, i), each(p2p, lambda x: x.min(axis=1, keepdims=True)), at(dp, k))
-    rows = np.nonzero(near.min(axis=1) <= found.seconds[models] * (1 + SLACK))[0]
-    if len(rows):
-        tp, p2p, dp = (at(each(x, lambda y: y[rows]), entry) for x, entry in zip(parts, places.entry, strict=True))
-        seconds, traffic = total(rows, tp, p2p, dp), added(together(x.loads for x in (tp, p2p, dp))).seconds
-        seconds[seconds >= IMPOSSIBLE] = np.inf
-        found.improve(models[rows], seconds, traffic, Degrees(*(x[rows] for x in d)), places)
-
-
-def each(sent: Sent, change: Callable[[Any], Any]) -> Sent:
-    """With every column changed."""
-    loads = {how: Load(change(load.seconds), 0.0, Busy(map(change, load.busy))) for how, load in sent.loads.items()}
-    return Sent(loads, change(sent.wait))
-
-
-def at(sent: Sent, entry: Any) -> Sent:
-    """Some of the placements."""
-    return each(sent, lambda x: x[:, entry])
+    parts, idle = tables(on, Shape(*(x[models, None] for x in s)), d, places, whole), idle_share(on, d)[:, 0]
+    zero_bubble, limit = d.zero_bubble[:, 0] > 0, found.seconds[models] * (1 + SLACK)
+    open_ = np.ones((len(mine), 1), dtype=bool)
+    for entries, before in places.rounds:
+        row, place = np.nonzero(open_[:, before])
+        tp, p2p, dp = (_at(x, (row, entry[place])) for x, entry in zip(parts, entries, strict=True))
+        wait = np.where(zero_bubble[row], 0.0, tp.wait + p2p.wait) + dp.wait
+        seconds = step_time(on, busy[row], together([tp.loads, p2p.loads]), dp.load, idle[row], wait)
+        fast = (seconds <= limit[row]) & (seconds < IMPOSSIBLE)
+        open_ = np.zeros((len(mine), len(before)), dtype=bool)
+        open_[row, place] = fast
+    if fast.any():
+        traffic = np.asarray(added(together(x.loads for x in (tp, p2p, dp))).seconds)[fast]
+        row, place = row[fast], place[fast]
+        degrees = Degrees(*(np.broadcast_to(x, (len(mine), 1))[row, 0] for x in d))
+        found.improve(models[row], seconds[fast], traffic, degrees, lambda i: places.whole[place[i]])
 
 
 def tables(on: Machine, s: Shape, d: Degrees, places: Placings, whole: bool) -> tuple[Sent, Sent, Sent]:
     """Tensor traffic, messages, gradients of every cell in every placement of their axes."""
-    ops, linked = expert(on, s, d), on.overlap.dp.scope != "none" and on.overlap.dp.links == "shared"
+    ops = expert(on, s, d)
     return (
-        _table(d, whole, linked, places.tensor, AXES[1:3],
-               lambda a, b: tensor(on, s, d, ops, {"tp_model": a, "tp_ff": b})),
-        _table(d, whole, linked, places.between, AXES[3:], lambda pp, ep: between(on, s, d, pp, ep)),
-        _table(d, whole, linked, places.single, AXES[:1], lambda dp: gradients(on, s, d, dp)),
-    )  # fmt: skip
+        _table(d, whole, places.tensor, AXES[1:3], lambda a, b: tensor(on, s, d, ops, {"tp_model": a, "tp_ff": b})),
+        _table(d, whole, places.between, AXES[3:], lambda pp, ep: between(on, s, d, pp, ep)),
+        _table(d, whole, places.single, AXES[:1], lambda dp: gradients(on, s, d, dp)),
+    )
 
 
-def _table(
-    d: Degrees, whole: bool, linked: bool, which: tuple[Lower, ...], axes: tuple[str, ...], send: Callable[..., Sent]
-) -> Sent:
-    """For each of the placements `which` of some axes; linked: how busy the links are matters."""
+def _table(d: Degrees, whole: bool, which: tuple[Lower, ...], axes: tuple[str, ...], send: Callable[..., Sent]) -> Sent:
+    """For each of the placements `which` of some axes."""
     groups = []
     for i, axis in enumerate(axes):
         lower = [np.array([place[i][level] for place in which], float) for level in range(len(which[0][i]))]
@@ -241,9 +226,20 @@ def _table(
     sent = send(*groups)
     possible = np.logical_and.reduce([np.floor(g[-1]) == g[-1] if whole else g[-1] >= 1 for g in groups])
 
-    def full(load: Load) -> Load:
-        busy = Busy(np.broadcast_to(b, possible.shape) for b in load.busy if linked)
-        return Load(np.where(possible, load.seconds, IMPOSSIBLE), 0.0, busy)
+    def full(x: Any) -> Any:
+        """A column for each placement, and the best of all in the last."""
+        every = np.where(possible, x, IMPOSSIBLE)
+        return np.concatenate([every, every.min(axis=1, keepdims=True)], axis=1)
 
-    loads = {how: full(load) for how, load in sent.loads.items()}
-    return Sent(loads, np.broadcast_to(sent.wait, possible.shape))
+    return each(sent, full)
+
+
+def _at(sent: Sent, entry: Any) -> Sent:
+    """Some entries of a table."""
+    return each(sent, lambda column: column[entry])
+
+
+def each(sent: Sent, change: Callable[[Any], Any]) -> Sent:
+    """With every column changed."""
+    loads = {how: Load(change(load.seconds), 0.0, Busy(map(change, load.busy))) for how, load in sent.loads.items()}
+    return Sent(loads, change(sent.wait))

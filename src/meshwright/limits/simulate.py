@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ..cost import hop
 from ..cost.chip import Rates, pass_time, rates
 from ..cost.links import Group
-from ..cost.load import Load, beside
+from ..cost.load import Busy, Load, beside
 from ..cost.network import Fabric
 from ..cost.overlap import behind, outlasting
 from ..count.mlp2d import block
@@ -58,6 +58,15 @@ class Machine(NamedTuple):
     memory: float
     """Bytes that can be allocated on a chip."""
     precision: Precision
+
+    @property
+    def linked(self) -> bool:
+        """What a collective leaves of the links matters: gradients hide on those of all others."""
+        return self.overlap.dp.scope != "none" and self.overlap.dp.links == "shared"
+
+    def by_bytes(self, load: Load) -> Load:
+        """A collective without its latency; with the links that it keeps busy, where they matter."""
+        return Load(load.seconds - load.latency, 0.0, load.busy if self.linked else Busy())
 
 
 class Degrees(NamedTuple):
@@ -193,11 +202,6 @@ def matmul_time(on: Machine, s: Shape, d: Degrees, ops: list[Op]) -> Values:
     return passes(s, d) * pass_time([half for op in ops for half in (op.forward, op.backward)], on.rates)
 
 
-def by_bytes(load: Load) -> Load:
-    """A collective without its latency."""
-    return Load(load.seconds - load.latency, 0.0, load.busy)
-
-
 def tensor(on: Machine, s: Shape, d: Degrees, ops: list[Op], groups: Mapping[str, Group]) -> Sent:
     """The all-reduces of partial sums: forward, and alike backward.
 
@@ -205,15 +209,15 @@ def tensor(on: Machine, s: Shape, d: Degrees, ops: list[Op], groups: Mapping[str
     behind it.
     """
     forward = [on.fabric.load(m.kind, m.bytes, groups[m.axis]) for op in ops for m in op.forward.comm]
-    often = 2 * passes(s, d)
-    return Sent({on.overlap.tp: beside(*map(by_bytes, forward)) * often}, 2 * s.L * sum(x.latency for x in forward))
+    at_once = on.by_bytes(beside(*(Load(x.seconds - x.latency, 0.0, x.busy) for x in forward)))
+    return Sent({on.overlap.tp: at_once * (2 * passes(s, d))}, 2 * s.L * sum(x.latency for x in forward))
 
 
 def gradients(on: Machine, s: Shape, d: Degrees, group: Group) -> Sent:
     """The all-reduce of the gradients a device holds, N/(TP PP EP)."""
     held = s.parameters / d.shards * on.precision.gradient_bytes
     load = on.fabric.load("all_reduce", held, group)
-    return Sent({on.overlap.dp: by_bytes(load)}, load.latency)
+    return Sent({on.overlap.dp: on.by_bytes(load)}, load.latency)
 
 
 def between(on: Machine, s: Shape, d: Degrees, pp: Group, ep: Group) -> Sent:
@@ -225,12 +229,12 @@ def between(on: Machine, s: Shape, d: Degrees, pp: Group, ep: Group) -> Sent:
     """
     message = s.batch * s.D * on.precision.activation_bytes / (d.chips * d.microbatches) * d.pp
     hops, law = neighbours(on.fabric, message), on.fabric.how.hop
-    bytes_, often = [by_bytes(h) for h in hops], 2 * (s.L - 1) * d.microbatches / d.pp
+    bytes_, often = [on.by_bytes(h) for h in hops], 2 * (s.L - 1) * d.microbatches / d.pp
     both, steps = [p * e for p, e in zip(pp, ep, strict=True)], hop.next_stage(pp, d.interleave, s.L - 1)
     stage = hop.mean(bytes_, hop.charged(steps, pp, law)) * often
     whole = hop.mean(bytes_, hop.charged(hop.farther(steps, hop.any_rank(ep)), both, law)) * often
     far = hop.charged(hop.farther(steps, hop.farthest(ep)), both, law)
-    wait = 2 * (s.L - 1) * hop.mean(hops, far).latency
+    wait = 2 * (s.L - 1) * sum(h.latency * share for h, share in zip(hops, far[1:], strict=True))
     chunks = where(d.interleave > 1, 1.0, 0.0)
     hidden = chunks if on.overlap.pp == "interleaved" else float(on.overlap.pp == "all")
     loads = [{STEP: stage * hidden}, {NOT_HIDDEN: stage * (1 - hidden)}, {on.overlap.ep: whole + stage * -1.0}]
