@@ -36,13 +36,14 @@ IEC = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50
 KIB, MIB, GIB = 2.0**10, 2.0**20, 2.0**30
 GB = 1e9
 DAY_S = 86400.0
+YEAR_S = 365.25 * DAY_S
 
 # name -> (size in the base unit, base unit)
 UNITS = {
     "B": (1.0, "B"), "byte": (1.0, "B"), "bytes": (1.0, "B"), "bit": (0.125, "B"), "bits": (0.125, "B"), "b": (0.125, "B"),
     "FLOP": (1.0, "FLOP"), "FLOPs": (1.0, "FLOP"), "flop": (1.0, "FLOP"), "flops": (1.0, "FLOP"),
     "s": (1.0, "s"), "sec": (1.0, "s"), "min": (60.0, "s"), "h": (3600.0, "s"), "hour": (3600.0, "s"), "hours": (3600.0, "s"),
-    "d": (DAY_S, "s"), "day": (DAY_S, "s"), "days": (DAY_S, "s"), "month": (30.4375 * DAY_S, "s"), "months": (30.4375 * DAY_S, "s"),
+    "d": (DAY_S, "s"), "day": (DAY_S, "s"), "days": (DAY_S, "s"), "month": (YEAR_S / 12, "s"), "months": (YEAR_S / 12, "s"),
     "W": (1.0, "W"), "J": (1.0, "J"), "Wh": (3600.0, "J"), "Hz": (1.0, "Hz"), "USD": (1.0, "USD"),
     "token": (1.0, "token"), "tokens": (1.0, "token"), "tok": (1.0, "token"),
 }  # fmt: skip

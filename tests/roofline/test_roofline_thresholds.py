@@ -11,8 +11,8 @@ from meshwright import Model, MoE
 from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import BOOK_SUM
 from meshwright.describe.job import PRECISIONS
+from meshwright.reproduce.scaling_book.ideal import Ideal, on_axes, ratios, spanned
 from meshwright.roofline import thresholds as th
-from meshwright.roofline.curves import Ideal, on_axes, ratios, spanned
 from meshwright.roofline.memory import STATES, checkpoints, largest_model, per_chip
 from meshwright.roofline.mesh import mesh
 from meshwright.roofline.work import LAYERS, Setting

@@ -80,6 +80,11 @@ class Fabric(Links):
         """One message of V bytes between neighbouring stages; `group` is the pp axis."""
         return self.algorithm.hop(self, V, group)
 
+    def neighbours(self, V: Num) -> list[Load]:
+        """One message of V bytes to the next chip in each dimension."""
+        dims = range(len(self.rates))
+        return [self.hop(V, tuple(2.0 if i == dim else 1.0 for i in dims)) for dim in dims]
+
 
 ALGORITHMS = {
     "ring": ("one ring through all ranks", "NCCL; Subramanian et al. 2024, arXiv 2410.00273, eq. 2-3"),

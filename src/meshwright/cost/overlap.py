@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 from ..describe.assumptions import Hide, HidePass
@@ -45,6 +48,38 @@ def behind(work: Num, own: Load, hidden: Load, how: HidePass) -> Exposed:
 def outlasting(work: Num, hidden: Num, how: Hide) -> Exposed:
     """The same on links that nothing else uses meanwhile: max(h - share t, (1 - most) h)."""
     return _exposed(maximum(hidden - how.share * work, (1.0 - how.most) * hidden), hidden, how)
+
+
+Hidden = dict[Hide, Load]
+"""What a device sends in a step, by what it hides behind."""
+
+
+def together(several: Iterable[Hidden]) -> Hidden:
+    """What hides alike has one budget."""
+    found: Hidden = {}
+    for loads in several:
+        for how, load in loads.items():
+            found[how] = found[how] + load if how in found else load
+    return found
+
+
+def added(loads: Hidden) -> Load:
+    """One after the other."""
+    return reduce(Load.__add__, loads.values())
+
+
+def budgeted(work: Num, sent: Hidden) -> Num:
+    """Seconds that work takes longer for what outlasts it; each second hides once."""
+    longer: list[Num] = []
+    for how, load in sent.items():
+        if how.scope == "none":
+            longer.append(load.seconds)
+            continue
+        exposed = outlasting(work, load.seconds, how)
+        longer.append(exposed.total)
+        if len(longer) < len(sent):
+            work = work - (load.seconds - exposed.shown)
+    return reduce(add, longer)
 
 
 def _exposed(shown: Num, hidden: Num, how: Hide) -> Exposed:

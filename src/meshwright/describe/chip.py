@@ -85,6 +85,14 @@ class Chip(Checked):
         super().__post_init__()
         freeze(self, "matrix_flops", "kernels")
 
+    def rent_usd(self, chip_hours: float) -> float | None:
+        """Rent; None if the price is unknown."""
+        return chip_hours * self.usd_per_hour if self.usd_per_hour else None
+
+    def energy_j(self, chip_seconds: float) -> float | None:
+        """Energy at the power limit; None if it is unknown."""
+        return chip_seconds * self.power_w if self.power_w else None
+
     def peak(self, precision: str) -> float:
         """Matrix FLOP/s in that precision; BadInput names the precisions the chip has."""
         if precision not in self.matrix_flops:

@@ -121,12 +121,9 @@ def split(p: Point) -> dict[str, float]:
 
 def bill(p: Point, scenario: Scenario) -> dict[str, float | None]:
     """Rent and energy of a whole run, every chip at its power limit; None where the price or the power is not known."""
-    hours, chip = p.chips * p.duration_s / 3600, scenario.chip
-    return {
-        "chip_hours": hours,
-        "cost_usd": hours * chip.usd_per_hour if chip.usd_per_hour else None,
-        "energy_j": p.chips * p.duration_s * chip.power_w if chip.power_w else None,
-    }
+    seconds, chip = p.chips * p.duration_s, scenario.chip
+    hours = seconds / 3600
+    return {"chip_hours": hours, "cost_usd": chip.rent_usd(hours), "energy_j": chip.energy_j(seconds)}
 
 
 def width(law: Law, flops: float) -> float:

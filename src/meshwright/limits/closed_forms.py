@@ -17,6 +17,7 @@ from ..describe.fields import Unit
 from ..describe.network import Network
 from ..errors import BadInput
 from ..num import Num
+from ..units import YEAR_S
 
 FLOP_PER_MAC = 2.0
 BANDWIDTH_CONSTANT = 960.0
@@ -49,7 +50,7 @@ class Setting:
     batch: Annotated[float, Unit("token")] = 4e6
     layers: float = 100.0
     experts: float = 1.0
-    duration_s: Annotated[float, Unit("s")] = 365.25 * 86400 / 4
+    duration_s: Annotated[float, Unit("s")] = YEAR_S / 4
     layer_latency_s: Annotated[float, Unit("s")] = 9e-6
     """t_L: two phases on two levels of 1.125 us each, and a kernel of 4.5 us."""
 

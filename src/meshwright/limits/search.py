@@ -18,6 +18,7 @@ from ..cost.floors import any_links
 from ..cost.links import Group
 from ..cost.load import Busy, Load
 from ..cost.network import Fabric
+from ..cost.overlap import Hidden, added, together
 from ..count.work import Op
 from ..describe.cluster import Cluster
 from ..num import minimum, product
@@ -27,20 +28,16 @@ from .scenario import Scenario
 from .simulate import (
     AXES,
     Degrees,
-    Hidden,
     Machine,
     Sent,
-    added,
     between,
     expert,
     gradients,
     idle_share,
     matmul_time,
-    neighbours,
     passes,
     step_time,
     tensor,
-    together,
 )
 from .space import Column, Grid, grid
 
@@ -151,7 +148,7 @@ def floors(on: Machine, s: Shape, d: Degrees, ops: list[Op]) -> tuple[Hidden, Lo
     ranks = {"tp_model": d.tp_model, "tp_ff": d.tp_ff}
     least = [floor(on.fabric, m.bytes, ranks[m.axis]) for op in ops for m in op.forward.comm]
     held = floor(on.fabric, s.parameters / d.shards * on.precision.gradient_bytes, d.dp)
-    hop = min(float(h.latency) for h in neighbours(on.fabric, 1.0))
+    hop = min(float(h.latency) for h in on.fabric.neighbours(1.0))
     crossed = np.where(d.ep > 1, 2 * (s.L - 1), np.where(d.pp > 1, 2 * (d.interleave * d.pp - 1), 0.0))
     wait = 2 * s.L * sum(x.latency for x in least) + crossed * hop
     traffic = 2 * passes(s, d) * sum(x.seconds for x in least)

@@ -13,9 +13,7 @@ and equation 21.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import reduce
-from operator import add
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..cost import hop
@@ -23,7 +21,7 @@ from ..cost.chip import Rates, pass_time, rates
 from ..cost.links import Group
 from ..cost.load import Busy, Load, beside
 from ..cost.network import Fabric
-from ..cost.overlap import behind, outlasting
+from ..cost.overlap import Hidden, added, behind, budgeted, together
 from ..count.mlp2d import block
 from ..count.work import Op
 from ..describe.assumptions import NOT_HIDDEN, Assumptions, Hide, Overlap
@@ -108,10 +106,6 @@ class Step(NamedTuple):
     p2p_wait: Values
 
 
-Hidden = dict[Hide, Load]
-"""What a device sends in a step, by what it hides behind."""
-
-
 class Sent(NamedTuple):
     """What a device sends in a step for one reason."""
 
@@ -147,43 +141,15 @@ def simulate(on: Machine, s: Shape, d: Degrees, groups: Mapping[str, Group]) -> 
     return Step(total, busy, idle / (1 + idle), *seconds, tp.wait, dp.wait, p2p.wait)
 
 
-def together(several: Iterable[Hidden]) -> Hidden:
-    """What hides alike has one budget."""
-    found: Hidden = {}
-    for loads in several:
-        for how, load in loads.items():
-            found[how] = found[how] + load if how in found else load
-    return found
-
-
-def added(loads: Hidden) -> Load:
-    """One after the other."""
-    return reduce(Load.__add__, loads.values())
-
-
 def step_time(on: Machine, busy: Values, sent: Hidden, gradients: Load, idle: Values, wait: Values) -> Values:
     """The sum: products and what of the traffic outlasts them, longer by the idle share, then gradients and latencies.
 
     sent: tensor and point-to-point traffic. Gradients come after it on the same links.
     """
-    work, how = (busy + shown(busy, sent)) * (1 + idle), on.overlap.dp
+    work, how = (busy + budgeted(busy, sent)) * (1 + idle), on.overlap.dp
     if how.scope == "none":
         return work + gradients.seconds + wait
     return work + behind(work, added(sent), gradients, how).total + wait
-
-
-def shown(work: Values, sent: Hidden) -> Values:
-    """Seconds that work takes longer for what outlasts it; each second hides once."""
-    longer: list[Values] = []
-    for how, load in sent.items():
-        if how.scope == "none":
-            longer.append(load.seconds)
-            continue
-        exposed = outlasting(work, load.seconds, how)
-        longer.append(exposed.total)
-        if len(longer) < len(sent):
-            work = work - (load.seconds - exposed.shown)
-    return reduce(add, longer)
 
 
 def expert(on: Machine, s: Shape, d: Degrees) -> list[Op]:
@@ -228,7 +194,7 @@ def between(on: Machine, s: Shape, d: Degrees, pp: Group, ep: Group) -> Sent:
     counts.
     """
     message = s.batch * s.D * on.precision.activation_bytes / (d.chips * d.microbatches) * d.pp
-    hops, law = neighbours(on.fabric, message), on.fabric.how.hop
+    hops, law = on.fabric.neighbours(message), on.fabric.how.hop
     bytes_, often = [on.by_bytes(h) for h in hops], 2 * (s.L - 1) * d.microbatches / d.pp
     both, steps = [p * e for p, e in zip(pp, ep, strict=True)], hop.next_stage(pp, d.interleave, s.L - 1)
     stage = hop.mean(bytes_, hop.charged(steps, pp, law)) * often
@@ -239,12 +205,6 @@ def between(on: Machine, s: Shape, d: Degrees, pp: Group, ep: Group) -> Sent:
     hidden = chunks if on.overlap.pp == "interleaved" else float(on.overlap.pp == "all")
     loads = [{STEP: stage * hidden}, {NOT_HIDDEN: stage * (1 - hidden)}, {on.overlap.ep: whole + stage * -1.0}]
     return Sent(together(loads), wait)
-
-
-def neighbours(fabric: Fabric, V: Values) -> list[Load]:
-    """What a message of V bytes over each dimension of the network costs."""
-    dims = range(len(fabric.rates))
-    return [fabric.hop(V, tuple(2.0 if i == dim else 1.0 for i in dims)) for dim in dims]
 
 
 def idle_share(on: Machine, d: Degrees) -> Values:

@@ -198,14 +198,13 @@ class Prediction:
     @property
     def cost_usd(self) -> float | None:
         """Rent of the run; None if the price or the length is unknown."""
-        price = self.job.cluster.chip.usd_per_hour
-        return self.chip_hours * price if self.chip_hours is not None and price else None
+        return None if self.chip_hours is None else self.job.cluster.chip.rent_usd(self.chip_hours)
 
     @property
     def energy_j(self) -> float | None:
         """Energy of the run with every chip at its power limit; None if unknown."""
-        power = self.job.cluster.chip.power_w
-        return self.train_time_s * self.job.cluster.chips * power if self.train_time_s is not None and power else None
+        chips = self.job.cluster.chips
+        return None if self.train_time_s is None else self.job.cluster.chip.energy_j(self.train_time_s * chips)
 
     @cached_property
     def term(self) -> Term:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...roofline.curves import Ideal, on_axes, ratios
 from ..report import Figure
+from .ideal import Ideal, on_axes, ratios
 from .tables import BATCHES, PER_CHIP, STATIC
 from .training import F30K
 from .world import pod, setting

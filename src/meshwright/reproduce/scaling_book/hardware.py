@@ -10,8 +10,8 @@ from ...describe.assumptions import BOOK_SUM, Assumptions
 from ...roofline import thresholds as th
 from ...roofline.memory import checkpoints
 from ...roofline.mesh import LONG, Mesh, bandwidth, ideal, place
-from ...roofline.runs import days, training_flops, utilisation
 from ...roofline.work import SCORES, Setting
+from .runs import days, training_flops, utilisation
 from .training import Case
 from .world import (
     B200,

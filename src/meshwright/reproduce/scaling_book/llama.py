@@ -6,8 +6,8 @@ from ...catalog import chip
 from ...num import floor
 from ...roofline import thresholds as th
 from ...roofline.memory import STATES, checkpoints, chips_for, per_chip
-from ...roofline.runs import YEAR_S, days, flops_per_parameter, seconds, training_flops
-from ...units import DAY_S
+from ...units import DAY_S, YEAR_S
+from .runs import days, flops_per_parameter, seconds, training_flops
 from .training import F70B, Case, mixed, x_opt
 from .world import (
     LLAMA_70B,

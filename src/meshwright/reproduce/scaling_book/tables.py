@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...roofline.curves import Ideal, on_axes, ratios
 from ..report import Table
+from .ideal import Ideal, on_axes, ratios
 from .training import F30K
 from .world import H100, V4P, V5E, V5P, alpha, alpha_dcn, alpha_node, pod, setting
 

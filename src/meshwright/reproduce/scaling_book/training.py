@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from ...catalog import chip, network
 from ...roofline import thresholds as th
-from ...roofline.curves import Ideal, on_axes, overtakes
 from ...roofline.memory import STATES, checkpoints, largest_model, per_chip
-from ...roofline.runs import days, seconds, training_flops
+from .ideal import Ideal, on_axes, overtakes
+from .runs import days, seconds, training_flops
 from .world import (
     CHIPS_PER_HOST,
     LLAMA_13B,

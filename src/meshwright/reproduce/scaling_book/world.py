@@ -12,9 +12,9 @@ from ...describe.model import Model
 from ...num import product
 from ...roofline.mesh import Mesh, mesh, place
 from ...roofline.queries import EXACT as EXACT
-from ...roofline.runs import training_flops
 from ...roofline.thresholds import intensity
 from ...roofline.work import Layer, Setting
+from .runs import training_flops
 
 V5P, V5E, V4P, H100, H800, B200 = "book-tpu-v5p", "book-tpu-v5e", "book-tpu-v4p", "book-h100", "book-h800", "book-b200"
 MI = 2.0**20

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..num import Num, ceil, log2, maximum
-from . import thresholds as th
-from .mesh import Mesh, ideal
-from .thresholds import crossing
-from .times import EDITIONS, Times, bound_from, step
-from .work import Setting
+from ...num import Num, ceil, log2, maximum
+from ...roofline import thresholds as th
+from ...roofline.mesh import Mesh, ideal
+from ...roofline.thresholds import crossing
+from ...roofline.times import EDITIONS, Times, bound_from, step
+from ...roofline.work import Setting
 
 
 def spanned(n: Num, length: Num) -> Num:

@@ -5,11 +5,9 @@ Source: How To Scale Your Model, parts 4 to 6 and 12.
 
 from __future__ import annotations
 
-from ..count.blocks import matmul
-from ..num import Num
-from ..units import DAY_S
-
-YEAR_S = 365.25 * DAY_S
+from ...count.blocks import matmul
+from ...num import Num
+from ...units import DAY_S
 
 
 def flops_per_parameter() -> float:
