@@ -35,7 +35,8 @@ def test_words_of_a_path() -> None:
 
 def test_a_term_and_its_parts_are_not_both_listed() -> None:
     paths = [path for path, _ in find(P, "comp")]
-    assert paths == ["step_time/compute"]
+    assert "step_time/compute" in paths
+    assert not any(path.startswith("step_time/compute/") for path in paths)
 
 
 def test_parts_add_up() -> None:
@@ -55,7 +56,7 @@ def test_unknown_terms(wanted: str) -> None:
 
 
 PAPERS = {
-    "realistic": "NCCL|Subramanian|Lepikhin|roofline", "pytorch": "calibrate|NCCL|roofline|Lepikhin",
+    "realistic": "NCCL|Subramanian|Lepikhin|laws of kernels", "pytorch": "calibrate|NCCL|roofline|Lepikhin",
     "lbl-2024": "Subramanian|Lepikhin", "lbl-2024-code": "Subramanian|Lepikhin", "megatron-2021": "Narayanan",
     "epoch-2024": "Erdil", "scaling-book-sum": "How To Scale Your Model", "scaling-book-max": "How To Scale Your Model",
 }  # fmt: skip
@@ -95,7 +96,7 @@ def test_the_formula_is_that_of_the_chip_model() -> None:
     assert "a matrix product" in terms["compute"].formula
     assert f"HBM {h100.hbm_bandwidth:.4g}, L2 {h100.hierarchy.l2_bandwidth:.4g}" in terms["memory"].formula
     terms = {part.name: part for part in under("realistic").term.parts}
-    assert "max(bytes / 3.017e+12 B/s - compute, 0)" in terms["memory"].formula  # 0.9 x 3352 GB/s
+    assert terms["memory"].formula.startswith("bytes / 2.682e+12 B/s")  # 0.8 x 3352 GB/s
     terms = {part.name: part for part in under("megatron-2021").term.parts}
     assert terms["memory"].formula.startswith("0: memory takes no time") and terms["memory"].value == 0
     assert terms["tp_comm"].value == 0 and "no time" in terms["tp_comm"].formula

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..describe.choices import Value, Values, listed
 from ..describe.job import Job
-from ..describe.layout import RECOMPUTE
+from ..describe.recompute import RECOMPUTE
 from ..num import divisors
 from ..schedule import SCHEDULES
 from .evaluate import smallest
