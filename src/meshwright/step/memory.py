@@ -108,8 +108,8 @@ def activations(job: Job, layout: Layout, parts: Body, text: str, by: Shares, en
     if holding.counted(job):
         each = each + outputs(job, layout, parts)
         head = holding.total(holding.head(job, layout, parts), parts) * mine
-        again = holding.total(work(job, layout, parts, text, share), parts)
-        once = maximum(again - head, 0.0)
+        working = holding.total(work(job, layout, parts, text, share), parts)
+        once = maximum(working - head, 0.0)
     else:
         head = parts.head.saved * mine
         once = rebuilt(parts.typical, parts, text) if job.how.memory.working_set else 0.0
@@ -228,7 +228,9 @@ def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dic
         whole = buffers(job, layout, parts, parameters, layout.zero, by, end)
         found[end] = Use(s.weights, s.gradients, s.optimizer, kept, whole)
         if moments(job) > 1:
-            copies = step_copies(job, layout, parameters, layout.zero)
+            copies = holding.named(
+                step_copies(job, layout, parameters, layout.zero), "gradients copied for the step", parts
+            )
             found[end] = fuller(found[end], found[end]._replace(activations=0.0, buffers=whole + copies))
     return found
 

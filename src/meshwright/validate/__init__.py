@@ -20,6 +20,7 @@ from . import collectives, rows
 from .as_run import predicted
 from .evidence import evidence
 from .jobs import described
+from .layouts import figure, same
 from .measured import pairs, workload
 from .result import Checked, Validation
 from .rows import Row, plain, text
@@ -101,6 +102,8 @@ def _compared(row: Row, base: Checked, assumptions: Assumptions) -> list[Checked
             measured=p.measured,
             interval=prediction.interval_s if p.quantity == "step_time" else None,
             notes=(*about.notes, p.note) if p.note else about.notes,
+            figure=figure(prediction, p.kind) if p.kind else None,
+            same=same(prediction, p.kind) if p.kind else (),
         )
         for p in found
     ]

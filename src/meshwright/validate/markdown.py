@@ -21,7 +21,9 @@ def markdown(v: Validation) -> str:
         _errors("Time, by chip", "chip", _sorted(v.having(*TIMES), lambda r: r.chip)),
         _held_out(v),
         _errors("Memory, by source", "source", _sorted(v.having("memory"), lambda r: r.source)),
+        _layouts(v),
         _out_of_memory(v),
+        _reliability(v),
         _ranking(v),
         _skipped(v),
         _notes(v),
@@ -68,6 +70,41 @@ def _errors(title: str, name: str, groups: dict[str, list[Checked]]) -> str:
             lines.append((group, str(s["rows"]), *shown, f"{s['bias']:+.1%}"))
     header = (name, "rows", "median error", "mean error", "p90 error", "bias")
     return _table(title, header, lines) if lines else ""
+
+
+def _layouts(v: Validation) -> str:
+    """Memory, each layout once: as predicted, and with the three generic constants fitted to the other sources."""
+    found = v.overall["memory"]["layouts"]
+    groups = {**found["sources"], "all": {"once": found["once"], "left_out": found["left_out"], "constants": None}}
+    lines = []
+    for source, of in groups.items():
+        c = of["constants"]
+        told = f"{c['allocator_share']:g}, {c['backward_share']:g}, {c['framework_bytes'] / 1e9:g} GB" if c else ""
+        errors = [f"{of[way][e]:.1%}" for way in ("once", "left_out") for e in ("median_abs_error", "p90_abs_error")]
+        lines.append((source, str(of["once"]["rows"]), *errors, told))
+    header = (
+        "source",
+        "layouts",
+        "median error",
+        "p90 error",
+        "median, source left out",
+        "p90, source left out",
+        "allocator, backward pass, context fitted without it",
+    )
+    return _table("Memory, each layout once", header, lines) if found["sources"] else ""
+
+
+def _reliability(v: Validation) -> str:
+    """Risk of running out of memory as foreseen, and the share of the runs that did."""
+    foreseen = v.overall["out_of_memory"]
+    lines = [
+        (f"{low:.0%} to {high:.0%}", str(r["rows"]), _share(r["ran_out"], ".1%"))
+        for r in foreseen["reliability"]
+        for low, high in (r["risk"],)
+    ]
+    shown = (_share(foreseen[name], form) for name, form in (("balanced_accuracy", ".1%"), ("brier", ".3f")))
+    title = "Risk of running out of memory (balanced accuracy {}, Brier score {})".format(*shown)
+    return _table(title, ("risk", "runs", "ran out"), lines) if foreseen["brier"] is not None else ""
 
 
 def _out_of_memory(v: Validation) -> str:

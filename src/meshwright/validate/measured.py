@@ -49,6 +49,8 @@ class Pair(NamedTuple):
     predicted: float | None
     measured: float
     note: str = ""
+    kind: str = ""
+    """Of memory: what its figure counts."""
 
 
 class Figure(NamedTuple):
@@ -74,7 +76,7 @@ def pairs(row: Row, p: Prediction, memory: bool = True) -> Iterator[Pair]:
             yield Pair("step_time", p.step_time_s, seconds)
     figure = memory_of(m, text(row, "software")) if memory and (not wanted or "memory" in wanted) else None
     if figure:
-        yield Pair("memory", counted(p, figure.kind), figure.bytes, figure.note)
+        yield Pair("memory", counted(p, figure.kind), figure.bytes, figure.note, figure.kind)
 
 
 def counted(p: Prediction, kind: str) -> float:

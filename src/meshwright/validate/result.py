@@ -7,7 +7,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from .stats import confusion, ranking, stats
+from .layouts import Figure, once
+from .stats import confusion, ranking, reliability, stats
 
 TIMES = ("step_time", "layer_forward_time", "layer_backward_time", "collective_time")
 Key = TypeVar("Key", bound=Hashable)
@@ -32,6 +33,10 @@ class Checked:
     """What had to be assumed of the row, or is not in its job."""
     held_out: bool = False
     """Judged by itself; no fit may use it."""
+    figure: Figure | None = None
+    """Of memory: what its figure counts."""
+    same: tuple[object, ...] = ()
+    """Of memory: what rows of one layout have in common."""
     range_s: tuple[float, float] | None = None
     """Step times of all choices that its source leaves open, fastest and slowest."""
 
@@ -71,8 +76,10 @@ class Validation:
         for name in TIMES[1:]:
             if self.having(name):
                 found[name] = _stats(self.having(name))
-        runs = self.having("step_time")
-        return {**found, "out_of_memory": confusion(verdicts(self.rows)), "ranking": _ranking(runs)}
+        runs, odds = self.having("step_time"), [*verdicts(self.rows)]
+        found["memory"] |= {"layouts": once(self.having("memory"))}
+        foreseen = {**confusion(odds), "reliability": reliability(odds)}
+        return {**found, "out_of_memory": foreseen, "ranking": _ranking(runs)}
 
     @property
     def ranked(self) -> dict[str, dict[str, Any]]:
