@@ -145,5 +145,5 @@ def test_the_joints_of_a_job_are_read_with_their_answers() -> None:
     read = re.compile(r"\b(?:job|j)\.assumptions\.(?:count|overlap|memory|chip|network)\b")
     source = Path(meshwright.__file__).parent
     raw = {str(f.relative_to(source)): read.findall(f.read_text("utf-8")) for f in source.rglob("*.py")}
-    allowed = {"step/room.py": 1}  # changes one field of the set and keeps the rest
+    allowed = {"step/room.py": 1, "validate/layouts.py": 1}  # change one field of the set and keep the rest
     assert {file: len(found) for file, found in raw.items() if found} == allowed

@@ -4,7 +4,7 @@ Sources repeat a layout for several batches, which flatters; so rows that differ
 ratio. Three constants are no framework's but of PyTorch and CUDA themselves: the allocator's share, temporaries of a backward
 pass, and the context. Each source is also predicted with those that fit the other sources best.
 
-    error of a source = mean |ln(predicted / measured)| of its layouts;  fitted: least mean over the other sources
+    error of a source = mean of ln(predicted / measured)^2 over its layouts;  fitted: least mean over the other sources
 """
 
 from __future__ import annotations
@@ -138,13 +138,13 @@ def fitted(sources: Sequence[Sequence[Judged]]) -> Constants | None:
     layouts = [_layouts(of) for of in sources]
 
     def error(c: Constants) -> float:
-        return sum(_mean_log(of, c) for of in layouts) / len(layouts)
+        return sum(_mean_square(of, c) for of in layouts) / len(layouts)
 
     return min(GRID, key=error)
 
 
-def _mean_log(layouts: Sequence[Sequence[Judged]], c: Constants) -> float:
-    return sum(abs(math.log(_ratio(of, c))) for of in layouts) / len(layouts)
+def _mean_square(layouts: Sequence[Sequence[Judged]], c: Constants) -> float:
+    return sum(math.log(_ratio(of, c)) ** 2 for of in layouts) / len(layouts)
 
 
 def _ratios(rows: Iterable[Judged], c: Constants | None) -> list[float]:
