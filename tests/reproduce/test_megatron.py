@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -96,3 +97,31 @@ def test_tables_and_a_figure_are_written(tmp_path: Path) -> None:
         "megatron-fig-6.png",
     } <= names
     assert [f.name for f in report().figures] == [f"megatron-fig-{n}" for n in (6, 8, 12, 13, 14, 15, 16)]
+
+
+def test_ptd_p_is_ahead_of_zero_3_wherever_the_paper_has_it_so() -> None:
+    """Table 2: 174.6B on 384, 768 and 1536 GPUs; 529.6B on 560 (ZeRO-3: 640), 1120 and 2240."""
+    rows = tables.predicted_table_2().rows
+    assert [(row[1], row[4]) for row in rows] == [
+        (n, n if n != 560 else 640) for n in (384, 768, 1536, 560, 1120, 2240)
+    ]
+    for *_, printed, predicted in rows:
+        assert printed > 1
+        assert predicted > 1
+
+
+def test_the_lead_of_ptd_p_grows_with_the_gpus_as_in_the_paper() -> None:
+    """Printed: 1.06, 1.69 and 3.20 times; 1.24, 1.70 and 3.31."""
+    leads = [row[-1] for row in tables.predicted_table_2().rows]
+    assert leads[0] < leads[1] < leads[2]
+    assert leads[3] < leads[4] < leads[5]
+
+
+def test_throughput_of_both_tables_is_foreseen() -> None:
+    """No number is fitted to these runs: Table 1 and the PTD-P half of table 2 are at most 10 % off in the median."""
+    first = [abs(row[-1]) for row in tables.predicted_table_1().rows]
+    second = [abs(row[3] / row[2] - 1) for row in tables.predicted_table_2().rows]
+    assert len(first) == 10
+    assert len(second) == 6
+    assert median(first) <= 0.10
+    assert median(first + second) <= 0.10
