@@ -24,6 +24,7 @@ from meshwright.describe import framework as profiles
 from meshwright.describe import kernels as constants
 from meshwright.describe.assumptions import REALISTIC, Assumptions
 from meshwright.describe.kernels import Kernels
+from meshwright.describe.recompute import RECOMPUTE
 from meshwright.describe.software import Software
 from meshwright.prediction.classes import EXPERTS
 from meshwright.validate import Validation, jobs, published, validate
@@ -50,6 +51,13 @@ class Law:
     kernels: Callable[[Kernels], Mapping[str, Any]] | None = None
     """Constants of every kind of chip."""
     how: Callable[[Assumptions], Assumptions] = same
+    recompute: Callable[[str], str] | None = None
+    """What a row's recomputation is taken as."""
+
+
+def word(mode: str) -> str:
+    """A policy as one of three words, as long as a layout knew no others."""
+    return mode if mode in RECOMPUTE else "selective" if mode == "core_attn" else "none"
 
 
 def chip(**values: Any) -> Callable[[Assumptions], Assumptions]:
@@ -92,7 +100,7 @@ LAWS = (
     Law("unaligned heads of unfused attention", kernels=fixed(alignment=0.0)),
     Law("quantisation of FP8 and FP4", kernels=fixed(quantise={})),
     Law("share of the FP8 and FP4 peaks", kernels=fixed(fp8=1.0, fp4=1.0)),
-    Law("products of experts", kernels=fixed(groups=1.0)),
+    Law("crowds of tokens in an expert's products", kernels=fixed(crowd=0.0, crowd_weights=0.0)),
     Law("element-wise passes by software", {"elementwise": 1.0, "elementwise_compiled": 1.0, "norm": "fused"}),
     Law("host seconds of a layer", {"host_s": 0.0}),
     Law("CUDA graphs", {"cuda_graphs": "off"}),
@@ -104,6 +112,7 @@ LAWS = (
     Law("data parallelism by software (hidden everywhere)", {"gradient_overlap": profiles.framework("megatron-core").gradient_overlap}),
     Law("gradients summed as the software does", {"gradient_collective": "reduce-scatter"}),
     Law("gathers of whole weights in 2021", {"gather_share": 1.0}),
+    Law("recomputation by parts and layers (none, selective or full)", recompute=word),
     Law("stage messages cut by tp", {"stage_message": "whole"}),
     Law("a step in a run of steps (zero bubble)", {"step_barrier": "global norm"}),
 )  # fmt: skip
@@ -121,6 +130,9 @@ def switched_off(law: Law) -> Assumptions:
     if law.kernels:
         found = constants.every()
         found.update({name: replace(k, **law.kernels(k)) for name, k in found.items()})
+    if law.recompute:
+        policy, taken = jobs.policy, law.recompute
+        jobs.policy = lambda row, shape: policy(row, shape)._replace(mode=taken(policy(row, shape).mode))
     return law.how(REALISTIC)
 
 

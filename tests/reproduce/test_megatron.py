@@ -11,9 +11,12 @@ from meshwright.reproduce import Report, reproduce
 from meshwright.reproduce.megatron import analysis, formulas, tables, takeaways, traffic
 
 NOT_MODELLED = {
-    f"{figure}, batch {batch}/best microbatch" for figure in ("fig-8/1B", "fig-16/91B") for batch in (128, 512)
+    "fig-8/1B, batch 128/best microbatch",
+    "fig-8/1B, batch 512/best microbatch",
+    "fig-16/91B, batch 128/best microbatch",
+    "fig-13/162.2B, batch 128/best t",
 }
-"""Larger matrix products run faster in reality, at one sustained rate in the default assumption set."""
+"""Small microbatches cost more in reality; at a large batch t = 4 and t = 8 are 1 % apart for us, the paper has t = 8 ahead."""
 
 
 @cache
@@ -21,7 +24,7 @@ def report() -> Report:
     return reproduce("megatron")
 
 
-def test_only_the_best_microbatches_differ() -> None:
+def test_only_microbatches_and_a_near_tie_differ() -> None:
     assert {c.id for c in report().checks if c.status == "mismatch"} == NOT_MODELLED
     assert [c.id for c in report().checks if c.status == "explained"] == ["checkpoint/1T, TB"]
     assert len(report().checks) == 150
