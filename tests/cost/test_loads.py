@@ -18,7 +18,7 @@ from meshwright.reproduce.lbl.rings import DefectiveRing
 from meshwright.search.nearest import Nearest
 
 RATES, WAITS, BYTES = st.floats(1e9, 1e12), st.floats(0, 1e-4), st.floats(1.0, 1e11)
-COLLECTIVE = st.sampled_from(["ring", "best", "levels", "book", "free"])
+COLLECTIVE = st.sampled_from(["nccl", "ring", "best", "levels", "book", "free"])
 SIZES = (4, 3, 8)
 
 

@@ -16,7 +16,7 @@ from meshwright.cost.chip import compute_time, exposed_memory, rates
 from meshwright.cost.fit import alpha_beta, bilinear
 from meshwright.cost.network import Fabric
 from meshwright.count import blocks
-from meshwright.describe.assumptions import PYTORCH, REALISTIC
+from meshwright.describe.assumptions import PYTORCH, REALISTIC, NetworkTime
 from meshwright.describe.measured import Overhead, Table
 from meshwright.describe.network import Dim, Network
 from meshwright.describe.read import read, to_dict
@@ -114,7 +114,7 @@ def test_other_sets_and_precisions_do_not_look_at_the_tables() -> None:
 def test_a_measured_network_takes_what_was_measured_and_the_formula_elsewhere() -> None:
     table = Table(("ranks", "bytes"), ((2.0, 4.0), (1e3, 1e6)), (1e-4, 2e-4, 3e-4, 5e-4))
     dims = (Dim("near", 1e9, 1e-6, 4, collectives={"all_gather": table}), Dim("far", 1e8, 1e-5))
-    fabric, formula = (Fabric.of(Network("x", dims), how) for how in (PYTORCH.network, REALISTIC.network))
+    fabric, formula = (Fabric.of(Network("x", dims), how) for how in (PYTORCH.network, NetworkTime("best")))
     assert fabric.time("all_gather", 1e6, (4.0, 1.0)) == pytest.approx(5e-4)
     assert fabric.time("all_gather", 1e6, (1.0, 1.0)) == 0
     assert fabric.time("all_gather", 1e6, (2.0, 2.0)) == formula.time("all_gather", 1e6, (2.0, 2.0))

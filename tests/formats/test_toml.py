@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meshwright import catalog
-from meshwright.describe import assumptions, chip, cluster, job, layout, model, network
+from meshwright.describe import assumptions, chip, cluster, job, layout, model, network, transport
 from meshwright.describe.ranges import CHOICES, RANGES
 from meshwright.describe.read import read, to_dict
 from meshwright.errors import BadInput
@@ -395,7 +395,20 @@ def test_texts_of_a_url_are_enough():
 def test_ranges_and_choices_name_fields_that_exist():
     classes = [
         c
-        for m in (assumptions, chip, cluster, job, layout, model, network, failures, laws, scenario, train_settings)
+        for m in (
+            assumptions,
+            chip,
+            cluster,
+            job,
+            layout,
+            model,
+            network,
+            transport,
+            failures,
+            laws,
+            scenario,
+            train_settings,
+        )
         for c in vars(m).values()
         if dataclasses.is_dataclass(c)
     ]

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 from ..describe.assumptions import NetworkTime
 from ..describe.network import Dim
+from ..describe.transport import Transport, transport
 from ..num import Num, product, where
 from .load import Load
 
@@ -21,6 +23,8 @@ Group = Sequence[Num]
 """Ranks of a group in each dimension, nearest first."""
 TORUS = ("ring", "line")
 """Kinds of dimensions whose chips pass messages on along the links."""
+NEAR, FAR = "nvlink4", "infiniband"
+"""Transports of the first dimension and of others, where a network names none."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,36 @@ class Links:
     how: NetworkTime
     dims: tuple[Dim, ...] = ()
     """The dimensions themselves: which of them are axes of a torus, and how long."""
+    transports: tuple[Transport, ...] = ()
+    """What NCCL makes of the links of each dimension; () = what their names say."""
 
     def reach(self, group: Group) -> tuple[Num, ...]:
         """Bytes per second that one chip sends into each dimension to the others of its group there."""
         if all(d.kind != "mesh" for d in self.dims):
             return self.rates
         return tuple(rate * d.used(g) for rate, d, g in zip(self.rates, self.dims, group, strict=True))
+
+    def __post_init__(self) -> None:
+        """Kinds of links by their names, where none are given."""
+        if not self.transports:
+            names = [d.transport for d in self.dims] or [""] * len(self.rates)
+            found = tuple(transport(name or (FAR if i else NEAR)) for i, name in enumerate(names))
+            object.__setattr__(self, "transports", found)
+
+    @cached_property
+    def inside(self) -> int:
+        """How many of the first dimensions are inside what NCCL calls a node."""
+        return next((i for i, t in enumerate(self.transports) if not t.inside), len(self.transports))
+
+    @cached_property
+    def near(self) -> Transport:
+        """That of a node."""
+        return self.transports[0] if self.inside else transport(NEAR)
+
+    @cached_property
+    def far(self) -> Transport:
+        """That of the network between nodes."""
+        return self.transports[self.inside] if self.inside < len(self.transports) else transport(FAR)
 
     @property
     def on_torus(self) -> bool:

@@ -1,6 +1,7 @@
 """A network that can be asked what a collective costs: links, and the algorithm that an assumption set names.
 
-One algorithm a file: `ring`, `best` (with `tree` and `in_network`), `levels`, `torus`, `tabled` (measured), `free`.
+One algorithm a file: `nccl` (with `nccl_choice` and `span`), `ring`, `best` (with `tree` and `in_network`), `levels`,
+`torus`, `tabled` (measured), `free`.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from .free import Free
 from .levels import Levels
 from .links import Algorithm, Group, Links
 from .load import Load, stream
+from .nccl import Nccl
 from .ring import Ring
 from .tabled import Tabled
 from .torus import Torus
 
 NAMED: dict[str, Algorithm] = {
+    "nccl": Nccl(),
     "ring": Ring(),
     "best": Best(),
     "levels": Levels(),
@@ -43,7 +46,7 @@ class Fabric(Links):
         dims = network.dims
         rates = tuple(d.reached(how.efficiency) for d in dims)
         latencies, reduces = tuple(d.latency for d in dims), tuple(d.reduces for d in dims)
-        return cls(rates, latencies, reduces, how, dims, injected)
+        return cls(rates, latencies, reduces, how, dims, injected=injected)
 
     @property
     def algorithm(self) -> Algorithm:
@@ -87,6 +90,10 @@ class Fabric(Links):
 
 
 ALGORITHMS = {
+    "nccl": (
+        "what NCCL's tuner takes of ring, tree and reduction in the switch, by LL or Simple",
+        "NCCL, src/graph/tuning.cc; times: catalog/transports",
+    ),
     "ring": ("one ring through all ranks", "NCCL; Subramanian et al. 2024, arXiv 2410.00273, eq. 2-3"),
     "best": (
         "the faster of ring, tree and reduction in the switch",

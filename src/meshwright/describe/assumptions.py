@@ -146,7 +146,7 @@ class NetworkTime(Checked):
     """S2, from messages to seconds."""
 
     collective: str = "ring"
-    """ring: one ring through all ranks (NCCL); best: the faster of ring and tree, with in-network reduction where a switch has it;
+    """nccl: the algorithm and protocol that NCCL's tuner chooses, timed as measured; ring: one ring through all ranks; best: the faster of ring and tree, with in-network reduction where a switch has it;
     levels: inside each unit before the next level, all levels at work at once (Epoch);
     book: torus axes side by side, levels pipelined behind one another, latency hidden under the bytes (the scaling book);
     measured: times measured on the network where it has them, else best."""
@@ -274,7 +274,7 @@ class Assumptions:
 
 REALISTIC = Assumptions(
     "realistic",
-    "This project's default: full transformer, sustained clocks, ring and tree collectives; nothing fitted to measured runs.",
+    "This project's default: full transformer, sustained clocks, collectives as NCCL makes them; nothing fitted to measured runs.",
     count=Counting(
         gathered_inputs=ASK,
         gathered_keys=ASK,
@@ -285,7 +285,7 @@ REALISTIC = Assumptions(
         selective=ASK,
     ),
     chip=ChipTime("by-shape", Stack(ASK)),
-    network=NetworkTime(collective="best"),
+    network=NetworkTime(collective="nccl"),
     overlap=Overlap(
         dp=HidePass(ASK),
         tp=Hide(ASK),

@@ -44,6 +44,8 @@ class Dim(Checked):
     """A slice of a ring axis still closes if its length is a multiple of this (TPU v5p: 4, v5e: 16); else it is a line."""
     collectives: Mapping[str, Table] = field(default_factory=FrozenDict)
     """collective -> measured seconds by ranks and bytes of the full vector, for the option `measured`; "all_gather/cpu": CPU seconds of a rank."""
+    transport: str = ""
+    """What NCCL makes of its links: a name of catalog/transports; "" = `links.NEAR` for the first dimension, `links.FAR` for others."""
     shared_by: int = 1
     """Chips behind one such interface: `bandwidth` is divided among them when all send."""
 

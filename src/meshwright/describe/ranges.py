@@ -28,6 +28,12 @@ SHARE = (1e-6, 1.0)
 ANY_SHARE = (0.0, 1.0)
 RISK = (1e-6, 1 - 1e-6)
 
+TRANSPORT = (
+    "launch", "hop", "hop_ll", "climb", "climb_ll", "copied", "mix", "mix_ll", "sharp", "sharp_wait", "sharp_mix",
+    "exchange_launch", "exchange_copied", "exchange_mix", "believed_step",
+)  # fmt: skip
+"""Numbers of a transport that may be nothing."""
+
 RANGES: dict[str, tuple[float, float]] = {
     "Model.layers": (1, 1e5),
     "Model.vocab": (0, 1e9),
@@ -43,6 +49,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "Hierarchy.usable": SHARE,
     "Dim.latency": NONE_OR_MORE,
     "Dim.efficiency": SHARE,
+    **dict.fromkeys((f"Transport.{name}" for name in TRANSPORT), NONE_OR_MORE),
     "Cluster.chips": (1, 1e8),
     "Layout.zero": (0, 3),
     "Job.seq": (0, 1e9),
@@ -187,7 +194,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Stack.kernel": (*ATTENTION, "flash", ASK),
     **{f"Stack.{name}": SOFTWARE[name] for name in ("norm", "cuda_graphs", "float8")},
     "Kernels.quantise": (*SOFTWARE["float8"], "nvfp4"),
-    "NetworkTime.collective": ("ring", "best", "levels", "book", "free", "measured"),
+    "NetworkTime.collective": ("nccl", "ring", "best", "levels", "book", "free", "measured"),
     "NetworkTime.ring_factor": ("exact", "one"),
     "NetworkTime.hop": ("slowest", "mean"),
     "Hide.scope": ("none", "weight gradient", "operation", "sublayer", "layer", "step", ASK),
@@ -209,17 +216,19 @@ CHOICES: dict[str, tuple[str, ...]] = {
 FREE: dict[str, str] = {
     **dict.fromkeys(
         ("Assumptions.name", "Chip.name", "Cluster.name", "Optimizer.name", "Model.name", "Dim.name", "Network.name",
-         "Scenario.name", "Law.name", "Framework.name", "Kernels.name", "Chip.vendor", "Chip.aliases", "Network.aliases"),
+         "Scenario.name", "Law.name", "Framework.name", "Kernels.name", "Transport.name", "Chip.vendor", "Chip.aliases",
+         "Network.aliases"),
         "a name its author gives",
     ),
     **dict.fromkeys(
         ("Assumptions.source", "Law.source", "Table.fit", "Table.axes", "Chip.sources", "Table.sources",
-         "Overhead.sources", "Model.sources", "Network.sources", "Framework.sources", "Kernels.sources"),
+         "Overhead.sources", "Model.sources", "Network.sources", "Framework.sources", "Kernels.sources", "Transport.sources"),
         "for people",
     ),
     **dict.fromkeys(("Chip.network", "Chip.framework", "Chip.kernel_law", "Network.chip"), "a name of the catalogue, refused there"),
     **dict.fromkeys(("Chip.kernels", "Cluster.engine", "Dim.collectives", "Kernels.attention"), "names of what was measured"),
     "Assumptions.framework": "a name of catalog/frameworks, refused there",
+    **dict.fromkeys(("Dim.transport", "Transport.like"), "a name of catalog/transports, refused there"),
     "Framework.rules": "names of `layout.trainable`, refused there",
     "Layout.recompute": "words of `describe.recompute`, refused there",
     "Layout.schedule": "a name of `schedule.SCHEDULES`, refused there",

@@ -1,0 +1,216 @@
+"""Collectives as NCCL makes them: the algorithm and protocol that its tuner takes (`nccl_choice`), and the time they really take.
+
+    t = t0 + sqrt(L^2 + 2 mix L b + b^2)          L: waits of the steps, b: bytes over the rate
+
+    ring    L = K_net hop_net + K_node hop_node,  b = V K/n in the slowest dimension; inside a node a rank copies its own
+            part too: V (K + copied)/n.  K = n - 1, twice that for an all-reduce; K_net = N - 1 of them between nodes
+    tree    L = 2 [(g - 1) hop_node + ceil(log2 N) climb],  b = 2 V          all-reduce between nodes
+    NVLS    b = V (m + 1)/m of m = min(n, 8) GPUs on the switch: each sends all it has up, and its part of the sum comes
+            down to all; beyond 8 GPUs no measured gain grows
+    all-to-all   V S_i (g_i - 1)/n over dimension i, one after the other
+
+mix 1 adds waits and bytes up; below 1 they overlap, above 1 chunks follow each other (a p-norm with p > 1, = 1, < 1 has the
+same shape; the square root is the same for numbers and arrays to the last bit). Constants by kind of link:
+`describe.transport`. Laws: docs/collectives.md. The time is not monotone in the bytes, since the tuner may change too early or
+too late; `floor` takes the least over what it may choose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ..describe.network import Dim
+from ..num import Num, ceil, log2, maximum, minimum, sqrt, where
+from . import nccl_choice
+from .floors import any_links
+from .links import Group, Links, several
+from .load import Busy, Load
+from .ring import Ring
+from .span import Span, span
+
+NVLS_GROWS = 8
+"""GPUs up to which the gain of NVLS was measured: 5 to 8 H200 and 6 to 8 B200, and 72 GB200 no more than 8."""
+
+
+class Way(NamedTuple):
+    """One algorithm by one protocol: b = V slow."""
+
+    wait: Num
+    slow: Num
+    mix: Num
+
+    def time(self, V: Num) -> Num:
+        """L and b together."""
+        return together(self.wait, V * self.slow, self.mix)
+
+
+def together(wait: Num, bytes_: Num, mix: Num) -> Num:
+    """sqrt(L^2 + 2 mix L b + b^2): grows with each of them, and is at least both."""
+    return sqrt(wait * wait + bytes_ * (bytes_ + 2.0 * mix * wait))
+
+
+@dataclass(frozen=True)
+class Nccl(Ring):
+    """What NCCL's tuner chooses, timed as measured."""
+
+    seen: tuple[Dim, ...] = ()
+    """The dimensions that the tuner reckons with, for questions about one choice on several networks; () = those there are."""
+
+    def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
+        """The cost of one collective over V bytes."""
+        s = span(net, group)
+        if kind == "all_to_all":
+            return exchange(net, V, s)
+        if kind == "all_reduce":
+            return self.reduced(net, V, s)
+        if kind in ("broadcast", "reduce"):
+            return paid(net, V, s, ring(net, s, whole=True), 1.0)
+        slow = nccl_choice.believed(net, s, self.seen or net.dims)
+        ll = nccl_choice.gather(net, V, s, slow).ll
+        return paid(net, V, s, pick(ll, ring_ll(net, s), ring(net, s)), (s.n - 1) / s.n)
+
+    def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
+        """The least over all that may be chosen, in the nearest group; or what the links of a chip can carry at all."""
+        s = span(net, group)
+        if not nearer_is_quicker(net):
+            return any_links(net, kind, V, group)
+        if kind == "all_to_all":
+            return exchange(net, V, s, least=True)
+        seconds: Num = float("inf")
+        for way in ways(net, kind, s):
+            seconds = minimum(seconds, way.time(V))
+        _, sends = several(V, group)
+        seconds = where(sends, launch(net, s) + seconds, 0.0)
+        return Load(seconds, 0.0 * seconds)
+
+    def reduced(self, net: Links, V: Num, s: Span) -> Load:
+        """An all-reduce."""
+        round_, passed = ring(net, s, 2.0), 2.0 * (s.n - 1) / s.n
+        switch = switched(net, s, s.n) if adds_up(net) else None
+        nvls = (s.nodes == 1) & (switch.slow < round_.slow) if switch else False
+        slow = nccl_choice.believed(net, s, self.seen or net.dims)
+        choice = nccl_choice.all_reduce(net, V, s, slow, nvls)
+        way = pick(choice.ll, ring_ll(net, s, 2.0), round_)
+        if net.inside < len(s.used):
+            way = pick(choice.tree, pick(choice.tree_ll, *trees(net, s)), way)
+            passed = where(choice.tree, 2.0, passed)
+        if switch:
+            way = pick(choice.nvls, switch, way)
+        return paid(net, V, s, way, passed)
+
+
+def launch(net: Links, s: Span) -> Num:
+    """Seconds before the first step."""
+    return net.near.launch + where(s.over, net.far.launch, 0.0)
+
+
+def pick(condition: Any, a: Way, b: Way) -> Way:
+    """One way where the condition holds, another elsewhere."""
+    return Way(*(where(condition, x, y) for x, y in zip(a, b, strict=True)))
+
+
+def paid(net: Links, V: Num, s: Span, way: Way, part: Num) -> Load:
+    """The time of a way; part: of V, what passes a rank."""
+    sends = (V > 0) & (s.n > 1)
+    start = launch(net, s)
+    crossed = (V * part * share / rate for share, rate in zip(s.share, net.reach(s.ranks), strict=True))
+    busy = Busy(where(used, seconds, 0.0) for used, seconds in zip(s.used, crossed, strict=True))
+    return Load(where(sends, start + way.time(V), 0.0), where(sends, start + way.wait, 0.0), busy)
+
+
+def ring(net: Links, s: Span, times: float = 1.0, whole: bool = False) -> Way:
+    """By Simple, `times` round; whole: the whole vector passes every link, else each rank's part."""
+    inside, rates, steps = net.inside, net.reach(s.ranks), times * (s.n - 1)
+    near = s.slowest(rates[:inside]) * (1.0 if whole else (steps + net.near.copied) / s.n)
+    far = s.slowest(rates[inside:], inside) * (1.0 if whole else steps / s.n)
+    slow = maximum(near, far / where(s.g == 1, net.far.alone, 1.0))
+    wait = times * s.steps([t.hop for t in net.transports])
+    return Way(wait, slow, where(s.over, net.far.mix, net.near.mix))
+
+
+def ring_ll(net: Links, s: Span, times: float = 1.0) -> Way:
+    """By LL: less of the rate, and of a node no more than its limit."""
+    inside, rates, steps = net.inside, net.reach(s.ranks), times * (s.n - 1)
+    near = s.slowest(rates[:inside]) * (steps + net.near.copied) / s.n / net.near.ll
+    most = (net.far.ll_node or float("inf")) / s.g
+    far = s.slowest([minimum(net.far.ll * rate, most) for rate in rates[inside:]], inside) * steps / s.n
+    wait = times * s.steps([t.hop_ll for t in net.transports])
+    return Way(wait, maximum(near, far), where(s.over, net.far.mix_ll, net.near.mix_ll))
+
+
+def trees(net: Links, s: Span, chains: bool = True) -> tuple[Way, Way]:
+    """All-reduce by LL and by Simple: a chain in each node, a tree of nodes beyond; the whole vector up and down.
+
+    chains: without them a nearer group is never slower.
+    """
+    inside, rates, far = net.inside, net.reach(s.ranks), net.far
+    near, out = s.slowest(rates[:inside]), s.slowest(rates[inside:], inside)
+    chain = 2.0 * (s.g - 1) if chains else 0.0
+    depth = 2.0 * maximum(ceil(log2(s.nodes)), 1.0)
+    slow = maximum(near, out / (far.climb_rate * where(s.g == 1, far.alone, 1.0)))
+    slow_ll = maximum(near / net.near.ll, out / far.climb_rate_ll)
+    return (
+        Way(chain * net.near.hop_ll + depth * far.climb_ll, 2.0 * slow_ll, far.mix_ll),
+        Way(chain * net.near.hop + depth * far.climb, 2.0 * slow, far.mix_ll),
+    )
+
+
+def switched(net: Links, s: Span, members: Num) -> Way:
+    """All-reduce in the switch of a node with the rate that so many members reach: V (n-1)/n (m+1)/(m-1) at `sharp` of the rate."""
+    m = minimum(maximum(members, 2.0), NVLS_GROWS)
+    part = (s.n - 1) / s.n * (m + 1) / (m - 1)
+    return Way(net.near.sharp_wait, part * s.slowest(net.reach(s.ranks)) / net.near.sharp, net.near.sharp_mix)
+
+
+def adds_up(net: Links) -> bool:
+    """The switches of a node add up values."""
+    return net.near.sharp > 0 and net.inside > 0 and all(net.reduces[: net.inside])
+
+
+def exchange(net: Links, V: Num, s: Span, least: bool = False) -> Load:
+    """All-to-all: all messages start at once, dimensions are taken one after the other, so that more ranks nearby never cost
+    time. least: for a floor."""
+    near, far = net.near, net.far
+    sends = (V > 0) & (s.n > 1)
+    busy: list[Num] = []
+    moved: Num = 0.0
+    for i, rate in enumerate(net.reach(s.ranks)):
+        busy.append(V * (s.ranks[i] - 1) / (s.n * s.share[i]) / rate)
+        moved = moved + busy[-1] / net.transports[i].exchange
+    own = near.exchange_copied * V / s.n / (net.rates[0] * near.exchange) if net.inside else 0.0
+    inside = min(near.exchange_mix, far.exchange_mix) if least else near.exchange_mix
+    mix = where(s.over, far.exchange_mix, inside)
+    wait = near.exchange_launch + where(s.over, far.exchange_launch, 0.0)
+    seconds = where(sends, together(wait, moved + own, mix), 0.0)
+    return Load(seconds, where(sends, wait, 0.0), Busy(busy))
+
+
+def ways(net: Links, kind: str, s: Span) -> list[Way]:
+    """Of all that may be chosen, in this group or in a larger one, no way is quicker than the quickest of these."""
+    near, far = net.near, net.far
+    mix, mix_ll = (where(s.over, b, min(a, b)) for a, b in ((near.mix, far.mix), (near.mix_ll, far.mix_ll)))
+    if kind in ("broadcast", "reduce"):
+        return [ring(net, s, whole=True)._replace(mix=mix)]
+    times = 2.0 if kind == "all_reduce" else 1.0
+    found = [ring(net, s, times)._replace(mix=mix), ring_ll(net, s, times)._replace(mix=mix_ll)]
+    if kind == "all_reduce":
+        found += trees(net, s, chains=False) if net.inside < len(s.used) else ()
+        found += [pick(s.over, found[0], switched(net, s, NVLS_GROWS))] if adds_up(net) else []
+    return found
+
+
+def nearer_is_quicker(net: Links) -> bool:
+    """No dimension beats one before it in a step or in the rate of a protocol: the nearest group is the quickest."""
+    if not net.nearer_is_faster:
+        return False
+    steps = [(t.hop, t.hop_ll) for t in net.transports]
+    speeds = [
+        (rate, rate * t.ll, rate * t.exchange, rate * (t.ll if t.inside else t.climb_rate_ll))
+        for rate, t in zip(net.reach((2.0,) * len(net.rates)), net.transports, strict=True)
+    ]
+    sooner = all(a <= b for near, far in pairwise(steps) for a, b in zip(near, far, strict=True))
+    own = [1.0 + net.near.copied if i == net.inside else 1.0 for i in range(1, len(speeds))]
+    pairs = zip(pairwise(speeds), own, strict=True)
+    return sooner and all(a >= b * more for (near, far), more in pairs for a, b in zip(near, far, strict=True))

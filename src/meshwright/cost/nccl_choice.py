@@ -1,0 +1,109 @@
+"""Which algorithm and protocol NCCL takes: the least of its OWN model of the time, right or wrong.
+
+    ring    base + (K - K_net) a_node + K_net a_net + K/n V/B        K = n - 1 steps, K_net = N - 1 of them between nodes
+    tree    base + 2 [(g - 1) a_node + log2(N) a_net] + 2 V/(0.92 B c(V))            all-reduce between nodes only
+    NVLS    25 us + V/(e B)                                                          all-reduce inside a node only
+
+An all-reduce goes round a ring twice. B is what the tuner takes the slowest dimension for; by LL at most B/2, and no more
+than a limit. LL128 is not offered: it is off between nodes whose cards and GPUs share no PCIe switch, and inside a node
+measured times show none. Source: NVIDIA/nccl, src/graph/tuning.cc, commit 5067397c (2026-06, Apache-2.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..describe.network import Dim
+from ..num import Num, at, cell, floor, log2, maximum, minimum, where
+from .links import Links
+from .span import Span
+
+BASE, BASE_LL, BASE_TREE_LL = 8.4e-6, 6.6e-6, 6.8e-6
+"""Seconds before the first step."""
+NODE, NODE_LL, NODE_TREE = 3.4e-6, 0.6e-6, 4.0e-6
+"""Seconds of a step over NVLink: by Simple, by LL, along the chain of a tree by Simple."""
+NET, NET_LL, NET_TREE_LL = 14e-6, 2.7e-6, 5.0e-6
+"""Seconds of a step over the network; a ring with one rank a node takes that of a tree."""
+PLATEAU, PLATEAU_BYTES = 1.4, 64 * 8.0
+"""A ring all-reduce between nodes by Simple waits so much longer from so many bytes a rank on: 64 in each of 8 channels
+(1.9 before Ampere)."""
+SIMPLE_STEP = 3.0
+"""The host's part of a step is so much longer by Simple."""
+NVLS = 25e-6
+TREE, TREE_LL = 0.92, 0.92 / 3.8
+"""Shares of B that a tree carries."""
+SIZES = tuple(64.0 * 2**i for i in range(26))
+CORRECTED = (.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9, 1.)  # fmt: skip
+CORRECTED_LL = (1., 1., 1., 1., .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1., 1., 1., 1., 1., 1.)  # fmt: skip
+"""c of a tree, by floor(log2(bytes/64))."""
+
+
+class Choice(NamedTuple):
+    """What the tuner takes: true or false, or arrays of that."""
+
+    ll: Any
+    """Of rings, the one by LL."""
+    tree: Any = False
+    """A tree rather than a ring."""
+    tree_ll: Any = False
+    """Of trees, the one by LL."""
+    nvls: Any = False
+    """Reduction in the switch rather than either."""
+
+
+def believed(net: Links, s: Span, dims: Sequence[Dim]) -> Num:
+    """Seconds the tuner takes a byte of every unit for, in the slowest of these dimensions."""
+    if not dims:
+        return s.slowest(net.rates)
+    pairs = zip(dims, net.transports, s.ranks, strict=True)
+    return s.slowest([d.bandwidth * t.believed / d.shared_by * d.used(g) for d, t, g in pairs])
+
+
+def gather(net: Links, V: Num, s: Span, slow: Num) -> Choice:
+    """An all-gather or a reduce-scatter of V bytes: LL or Simple. slow: `believed`."""
+    by_ll, simple = _ring(net, V, s, slow, 1.0)
+    return Choice(by_ll <= simple)
+
+
+def all_reduce(net: Links, V: Num, s: Span, slow: Num, nvls: Any) -> Choice:
+    """nvls: where the switch can add up the values of this group, faster than a ring."""
+    by_ll, simple = _ring(net, V, s, slow, 2.0)
+    best = minimum(by_ll, simple)
+    switch = nvls & (NVLS + V * slow / net.near.believed_sharp < best)
+    if net.inside == len(s.used):
+        return Choice(by_ll <= simple, nvls=switch)
+    tree_ll, tree = _tree(net, V, s, slow)
+    return Choice(by_ll <= simple, s.over & (minimum(tree_ll, tree) < best), tree_ll <= tree, switch)
+
+
+def _ring(net: Links, V: Num, s: Span, slow: Num, times: float) -> tuple[Num, Num]:
+    """Seconds the tuner expects of a ring, by LL and by Simple."""
+    steps, far, step = times * (s.n - 1), times * (s.nodes - 1), net.near.believed_step
+    wait = BASE + (steps - far) * where(s.over, max(NODE, SIMPLE_STEP * step), NODE) + far * NET
+    wait_ll = (
+        BASE_LL
+        + (steps - far) * where(s.over, max(NODE_LL, step), NODE_LL)
+        + far * where(s.g == 1, NET_TREE_LL, NET_LL)
+    )
+    if times > 1:
+        wait = where(s.over & (PLATEAU_BYTES * s.n <= V), PLATEAU * wait, wait)
+    part = V * steps / s.n
+    return wait_ll + part * maximum(2.0 * slow, 1.0 / _most_ll(net, s)), wait + part * slow
+
+
+def _tree(net: Links, V: Num, s: Span, slow: Num) -> tuple[Num, Num]:
+    """The same of a tree of nodes."""
+    depth, size = floor(log2(s.nodes)), cell(V, SIZES)[0]
+    wait_ll = BASE_TREE_LL + 2 * ((s.g - 1) * NODE_LL + depth * NET_TREE_LL)
+    wait = BASE + 2 * ((s.g - 1) * NODE_TREE + depth * NET)
+    slow_ll = maximum(slow / TREE_LL, 1.0 / _most_ll(net, s)) / at(CORRECTED_LL, size)
+    return wait_ll + 2 * V * slow_ll, wait + 2 * V * (slow / (TREE * at(CORRECTED, size)))
+
+
+def _most_ll(net: Links, s: Span) -> Num:
+    """What the tuner takes LL to carry at most: on one, two and more nodes."""
+    if not net.near.believed_ll:
+        return float("inf")
+    one, two, more = net.near.believed_ll
+    return where(s.over, where(s.nodes <= 2, two, more), one)

@@ -1,0 +1,107 @@
+"""What NCCL makes of a kind of link: the waits, rates and protocols of its collectives there.
+
+A dimension of a network names its transport (`Dim.transport`); the profiles lie in catalog/transports, each number with
+its source. A kind of link that nobody measured takes the numbers of another one (`like`) and says so.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Annotated, Any
+
+from ..errors import unknown
+from .fields import Checked, Unit
+from .frozen import FrozenDict, shown
+from .read import ORIGIN, read
+
+
+@dataclass(frozen=True)
+class Transport(Checked):
+    """One kind of link. Shares are of the rate that large messages reach (`Dim.rate`)."""
+
+    name: str
+    inside: bool = False
+    """It joins what NCCL calls a node: GPUs that read each other's memory. Else messages go through network cards."""
+    launch: Annotated[float, Unit("s")] = 0.0
+    """Before the first byte moves; a network's is added to that of the node."""
+    hop: Annotated[float, Unit("s")] = 0.0
+    """One step of a ring in the protocol Simple, which waits for whole chunks."""
+    hop_ll: Annotated[float, Unit("s")] = 0.0
+    """The same in LL, which sends a flag beside every word."""
+    climb: Annotated[float, Unit("s")] = 0.0
+    """One level of a tree of nodes, Simple."""
+    climb_ll: Annotated[float, Unit("s")] = 0.0
+    ll: float = 0.5
+    """Share of the rate that LL reaches in a ring, at most a half."""
+    ll_node: Annotated[float, Unit("B/s")] | None = None
+    """What all ranks of a node together send by LL at most; None = no such limit."""
+    climb_rate: float = 1.0
+    """Share of the rate that a tree reaches."""
+    climb_rate_ll: float = 0.1
+    """The same by LL."""
+    alone: float = 1.0
+    """Share of the rate that a rank without others of its group in its node reaches."""
+    copied: float = 0.0
+    """A rank copies its own part of the vector too, at 1/copied of the rate."""
+    mix: float = 1.0
+    """How waits L and bytes b add up, Simple: sqrt(L^2 + 2 mix L b + b^2). 1: one after the other; 0: mostly side by side;
+    above 1: chunks of a pipeline."""
+    mix_ll: float = 1.0
+    """The same for LL and for trees."""
+    sharp: float = 0.0
+    """Share of the rate at which the switch adds up values (NVLS); 0: it does not."""
+    sharp_wait: Annotated[float, Unit("s")] = 0.0
+    sharp_mix: float = 1.0
+    exchange: float = 1.0
+    """Share of the rate that an all-to-all reaches."""
+    exchange_launch: Annotated[float, Unit("s")] = 0.0
+    exchange_copied: float = 0.0
+    exchange_mix: float = 1.0
+    believed: float = 0.8
+    """Share of the bandwidth that NCCL's tuner reckons with."""
+    believed_ll: tuple[Annotated[float, Unit("B/s")], ...] = ()
+    """At most so much by LL, as the tuner has it, on one, two and more nodes (of a node's transport)."""
+    believed_step: Annotated[float, Unit("s")] = 0.0
+    """What the tuner adds to a step when messages leave the node, by the maker of the host's CPU (of a node's transport)."""
+    believed_sharp: float = 0.85
+    """Share of its rate at which the tuner believes the switch to add up."""
+    like: str = ""
+    """The kind of link whose numbers it takes where it has none of its own: they are not measured on it."""
+    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
+    """field -> where its number comes from."""
+
+    __repr__ = shown
+
+
+@cache
+def transports() -> dict[str, Transport]:
+    """name -> profile."""
+    tables: dict[str, dict[str, Any]] = {}
+    folder = resources.files("meshwright") / "catalog" / "transports"
+    for file in sorted(folder.iterdir(), key=lambda f: f.name):
+        if file.name.endswith(".toml"):
+            tables |= tomllib.loads(file.read_text("utf-8"))
+    return {name: _read(name, tables) for name in tables}
+
+
+def _read(name: str, tables: Mapping[str, dict[str, Any]]) -> Transport:
+    """A profile, laid over the numbers of the one it is like."""
+    return read(Transport, {"name": name, **_merged(name, tables)}, f"transport {name}")
+
+
+def _merged(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Its own numbers over those it takes from another."""
+    own = tables[name]
+    base = _merged(own["like"], tables) if "like" in own else {}
+    return {k: v for k, v in base.items() if k not in ORIGIN} | own
+
+
+def transport(name: str) -> Transport:
+    """The profile of that name; BadInput names the nearest ones."""
+    if name not in transports():
+        raise unknown("transport", name, transports())
+    return transports()[name]
