@@ -146,6 +146,16 @@ def least(options: Any) -> Num:
     return found
 
 
+def power(x: Num, times: int) -> Num:
+    """x to a whole power, multiplied out: the same for numbers and arrays to the last bit."""
+    found: Num = 1.0
+    while times:
+        if times % 2:
+            found = found * x
+        x, times = x * x, times // 2
+    return found
+
+
 def cell(x: Num, points: Sequence[float]) -> tuple[Any, Num]:
     """(i, w) with x = points[i] + w (points[i+1] - points[i]), for ascending points.
 

@@ -168,12 +168,12 @@ class Timer:
         fabric, axis = self.clock.fabric, message.axis
         if axis not in self._groups:
             self._groups[axis] = self.layout.group(axis)
-        key = cache_key(message.kind, axis, message.bytes, pieces)
+        key = cache_key(message.kind, axis, message.bytes, pieces, message.copies)
         if key not in self._loads:
             whole = isinstance(pieces, float) and pieces == 0.0
             volume = message.bytes if whole else message.bytes / pieces
             # a latency is paid with the seconds here, and never by itself
-            load = fabric.load(message.kind, volume, self._groups[axis])
+            load = fabric.load(message.kind, volume, self._groups[axis], message.copies)
             self._loads[key] = load._replace(latency=0.0)
         return self._loads[key]
 

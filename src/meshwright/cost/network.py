@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from ..describe.assumptions import NetworkTime
 from ..describe.network import Network
 from ..num import Num
+from . import dispatch
 from .best import Best
 from .bound import Bound
 from .free import Free
@@ -67,8 +68,16 @@ class Fabric(Links):
         dims = tuple(replace(d, kind="switch") if d.kind == "mesh" else d for d in self.dims)
         return replace(self, dims=dims, injected=Bound(self.algorithm))
 
-    def load(self, kind: str, V: Num, group: Group) -> Load:
-        """The cost of one collective (`load.KINDS`) over V bytes, the full vector; nothing for one rank."""
+    def load(self, kind: str, V: Num, group: Group, copies: int = 1) -> Load:
+        """The cost of one collective (`load.KINDS`) over V bytes, the full vector; nothing for one rank.
+
+        kind "dispatch": tokens to `copies` experts each by kernels that send them once to a node, not by the algorithm.
+        """
+        if kind == "dispatch" and isinstance(self.algorithm, Free):
+            return self.algorithm.load(self, kind, V, group)
+        if kind == "dispatch":
+            of = dispatch.least if isinstance(self.algorithm, Bound) else dispatch.once_a_node
+            return of(self, V, group, copies)
         return self.algorithm.load(self, kind, V, group)
 
     def time(self, kind: str, V: Num, group: Group) -> Num:

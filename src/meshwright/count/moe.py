@@ -14,6 +14,9 @@ from . import blocks, megatron
 from .linear import linear
 from .work import Local, Message, Op, Pass
 
+ONCE_A_NODE = ("deepep", "hybridep")
+"""Dispatchers whose tokens travel once to each node (`describe.software`)."""
+
 
 def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
     """Operations of one mixture-of-experts feed-forward for one microbatch on one device, in forward order."""
@@ -37,7 +40,7 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
     ops = [
         megatron.norm(job, "ffn/norm", size, backward=shared_gather),
         router,
-        dispatch(sent, D, act, "dispatch")._replace(source="ffn/norm", needs=size.shard * D * act),
+        dispatch(job, sent, "dispatch")._replace(source="ffn/norm", needs=size.shard * D * act),
         inner(layout, x, D, act),
     ]
     ops.append(product("up", D, F * gates))
@@ -55,7 +58,7 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
                 weights=here * D
             )
         )
-    ops.append(dispatch(sent, D, act, "combine"))
+    ops.append(dispatch(job, sent, "combine"))
     if moe.shared_ffn:
         ops += megatron.dense(job, layout, size, moe.shared_ffn, name="shared", with_norm=False)
     if moe.shared_gate:
@@ -63,10 +66,14 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
     return ops + megatron.after(job, layout, size, "ffn", biased=False)
 
 
-def dispatch(sent: Num, D: float, act: float, name: str) -> Op:
-    """Sort `sent` token copies of width D by expert and exchange them over ep; backward sends the gradients the other way."""
-    step = Pass(0.0, 0.0, 4 * sent * D * act, (Message("all_to_all", "ep", sent * D * act),))
-    return Op(f"experts/{name}", "vector", step, step, needs=sent * D * act)
+def dispatch(job: Job, sent: Num, name: str) -> Op:
+    """Sort `sent` token copies by expert and exchange them over ep; backward sends the gradients the other way."""
+    moe, width = job.model.moe, job.model.hidden * job.precision.activation_bytes
+    message = Message("all_to_all", "ep", sent * width)
+    if moe and job.profile and job.profile.dispatcher in ONCE_A_NODE:
+        message = message._replace(kind="dispatch", copies=moe.top_k)
+    step = Pass(0.0, 0.0, 4 * sent * width, (message,))
+    return Op(f"experts/{name}", "vector", step, step, needs=sent * width)
 
 
 def inner(layout: Layout, x: Num, D: float, act: float) -> Op:

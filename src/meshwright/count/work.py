@@ -11,11 +11,13 @@ class Message(NamedTuple):
     """One collective over the ranks of one axis."""
 
     kind: str
-    """all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, reduce."""
+    """all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, reduce; or dispatch, an all-to-all that sends a token once to a node."""
     axis: str
     """tp, cp, ep, etp, replicas, edp: a group of `Layout.group`."""
     bytes: Num
     """The FULL vector: what each rank ends with (all_gather), starts with (reduce_scatter, all_to_all) or holds (all_reduce, broadcast, reduce)."""
+    copies: int = 1
+    """Of a dispatch: experts that a token goes to; `bytes` counts each of them."""
 
 
 class Product(NamedTuple):

@@ -61,6 +61,8 @@ class Transport(Checked):
     exchange_launch: Annotated[float, Unit("s")] = 0.0
     exchange_copied: float = 0.0
     exchange_mix: float = 1.0
+    dispatched: float = 0.5
+    """Share of the rate that kernels reach which send a token once to a node (of a node's transport)."""
     believed: float = 0.8
     """Share of the bandwidth that NCCL's tuner reckons with."""
     believed_ll: tuple[Annotated[float, Unit("B/s")], ...] = ()
