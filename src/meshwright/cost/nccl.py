@@ -98,6 +98,7 @@ class Nccl(Ring):
             passed = where(choice.tree, 2.0, passed)
         if switch:
             way = pick(choice.nvls, switch, way)
+            passed = where(choice.nvls, (s.n + 1) / s.n, passed)
         return paid(net, V, s, way, passed)
 
 

@@ -23,7 +23,7 @@ PEAKS = With("model", "peak", "roofline", "hierarchy", "calibrated")
 """Models of a chip that know shares of its peaks, and no kernels."""
 BY_SHAPE = With("model", "by-shape")
 """Laws of kernels."""
-SENT = With("collective", "ring", "best", "levels", "book", "measured")
+SENT = With("collective", "nccl", "ring", "best", "levels", "book", "measured")
 """Networks on which messages take time."""
 UNMEASURED = 0.55
 """Share of the matrix peak assumed for a chip without a measured `sustained`: the lowest measured one of the catalogue (H100 PCIe,
