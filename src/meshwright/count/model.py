@@ -50,12 +50,9 @@ def groups(model: Model) -> tuple[tuple[tuple[Kind, int], ...], tuple[tuple[Kind
 def _whole(model: Model, seq: int, counting: Counting, kernel: str) -> tuple[Job, Layout]:
     """A job on one chip, one sequence: its counts are those of the model itself."""
     from ..describe.assumptions import REALISTIC
-    from ..describe.chip import Chip
-    from ..describe.cluster import Cluster
-    from ..describe.network import Dim, Network
+    from ..describe.cluster import NOWHERE
 
-    nowhere = Cluster(Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0), Network("", (Dim("", 1.0, 0.0),)), 1)
-    job = Job(model, nowhere, 1, seq=seq, attention_kernel=kernel, assumptions=replace(REALISTIC, count=counting))
+    job = Job(model, NOWHERE, 1, seq=seq, attention_kernel=kernel, assumptions=replace(REALISTIC, count=counting))
     return job, placed(Layout(), (1,))
 
 

@@ -10,7 +10,7 @@ from ..num import product
 from .chip import Chip
 from .frozen import FrozenDict, freeze, shown
 from .measured import Overhead
-from .network import Network
+from .network import Dim, Network
 
 
 @dataclass(frozen=True)
@@ -52,3 +52,7 @@ class Cluster:
             f"network {self.network.name or 'given'} ({joined}) joins at most {product([dim.size for dim in dims]):,} chips, "
             f"not {self.chips:,}: leave out the size of its last dimension, add a dimension, or take fewer chips"
         )
+
+
+NOWHERE = Cluster(Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0), Network("", (Dim("", 1.0, 0.0),)), 1)
+"""One chip, for work that does not depend on where it is done."""

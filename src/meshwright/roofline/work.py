@@ -18,13 +18,11 @@ from ..count.model import groups
 from ..count.model import layer as operations
 from ..count.work import Op, Pass
 from ..describe.assumptions import BOOK_SUM, Assumptions
-from ..describe.chip import Chip
-from ..describe.cluster import Cluster
+from ..describe.cluster import NOWHERE
 from ..describe.frozen import FrozenDict
 from ..describe.job import PRECISIONS, Job, Precision
 from ..describe.layout import Layout
 from ..describe.model import Model
-from ..describe.network import Dim, Network
 from ..errors import unknown
 from ..num import Num
 from .mesh import Ranks
@@ -38,8 +36,6 @@ PRODUCTS = ("matmul", "attention")
 """Kinds of operations whose weights are gathered and reduced; norms and biases are too small to count."""
 TENSOR = ("tp", "etp")
 """Mesh axes of messages that the tensor-parallel group carries."""
-NOWHERE = Cluster(Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0), Network("", (Dim("", 1.0, 0.0),)), 1)
-"""Work does not depend on where it is done."""
 ONCE = 1 + 1e-9
 """Rounding must not make one microbatch look like several."""
 
