@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -43,6 +43,12 @@ class Same:
 def cache_key(*values: Any) -> tuple[Any, ...]:
     """What a cache knows these numbers by: scalars (and texts) by value, arrays by identity (comparing them costs as much as the formula)."""
     return tuple(v if isinstance(v, BY_VALUE) else Same(v) for v in values)
+
+
+MANY = 64
+"""Rows from which sorting pays."""
+WEIGHTS = (1.0, math.pi, math.e, math.sqrt(2.0))
+"""Of columns in a key: whole numbers with different ones have different sums, but for rounding."""
 
 
 def maximum(a: Num, b: Num) -> Num:
@@ -153,6 +159,23 @@ def power(x: Num, times: int) -> Num:
         if times % 2:
             found = found * x
         x, times = x * x, times // 2
+    return found
+
+
+def on_distinct(law: Callable[..., Num], *columns: Num) -> Num:
+    """A law of columns, asked once for each combination of their values: for laws that cost more than sorting."""
+    import numpy as np
+
+    same = np.broadcast_arrays(*columns)
+    if same[0].size < MANY:
+        return law(*columns)
+    flat = [column.ravel() for column in same]
+    key = reduce(np.add, [column * weight for column, weight in zip(flat, WEIGHTS, strict=False)])
+    _, first, number = np.unique(key, return_index=True, return_inverse=True)
+    few = [column[first] for column in flat]
+    if not all(np.array_equal(one[number], column) for one, column in zip(few, flat, strict=True)):
+        return law(*columns)  # two combinations with the same key
+    found: Num = np.asarray(law(*few))[number].reshape(same[0].shape)
     return found
 
 

@@ -165,17 +165,3 @@ def test_zero_bubble_never_loses_to_its_ancestor() -> None:
             assert h1 <= old + 1e-9
             assert h2 <= old + 1e-9
             assert h2 <= h1 + 1e-9 or m < 2 * p - 1  # with fewer, ZB-H2 runs ahead for nothing
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("barrier", [True, False])
-def test_the_last_device_waits_for_a_chunk_of_every_other(name: str, barrier: bool) -> None:
-    """bubble >= (p - 1) f / chunks, unless steps overlap: what the relaxed search's first bound rests on."""
-    rng, n, schedule = np.random.default_rng(2), 20000, get(name)
-    f, i, w = 10 ** rng.uniform(-1, 1, (3, n))
-    p, m, v = rng.integers(1, 33, n).astype(float), rng.integers(1, 200, n).astype(float), 3.0
-    fill = (p - 1) * f * schedule.waits(v, barrier)
-    legal = schedule.legal(p, m, v if schedule.chunks(v) == v else schedule.chunks(1.0))
-    slack = schedule.idle(p, m, v, f, i, w, barrier) - fill
-    assert np.any(legal & (p > 1))
-    assert np.all(slack[legal & np.ones(n, dtype=bool)] >= -1e-9 * (p * f).max())

@@ -52,6 +52,8 @@ class Load(NamedTuple):
 
     def __mul__(self, times: Num) -> Load:  # type: ignore[override]
         """So many times one after the other."""
+        if self is NOTHING or (isinstance(times, float) and times == 1.0):
+            return self
         return Load(self.seconds * times, self.latency * times, self.busy * times)
 
 

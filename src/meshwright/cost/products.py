@@ -15,11 +15,11 @@ Source: tables of 16-bit products of seven GPUs, ai-dynamo/aiconfigurator@095f58
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 from ..describe.kernels import Kernels
-from ..num import SCALARS, Num, ceil, each, least, maximum, minimum, where
+from ..num import SCALARS, Num, ceil, each, least, maximum, minimum, on_distinct, where
 
 TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 1.1), (64, 256, 1.15))
 """(rows, columns, time for each element over that of the first)."""
@@ -40,10 +40,9 @@ class Shape(NamedTuple):
 def paid(shape: Shape, of: Kernels) -> Num:
     """Elements of the output, times what tiles and waves make them cost: at least m n g."""
     m, n, _, groups = shape
-    scalar = isinstance(m, SCALARS) and isinstance(n, SCALARS) and isinstance(groups, SCALARS)
-    law: Any = _known if scalar else _paid
-    found: Num = law(m, n, groups, of.units, of.waves)
-    return found
+    if isinstance(m, SCALARS) and isinstance(n, SCALARS) and isinstance(groups, SCALARS):
+        return _known(m, n, groups, of.units, of.waves)
+    return on_distinct(partial(_paid, units=of.units, waves=of.waves), m, n, groups)
 
 
 def _paid(m: Num, n: Num, groups: Num, units: int, waves: float) -> Num:

@@ -154,6 +154,12 @@ class Job(Checked):
         other = self.profile and self.profile.name != self.usual_framework
         return f"assumptions {self.assumptions.name}" + (f", framework {self.framework.name}" if self.framework and other else "")  # fmt: skip
 
+    def laid_out(self, layout: Layout) -> Job:
+        """The job under a layout of its own: what its framework does stays as it is."""
+        other = replace(self, layout=layout)
+        other.__dict__.update({name: self.__dict__[name] for name in ("profile", "how") if name in self.__dict__})
+        return other
+
     def under(self, how: str | Assumptions) -> Job:
         """The job under another set of assumptions; numbers that the old set chose become those of the new one."""
         chosen = self.precision == self.usual_precision

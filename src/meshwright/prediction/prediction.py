@@ -257,7 +257,7 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
         if not rule.holds(job, full):
             notes.append(rule.sentence(job, full))
     notes += [*unmeasured(job), *choices(job, full), *corners(job, full), *beyond(job, full)]
-    prediction = Prediction(replace(job, layout=full), full, tuple(notes))
+    prediction = Prediction(job.laid_out(full), full, tuple(notes))
     if not prediction.fits:
         note = room.too_big(job, prediction.memory_bytes["allocated"])
         return replace(prediction, notes=(*prediction.notes, note))

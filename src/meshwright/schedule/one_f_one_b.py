@@ -21,6 +21,7 @@ from __future__ import annotations
 from functools import reduce
 
 from ..num import Num, floor, maximum, minimum, where
+from . import waits
 from .dealt import Dealt
 from .looped import looped_order
 from .types import Order, Schedule, looped_stage, one_chunk
@@ -95,6 +96,7 @@ ONE_F_ONE_B = Schedule(
     in_flight=in_flight,
     heads=lambda p, m, v: 1,
     needs=(one_chunk("1f1b"),),
+    waits=lambda d, seconds: waits.one_f_one_b(d),
     in_flight_on_last=lambda p, m, v: 1,
     in_flight_on_second=lambda p, m, v: minimum(p - 1, m),
 )

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..num import Num, minimum, where
 from .dealt import Dealt
+from .waits import Wait
 
 
 class Action(NamedTuple):
@@ -36,6 +37,8 @@ Bubble: TypeAlias = Callable[[Num, Num, Num, Num, Num, Num], Num]
 """(p, m, v, f, i, w) -> idle seconds of a device per step. Equal stages, free sends."""
 Span: TypeAlias = Callable[[Dealt, bool], Num]
 """(dealt, barrier) -> seconds of a step."""
+Waits: TypeAlias = Callable[[Dealt, Num], tuple[Wait, ...]]
+"""(dealt, seconds of a microbatch on the slowest rank) -> what the span is longer than m of them at least, added up."""
 LeastBubble: TypeAlias = Callable[[Num, Num, Num, Num, Num], Num]
 """(p, v, f, i, w) -> the same, at most, for every m."""
 
@@ -96,6 +99,8 @@ class Schedule:
     """The smallest `bubble` any number of microbatches gives; None = that of p or of unlimited ones."""
     least_in_run_of: LeastBubble | None = None
     """The same of `bubble_in_run`."""
+    waits: Waits | None = None
+    """Of `span`, of split backward passes in a run of steps; None = only the way to the slowest rank and back."""
 
     def idle(self, p: Num, m: Num, v: Num, f: Num, i: Num, w: Num, barrier: bool = True) -> Num:
         """Idle seconds of a device per step; barrier: no rank begins the next step before all have ended this one."""
@@ -107,10 +112,6 @@ class Schedule:
         if least:
             return least(p, v, f, i, w)
         return minimum(law(p, p, v, f, i, w), law(p, 1e9, v, f, i, w))
-
-    def waits(self, v: Num, barrier: bool = True) -> Num:
-        """The share of (p - 1) f that a device waits at least: one chunk of every other; nothing, if steps overlap."""
-        return 1.0 / self.chunks(v) if barrier or self.bubble_in_run is None else 0.0
 
     def _law(self, barrier: bool) -> tuple[Bubble, LeastBubble | None]:
         if barrier or self.bubble_in_run is None:

@@ -36,6 +36,7 @@ from collections.abc import Callable
 from functools import reduce
 
 from ..num import Num, floor, maximum, minimum, where
+from . import waits
 from .dealt import Dealt, Pass
 from .folded import as_if_equal, first_waits, fullest_never_waits, numbered
 from .types import Order, Schedule, folded_stage, two_chunks
@@ -228,6 +229,7 @@ ZBV = Schedule(
     in_flight=in_flight,
     heads=lambda p, m, v: 1,
     needs=(two_chunks("zbv"),),
+    waits=waits.zbv,
     bubble_in_run=bubble_in_run,
     least_bubble_of=least_bubble,
     least_in_run_of=least_in_run,

@@ -47,6 +47,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from ..num import Num, ceil, floor, largest, maximum, minimum, where
+from . import waits
 from .dealt import Dealt, Place
 from .looped import looped_order
 from .types import Order, Schedule, looped_stage, one_chunk
@@ -268,6 +269,7 @@ ZB_H1 = Schedule(
     heads_late=lambda p, m, v: h1_in_flight(p, m) - 1,
     bubble_in_run=h1_in_run,
     needs=(one_chunk("zb-h1"),),
+    waits=lambda d, seconds: waits.zero_bubble(d, 1.0),
 )
 
 ZB_H2 = Schedule(
@@ -286,4 +288,5 @@ ZB_H2 = Schedule(
     heads_late=lambda p, m, v: h2_in_flight(p, m) - 1,
     bubble_in_run=h2_in_run,
     needs=(one_chunk("zb-h2"),),
+    waits=lambda d, seconds: waits.zero_bubble(d, 2.0),
 )

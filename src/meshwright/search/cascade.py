@@ -12,15 +12,20 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..describe.job import Job
+from . import laws
 from .best import Best
 from .evaluate import LARGEST, Progress, best_first, evaluate, lower
 from .grid import legal_options
 from .placement import count
 from .relaxed import covered, relaxed_rounds
-from .space import Space, Table, cross, fill, keep, length, options, pipelines, shards, take
+from .space import Column, Space, Table, cross, fill, keep, length, options, pipelines, shards, take
 
-FIRST = 64
-"""Rows with the smallest bounds, evaluated before all others are bounded with their synchronisation."""
+FIRST = 512
+"""Rows of the first round."""
+GROWTH = 8
+"""How many times as many rows each round has as the one before."""
+PLACED_AT_ONCE = 32
+"""Rows of a round with the smallest bounds."""
 
 
 def search(
@@ -47,7 +52,26 @@ def _rounds(job: Job, space: Space, best: Best, relaxed: bool, progress: Progres
     best.searched = int(
         (legal_options(job, table, best.choice, space.scheme) * (count(job, table) if space.placements else 1.0)).sum()
     )
-    quick = lower(job, space, best, table, table, quick=True)[0]
-    yield take(table, np.argsort(quick, kind="stable")[:FIRST])  # they set the first limit
-    table = keep(table, quick <= min(best.limit, LARGEST))
-    yield from best_first(best, table, lower(job, space, best, table, table)[0], progress)
+    if length(table):
+        yield from _strict(job, space, best, table, progress)
+
+
+def _strict(job: Job, space: Space, best: Best, table: Table, progress: Progress | None) -> Iterator[Table]:
+    """Rows in growing rounds, shortest step by law first, bounded; of each round the best are placed at once, for a better
+    limit, and what is left of all in the end."""
+    law = laws.law(job, table, best.choice, space.scheme)
+    order, begin, size = np.argsort(law, kind="stable"), 0, FIRST
+    found: list[tuple[Table, Column]] = []
+    while begin < len(order):
+        some = order[begin : begin + size]
+        some = some[law[some] <= min(best.limit, LARGEST)]
+        rows = take(table, some)
+        seconds = lower(job, space, best, rows, rows)[0] if len(some) else law[some]
+        first = np.argsort(seconds, kind="stable")[:PLACED_AT_ONCE]
+        yield take(rows, first)
+        rest = np.ones(len(some), dtype=bool)
+        rest[first] = False
+        found.append((keep(rows, rest), seconds[rest]))
+        begin, size = begin + size, size * GROWTH
+    left = {k: np.concatenate([rows[k] for rows, _ in found]) for k in table}
+    yield from best_first(best, left, np.concatenate([seconds for _, seconds in found]), progress)

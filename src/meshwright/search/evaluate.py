@@ -43,7 +43,7 @@ def everything(job: Job, space: Space, relaxed: bool) -> Iterator[Table]:
     for start in range(0, length(table), BLOCK):
         part = take(table, np.arange(start, min(start + BLOCK, length(table))))
         most = largest_dp(job, part, space)
-        yield _kept(job, _each_dp(part, np.ones_like(most), most), space)
+        yield _kept(job, each_dp(part, np.ones_like(most), most, np.ones_like(most)), space)
 
 
 def largest_dp(job: Job, table: Table, space: Space) -> Column:
@@ -60,12 +60,12 @@ def dp_step(table: Table) -> Column:
     return (experts // np.gcd(experts, ranks)).astype(np.float64)
 
 
-def _each_dp(table: Table, low: Column, high: Column) -> Table:
-    """A row for every dp from low to high."""
-    counts = np.maximum(high - low + 1, 0).astype(np.int64)
+def each_dp(table: Table, low: Column, high: Column, step: Column) -> Table:
+    """A row for every dp from low to high, in steps."""
+    counts = np.maximum(np.floor((high - low) / step) + 1, 0).astype(np.int64)
     index = np.repeat(np.arange(len(counts)), counts)
     offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return take(table, index) | {"dp": low[index] + offset}
+    return take(table, index) | {"dp": low[index] + offset * step[index]}
 
 
 def _kept(job: Job, table: Table, space: Space) -> Table:
@@ -119,12 +119,10 @@ def lower(
     near: Table,
     far: Table,
     choice: Options | None = None,
-    quick: bool = False,
 ) -> tuple[Column, Options]:
     """Bound of every row in seconds (nearest groups, best options among those that can fit), and the options that may stay within the limit.
 
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are bound by the one, sharding by the other.
-    quick: without synchronisation.
     """
     capacity, found = room.limit(job), np.full(length(near), np.inf)
     at, choice = bound_clock(job), choice or best.choice
@@ -133,7 +131,7 @@ def lower(
         rows = np.arange(start, min(start + BLOCK, length(near)))
         a = take(near, rows)
         b = a if far is near else take(far, rows)
-        p = pieces(job, at, a, b, None, choice, space.scheme, best.limit, quick)
+        p = pieces(job, at, a, b, None, choice, space.scheme, best.limit)
         least = bound(p, capacity)
         found[start + p.left] = least.seconds
         for axis, mine, marks in zip(used, p.choice.numbers, least.used(min(best.limit, LARGEST)), strict=True):

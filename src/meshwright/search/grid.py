@@ -7,8 +7,6 @@ Under a limit, the pipeline comes first, and only for the rows and options whose
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,21 +14,18 @@ from numpy.typing import NDArray
 
 from .. import step
 from ..cost.layer import Clock
-from ..describe.assumptions import HidePass
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..describe.recompute import recompute
 from ..layout.stages import microbatches
 from ..num import ceil_div
 from ..program import closed
 from ..program.closed import MOMENTS
 from ..program.resident import whole_program
 from ..program.standing import standing
-from ..schedule import get as schedule_named
-from ..schedule.types import Schedule
 from ..step import memory
-from . import framework
-from .nearest import bodies, layouts, pick
+from . import framework, times
+from .kinds import Deal, deals, holders_of, kinds, runs
+from .nearest import bodies, layouts, pick, stacked
 from .pieces import Grid, Index, Pieces
 from .placement import Shares
 from .space import Column, Options, Table, length, splits
@@ -47,6 +42,7 @@ class Block(NamedTuple):
     """Its dp counts in sharding (another one only for bounds on an interval of dp)."""
     costs: step.Body
     """Of distinct rows."""
+    distinct: int
     which: Index
     """Which of them a row has."""
     m: Column
@@ -68,68 +64,6 @@ class Block(NamedTuple):
         return parts
 
 
-class Kind(NamedTuple):
-    """A schedule as the grid sees it."""
-
-    schedule: Schedule
-    v: float
-
-    @property
-    def chunks(self) -> float:
-        """Chunks of the model on a device."""
-        return float(self.schedule.chunks(self.v))
-
-    def even(self, job: Job, p: Column) -> Any:
-        """Where there are layers for all stages: as many for each, if a device has several."""
-        stages = p * self.chunks
-        return job.model.layers % stages == 0 if self.chunks > 1 else stages <= job.model.layers
-
-    def runs(self, job: Job, p: Column, m: Column) -> Mask:
-        """Where it can run (on one stage: `runs`)."""
-        can = p * self.chunks <= job.model.layers
-        rows = np.flatnonzero(can)
-        p, m = p[rows], m[rows]
-        can[rows] = self.even(job, p) & self.schedule.legal(p, m, self.v)
-        return can
-
-
-def kinds(choice: Options) -> list[Kind]:
-    """The schedules of the options."""
-    return [Kind(schedule_named(name), float(v)) for name, v in choice.schedules]
-
-
-@cache
-def by_need(schedules: tuple[tuple[str, int], ...]) -> list[int]:
-    """Positions of schedules, the one first that holds the activations of the fewest microbatches on one stage."""
-
-    def held(at: int) -> float:
-        name, v = schedules[at]
-        return float(memory.in_flight(1.0, 2.0, schedule_named(name), float(v), step.ENDS[0]))
-
-    return sorted(range(len(schedules)), key=held)
-
-
-def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
-    """Where each schedule can run. On one stage all take as long: only that counts which holds least, of those the first."""
-    p, every = np.asarray(rows.pp), choice.all.schedules
-    found = [
-        kind.runs(job, p, m) & framework.schedules(job, rows, kind.schedule.name, kind.v) for kind in kinds(choice)
-    ]
-    one = np.flatnonzero(p == 1)
-    alone = pick(rows, one)
-    free = np.ones(len(one), dtype=bool)
-    mine = {schedule: k for k, schedule in enumerate(choice.schedules)}
-    for schedule in (every[at] for at in by_need(every)):
-        can = free
-        if free.any():
-            can = free & Kind(schedule_named(schedule[0]), float(schedule[1])).runs(job, p[one], m[one])
-            can = can & framework.schedules(job, alone, *schedule)
-        free = free & ~can
-        if schedule in mine:
-            found[mine[schedule]][one] = can
-    return found
-
-
 def pieces(
     job: Job,
     at: Clock,
@@ -139,25 +73,27 @@ def pieces(
     choice: Options,
     scheme: str,
     limit: float = np.inf,
-    quick: bool = False,
 ) -> Pieces:
     """The terms of the rows and options whose pipeline alone stays within the limit.
 
     at: the job's clock, or that of a bound;  table: rows, whose dp counts in time;  far: the same rows with the dp that counts in sharding;
-    shares: their placements, or None for every group nearest;  quick: a bound without synchronisation.
+    shares: their placements, or None for every group nearest.
     """
     blocks = _blocks(job, at, table, far, shares, choice, scheme)
+    kept: Any = slice(None)
     index, pipe = np.arange(len(table["tp"])), np.full((*choice.shape[:3], 1, len(table["tp"])), np.inf)
+    fine = np.repeat(np.array([block.fine for block in blocks])[:, None], len(choice.recompute), axis=1)
     can_run = runs(job, choice, blocks[0].near, blocks[0].m)
     barred = framework.barred(job, blocks[0].near, choice)
-    for block, seconds in zip(blocks, pipe, strict=True):
-        _pipelines(job, at, block, choice, can_run, limit, seconds, shares is None, quick)
+    costs = stacked([block.costs for block in blocks], [blocks[0].distinct] * len(blocks))
+    times.pipelines(job, at, _points(blocks, costs, fine), choice, can_run, limit, pipe, shares is None)
     if barred is not None:
         np.putmask(pipe, np.broadcast_to(barred.all(axis=3, keepdims=True), pipe.shape), np.inf)
     if limit < np.inf:
         within = pipe <= limit
         sp, rec, sched = (np.asarray(within.any(axis=o)) for o in ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4)))
         index = np.flatnonzero(within.any(axis=(0, 1, 2, 3)))
+        kept = np.repeat(sp, blocks[0].distinct)
         choice = choice.part([sp, rec, sched, np.ones(len(choice.zero), dtype=bool)])
         pipe = pipe[sp][:, rec][:, :, sched][..., index]
         barred = None if barred is None else barred[:, rec][:, :, sched][..., index]
@@ -166,9 +102,10 @@ def pieces(
     new = np.diff(table["row"][index] if "row" in table else index, prepend=-1.0) != 0
     p = _empty(job, index, choice, pipe, folds, _ends(job, table["pp"][index]), np.cumsum(new) - 1)
     p = p._replace(barred=barred)
-    if step.by_order(job) and not quick:
+    if step.by_order(job):
         links = len(job.cluster.sizes) if shares is not None and step.shared(at.overlap) else 0
-        p = p._replace(floors=_no_floors(p, len(_last(p)) + links))
+        p = p._replace(floors=_no_floors(p, len(times.last(p)) + links))
+    updates: list[list[Column]] = []
     for i, block in enumerate(blocks):
         unplaced = block.rows(np.flatnonzero(new))
         parts, holders = unplaced.parts, [holders_of(job, unplaced.near, fold) for fold in folds]
@@ -177,8 +114,24 @@ def pieces(
             program_memory(p, i, job, unplaced)
         else:
             _memory(p, i, job, unplaced, parts, holders, owned)
-        _after(p, i, job, at, block, unplaced, owned, [] if quick else folds)
+        updates = updates or [_updates(p, job, at, unplaced, devices) for devices in owned]
+    if blocks:
+        points = _points(blocks, pick(costs, kept), np.asarray(np.isfinite(p.pipe).any(axis=(2, 3))))
+        times.after(p, job, at, points, updates, folds)
     return p
+
+
+def _points(blocks: list[Block], costs: step.Body, where: Mask) -> times.Points:
+    """The rows of blocks under each recomputation, where a mask (sp, recompute, row) holds; costs: of all blocks."""
+    first, (rec, sp, row) = blocks[0], np.nonzero(where.transpose(1, 0, 2))
+    which = sp * first.distinct + first.which[row]
+    return times.Points(pick(first.near, row), costs, which, first.m[row], sp, rec, row)
+
+
+def _updates(p: Pieces, job: Job, at: Clock, unplaced: Block, devices: list[step.Held]) -> list[Column]:
+    """Seconds of the optimizer at each ZeRO stage, by row: no setting of sequence parallelism changes what a device holds."""
+    each = (step.update(job, unplaced.far, devices, zero, at) for zero in p.choice.zero)
+    return [np.broadcast_to(seconds, len(unplaced.m))[p.of] for seconds in each]
 
 
 def _blocks(
@@ -196,7 +149,8 @@ def _blocks(
         & framework.rows(job, layout, exact, shares is not None)
         for layout in near
     ]
-    return [Block(n, w, c, which, m, f, exact) for n, w, c, f in zip(near, wide, costs, fine, strict=True)]
+    distinct = int(which.max(initial=-1)) + 1
+    return [Block(n, w, c, distinct, which, m, f, exact) for n, w, c, f in zip(near, wide, costs, fine, strict=True)]
 
 
 def _ends(job: Job, pp: Column) -> tuple[str, ...]:
@@ -221,7 +175,7 @@ def _empty(
         index,
         choice,
         pipe,
-        np.empty((n_sp, n_rec, len(folds), n_zero, len(of))),
+        np.full((n_sp, n_rec, len(folds), n_zero, len(of)), np.inf),
         tuple(np.empty(states) for _ in range(len(ends) * moments)),
         tuple(np.empty((n_sp, n_rec, n_sched, 1, n)) for _ in range(len(ends) * moments)),
         of,
@@ -230,77 +184,6 @@ def _empty(
         None,
         ends,
     )
-
-
-Deal = tuple[bool, float]
-"""How layers are dealt: (folded, chunks, where it matters)."""
-
-
-def deals(job: Job, choice: Options) -> list[Deal]:
-    """The ways in which the schedules deal layers, those that keep as many on each device once; chunks matter to leading layers,
-    and to recomputation of the first of each."""
-    matter = job.model.moe is not None and job.model.moe.dense_layers > 0
-    matter = matter or any(recompute(text).layers for text in choice.all.recompute)
-    return [(kind.schedule.folded, kind.chunks if matter else 1.0 + kind.schedule.folded) for kind in kinds(choice)]
-
-
-def holders_of(job: Job, layout: Layout, deal: Deal) -> step.Shares:
-    """What the devices hold."""
-    folded, chunks = deal
-    name = "zbv" if folded else "interleaved" if chunks > 1 else "1f1b"
-    return step.shares(job, layout, schedule_named(name), chunks)
-
-
-def fullest(job: Job, pp: Column) -> Column:
-    """At least so many typical layers are on some device."""
-    return np.asarray(ceil_div(job.model.layers - step.leading_layers(job), pp))
-
-
-def _pipelines(
-    job: Job,
-    clock: Clock,
-    block: Block,
-    choice: Options,
-    can_run: list[Mask],
-    limit: float,
-    seconds: Grid,
-    bounds: bool,
-    quick: bool,
-) -> None:
-    """Seconds of the pipeline, (recompute, schedule, 1, row), of rows that may stay within the limit.
-
-    can_run: as `runs` has it;  bounds: a bound will do;  quick: a loose one.
-    """
-    every, t, layers = kinds(choice), block.costs.typical, block.m * fullest(job, np.asarray(block.near.pp))
-    for r, text in enumerate(choice.recompute):
-        share = 0.0 if recompute(text).layers else 1.0  # how many of them depends on the pipeline
-        busy = layers * pick(t.forward + step.backward(t, text, share), block.which)
-        rows = np.flatnonzero(block.fine & (busy <= limit))
-        if not len(rows):
-            continue
-        some = block.rows(rows)
-        near, m, parts = some.near, some.m, some.parts
-        send = step.hop(near, parts, clock).seconds
-        ways = deals(job, choice)
-        for deal in sorted({*ways}):
-            s = step.stages(near, parts, text, holders_of(job, near, deal))
-            short = m * (s.forward + s.backward) <= limit
-            for k, kind in enumerate(every):
-                can = short & can_run[k][rows]
-                if ways[k] != deal or not (some_ := np.count_nonzero(can)):
-                    continue
-                at = np.flatnonzero(can) if 2 * some_ < len(can) else slice(None)  # the rest is not worth leaving out
-                p, n, stages, hop = pick((near.pp, m, s, send), at)
-                bubble = step.least_idle(job, p, stages, kind.schedule, kind.v)
-                least = n * (stages.forward + stages.backward) + bubble
-                if bounds and (quick or not kind.schedule.split_backward):  # tight enough, but for sends
-                    seconds[r, k, 0, rows[at]] = np.where(can[at], least, np.inf)
-                    continue
-                few = np.flatnonzero(can[at] & (least <= limit))
-                at = few if isinstance(at, slice) else at[few]
-                p, n, stages, hop = pick((p, n, stages, hop), few)
-                total = step.span(job, p, n, stages, hop, kind.schedule, kind.v)
-                seconds[r, k, 0, rows[at]] = np.where(can[at], total, np.inf)
 
 
 def _memory(
@@ -349,73 +232,6 @@ def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:
                     p.kept[e * count + j][0, 0, k, z] = s.weights + s.gradients + s.optimizer + s.buffers
 
 
-def _after(
-    p: Pieces,
-    i: int,
-    job: Job,
-    at: Clock,
-    block: Block,
-    unplaced: Block,
-    owned: list[list[step.Held]],
-    folds: list[Deal],
-) -> None:
-    """Seconds after the pipeline: synchronisation (of no folds: left out), and the optimizer."""
-    near, m, parts, choice = block.near, block.m, block.parts, p.choice
-    first, how = choice.all.zero[0], at.overlap.dp
-    holders = [holders_of(job, near, fold) for fold in folds]
-    each = step.units(job, near, parts, choice.zero if folds else (), at)
-    names = _last(p)
-    held = [[step.devices(job, near, parts, by, each, text, names) for by in holders] for text in choice.recompute]
-    for z, zero in enumerate(choice.zero):
-        # with one replica all stages are the same, and only the first counts; but a program lets go of weights all the same
-        means = (near.replicas > 1) | (zero == first) | whole_program(job)
-        updates = [pick(step.update(job, unplaced.far, devices, zero, at), p.of) for devices in owned]
-        for r in range(len(choice.recompute)):
-            for f, seconds in enumerate(updates):
-                of = held[r][f] if folds else []
-                p.after[i, r, f, z] = np.where(means, _outside(job, of, m, zero, how) + seconds, np.inf)
-                busy = step.occupied(of, m, zero) if len(p.floors) > len(names) else ()
-                done = [step.done(d, m, zero, how) + seconds for d in of]
-                _fill(p.floors, 0, (i, r, f, z), (*done, *busy))
-    if p.floors:
-        _ways(p, i, job, at, block, parts, holders)
-
-
-def _outside(job: Job, of: list[step.Device], m: Column, zero: int, how: HidePass) -> Any:
-    """Seconds of synchronisation outside the pipeline; under papers, that add up, all of it."""
-    if not of:
-        return 0.0
-    return step.outside(of[0], m, zero, how) if step.by_order(job) else step.synchronise(of, m, zero, how)
-
-
-def _ways(p: Pieces, i: int, job: Job, at: Clock, block: Block, parts: step.Body, holders: list[step.Shares]) -> None:
-    """The other half of the floors: the way to each device, and the sends on each link."""
-    near, m, send, names = block.near, block.m, step.hop(block.near, parts, at), _last(p)
-    for k, kind in enumerate(kinds(p.choice)):
-        sends = step.carried(m, send, kind.schedule, kind.v)
-        for r, text in enumerate(p.choice.recompute):
-            s = step.stages(near, parts, text, holders[p.folded[k]])
-            way = step.ways(job, near.pp, s, send.seconds, kind.schedule, kind.v)
-            _fill(p.floors, 1, (i, r, k, 0), (*(way[name] for name in names), *sends))
-
-
-def _last(p: Pieces) -> tuple[str, ...]:
-    """Devices that may be the last to be done: with as many layers everywhere, those of the first and the last device
-    have no less to wait for than those between."""
-    return step.DEVICES if "second" in p.ends else (step.DEVICES[0], step.DEVICES[-1])
-
-
-def _no_floors(p: Pieces, number: int) -> tuple[tuple[Grid, Grid], ...]:
-    """Floors of the pieces, to be filled."""
-    return tuple((np.zeros(p.after.shape), np.zeros(p.pipe.shape)) for _ in range(number))
-
-
-def _fill(floors: tuple[tuple[Grid, Grid], ...], which: int, at: tuple[int, ...], seconds: Iterable[Any]) -> None:
-    """Write one half of each."""
-    for floor, value in zip(floors, seconds, strict=False):
-        floor[which][at] = value
-
-
 def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> Any:
     """Where this setting of sequence parallelism can run; at tp = 1 it changes nothing and counts as on, if the space has both."""
     tp, fine = table["tp"], splits(job, table, scheme, sp)
@@ -440,3 +256,8 @@ def legal_options(job: Job, table: Table, choice: Options, scheme: str) -> Colum
         for row in rows
     )
     return ways
+
+
+def _no_floors(p: Pieces, number: int) -> tuple[tuple[Grid, Grid], ...]:
+    """Floors of the pieces, to be filled."""
+    return tuple((np.zeros(p.after.shape), np.zeros(p.pipe.shape)) for _ in range(number))

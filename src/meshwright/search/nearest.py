@@ -105,6 +105,8 @@ def pick(of: Any, index: Any) -> Any:
         return of[index]
     if isinstance(of, tuple):
         values = tuple(pick(x, index) for x in of)
+        if all(new is old for new, old in zip(values, of, strict=True)):
+            return of
         return type(of)(*values) if hasattr(of, "_fields") else type(of)(values)
     if isinstance(of, dict):
         return type(of)({k: pick(x, index) for k, x in of.items()})
@@ -113,3 +115,27 @@ def pick(of: Any, index: Any) -> Any:
         placement: dict[str, Any] = {a: pick(shares, index) for a, shares in of.placement.items()}
         return replace(of, **columns, placement=placement)
     return of
+
+
+def stacked(of: Sequence[Any], counts: Sequence[int]) -> Any:
+    """Columns of so many rows each, or tuples and tables of them, one behind the other; what is one number in all rows stays."""
+    first = of[0]
+    if len(of) == 1 or all(x is first for x in of) and not holds_columns(first):
+        return first
+    if isinstance(first, dict):
+        return type(first)({k: stacked([x[k] for x in of], counts) for k in first})
+    if isinstance(first, tuple):
+        longest = max(of, key=len)
+        each = zip(*(x or (0.0,) * len(longest) for x in of), strict=True)
+        values = tuple(stacked(xs, counts) for xs in each)
+        return type(first)(*values) if hasattr(first, "_fields") else type(first)(values)
+    if not any(isinstance(x, np.ndarray) for x in of) and all(x == first for x in of):
+        return first
+    return np.concatenate([x if np.shape(x) == (n,) else np.full(n, x) for x, n in zip(of, counts, strict=True)])
+
+
+def holds_columns(of: Any) -> bool:
+    """Whether there is a column in it, at any depth."""
+    if isinstance(of, dict):
+        return any(holds_columns(x) for x in of.values())
+    return isinstance(of, np.ndarray) or (isinstance(of, tuple) and any(holds_columns(x) for x in of))

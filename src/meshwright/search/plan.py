@@ -24,7 +24,7 @@ from .cascade import search
 from .evaluate import Progress, smallest
 from .named import at_fault
 from .nearby import better_batch, fewer_chips, on, on_fewer, why_fewer
-from .ranked import ranked
+from .ranked import ranked, wide
 from .space import Column, Space, cross, described
 from .strategies import strategies
 
@@ -157,16 +157,16 @@ def _searched(job: Job, space: Space, top: int, progress: Progress | None, paret
     if space.placements and axes(job.cluster.network):
         space = replace(space, placements=False)
         notes.append("on a torus only one placement is looked at: tp nearest, then cp, dp, pp, along the axes in order")
-    best = search(job, space, top, relaxed, progress)
+    best = search(job, space, wide(top), relaxed, progress)
     if space.relaxed is None:
         all_chips = best
-        used, best = on_fewer(job, space, top, all_chips)
+        used, best = on_fewer(job, space, wide(top), all_chips)
         idle = why_fewer(job, used, best.rows[0][0], all_chips) if used is not job else ""
     predicted = tuple(predict(job, layout) for layout in ranked(used, space, top, relaxed, best).layouts)
     found, fuller = walk_checked(predicted)
     if predicted and not found:  # with room for what the closed form may lack
         roomy = room.just_fitting(used, room.limit(job) * WALK_ROOM)
-        best = search(roomy, space, top, relaxed, progress)
+        best = search(roomy, space, wide(top), relaxed, progress)
         found, _ = walk_checked(
             tuple(predict(job, layout) for layout in ranked(roomy, space, top, relaxed, best).layouts)
         )

@@ -21,10 +21,16 @@ from .space import Space
 
 CANDIDATES = 256
 """Layouts searched for at once; more if that many closed forms are below the k-th best replay."""
-TOGETHER = 32
-"""Layouts replayed at once."""
+TOGETHER = 8
+"""At least so many layouts are replayed at once."""
 SAME = 12
 """Digits to which two replays are as fast."""
+
+
+def wide(k: int) -> int:
+    """How many layouts to search for where the k fastest by replay are asked for: those whose closed forms are not above
+    the k-th best replay are seldom more, and then one search is enough."""
+    return 2 * k + 4
 
 
 class Ranked(NamedTuple):
@@ -36,23 +42,21 @@ class Ranked(NamedTuple):
 
 
 def ranked(job: Job, space: Space, k: int, relaxed: bool, first: Best) -> Ranked:
-    """The k fastest layouts of a space by replay; first: the k fastest by closed form.
+    """The k fastest layouts of a space by replay; first: the fastest by closed form, `wide(k)` of them or more.
 
     Ties rank as in the search. A paper's set is ranked by its closed form.
     """
     dims = len(job.cluster.network.dims)
     if not first.rows or not by_order(job):
-        return Ranked(tuple(first.layouts(space.scheme, dims)), 0)
-    found = _Found(job, space.scheme, dims, k)
-    found.replay(first, first.rows)
-    many = CANDIDATES
-    while len(first.rows) == k and first.rows[-1][0] <= found.limit:
-        more = search(job, space, many, relaxed, within=found.limit)
-        for start in range(0, len(more.rows), TOGETHER):
-            some = more.rows[start : start + TOGETHER]
+        return Ranked(tuple(first.layouts(space.scheme, dims)[:k]), 0)
+    found, more, many = _Found(job, space.scheme, dims, k), first, CANDIDATES
+    while True:
+        for start in range(0, len(more.rows), max(k, TOGETHER)):
+            some = more.rows[start : start + max(k, TOGETHER)]
             found.replay(more, [row for row in some if row[0] <= found.limit])
-        if len(more.rows) < many or more.rows[-1][0] > found.limit:
+        if len(more.rows) < more.k or more.rows[-1][0] > found.limit:
             break
+        more = search(job, space, many, relaxed, within=found.limit)
         many *= 4
     return Ranked(tuple(layout for *_, layout in found.best()), len(found.seen))
 

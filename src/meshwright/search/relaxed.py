@@ -1,33 +1,42 @@
 """Relaxed spaces: any dp and pp, a padded last microbatch, idle chips. Too many layouts to list, so partly decided ones are bounded first:
 
-shards (tp, cp, ep, microbatch) -> pipelines -> intervals of dp with one number of microbatches -> placements -> halves of the intervals
+shards (tp, cp, ep, microbatch), tp placed -> pipelines -> intervals of dp with one number of microbatches -> placements -> halves of the intervals
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.stages import cut
 from ..num import ceil_div
 from ..schedule import get as schedule_named
-from ..step import Body, Stages, barrier, leading_layers, least_idle, room, stages
+from ..schedule.waits import Wait
+from ..step import Stages, least_waits, room, stages
 from .best import Best
-from .evaluate import BLOCK, LARGEST, Progress, best_first, bound_clock, dp_step, largest_dp, lower, valid
-from .grid import Deal, Kind, deals, fullest, holders_of, kinds, pieces
-from .nearest import bodies, layouts, pick
+from .evaluate import BLOCK, LARGEST, Progress, best_first, bound_clock, dp_step, each_dp, largest_dp, lower, valid
+from .grid import pieces
+from .kinds import Deal, deals, holders_of, kinds
+from .laws import Laws, law, layers, lowered, never
+from .nearest import bodies, layouts, pick, stacked
 from .pieces import bound
 from .placement import spread
 from .space import PLACED, Column, Options, Space, Table, cross, keep, length, pipelines, take
 
 FIRST = 2048
 """Shards that set the first limit."""
+GUESSES = 512
+"""Rows of them that are bounded with their synchronisation."""
+FIRST_INTERVALS = 1024
+"""Intervals of dp, of the shortest steps by law, that set a limit before the others are bounded."""
+PROMISING = 64
+"""Intervals whose smallest dp is evaluated for a better limit."""
+FEW = 8192
+"""So many single values of dp are bounded one by one: halving their intervals would take longer."""
 CROSSED = 2048
 """Shards that are crossed with all pipeline degrees at once."""
 
@@ -43,8 +52,12 @@ class Partly(NamedTuple):
     table: Table
     each: Column
     """Bound of one microbatch on the slowest device, in seconds."""
-    bubbles: dict[str, Column]
-    """Bound of the bubble of each schedule, in seconds, whatever the number of microbatches."""
+    waits: dict[str, tuple[Wait, ...]]
+    """Bound of what each schedule waits besides."""
+
+    def some(self, at: Any) -> Partly:
+        """Some of the rows."""
+        return Partly(*(pick(of, at) for of in self))
 
 
 def _alone(job: Job, table: Table, space: Space) -> Table:
@@ -53,91 +66,101 @@ def _alone(job: Job, table: Table, space: Space) -> Table:
     return alone | {"dp": np.maximum(largest_dp(job, alone, space), 1.0)}
 
 
-def pipelined(job: Job, space: Space, best: Best, table: Table, degrees: Column) -> Partly:
-    """Every shard with every pipeline degree whose fewest microbatches, and smallest bubble, stay within the limit.
+def pipelined(job: Job, space: Space, best: Best, rows: Table) -> Partly:
+    """Those of `by_law` whose fewest microbatches, and what they wait for, stay within the limit.
 
     Nearest groups, nothing recomputed, no memory limit.
     """
     at, found = bound_clock(job), []
     every_deal = sorted({*deals(job, best.choice)})
-    for start in range(0, length(table), CROSSED):
-        part = take(table, np.arange(start, min(start + CROSSED, length(table))))
-        alone = _alone(job, part, space)
+    for start in range(0, length(rows), BLOCK):
+        part = pick(rows, slice(start, start + BLOCK))
+        alone, pipes = _alone(job, part, space), Layout(pp=part["pp"])
         ways = [layouts(alone, None, job.cluster.sizes, space.scheme, sp) for sp in best.choice.sequence_parallel]
         costs, which = bodies(job, ways, at)
-        costs = [pick(c, which) for c in costs]
-        rows, here, fewest = _worth_it(job, space, best, part, degrees, costs)
-        pipes = Layout(pp=here["pp"])
         staged = [
-            (deal, stages(pipes, pick(c, rows), "none", holders_of(job, pipes, deal)))
-            for c in costs
+            (deal, stages(pipes, pick(cost, which), "none", holders_of(job, pipes, deal)))
+            for cost in costs
             for deal in every_deal
         ]
         each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
-        bubbles = _least_bubbles(job, best.choice, here["pp"], staged)
-        fine = fewest * each + reduce(np.minimum, bubbles.values()) <= min(best.limit, LARGEST)
-        found.append((keep(here, fine), each[fine], keep(bubbles, fine)))
-    tables, eaches, bubbled = zip(*found, strict=True)
-    return Partly(reduce(_stack, tables), np.concatenate(eaches), reduce(_stack, bubbled))
+        partly, fewest = Partly(part, each, _least_waits(job, best.choice, part["pp"], staged)), _fewest(job, part)
+        fine = fewest * each + reduce(np.minimum, _idle(partly.waits, fewest).values()) <= min(best.limit, LARGEST)
+        found.append(partly.some(fine))
+    every_one: Partly = stacked(found, [len(some.each) for some in found])
+    return every_one
 
 
-def _worth_it(
-    job: Job, space: Space, best: Best, part: Table, degrees: Column, costs: list[Body]
-) -> tuple[NDArray[np.intp], Table, Column]:
-    """Shards x pipelines that no simple law rules out: (shard of each row, rows, fewest microbatches).
-
-    A device has ceil(L/pp) layers to do m times; and the last that has so many waits until a microbatch has come through
-    the stages before. (Not if the next step may begin meanwhile.)
-    """
-    typical = [c.typical for c in costs]
-    forward = np.reshape(reduce(np.minimum, [t.forward for t in typical]), (-1, 1))
-    both = np.reshape(reduce(np.minimum, [t.forward + t.backward for t in typical]), (-1, 1))
-    before = reduce(np.minimum, [_before(job, kind, degrees) for kind in kinds(best.choice)])
-    grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees[None, :]}
-    dp = largest_dp(job, grid, space)
-    m = _ceil_div(float(job.batch), np.maximum(dp, 1) * grid["microbatch"])
-    once = both * fullest(job, degrees)
-    rows, columns = np.nonzero((dp >= 1) & (m * once + forward * before <= best.limit))
-    return rows, take(part, rows) | {"pp": degrees[columns], "dp": dp[rows, columns]}, m[rows, columns]
+def _fewest(job: Job, table: Table) -> Column:
+    """Microbatches with dp."""
+    return _ceil_div(float(job.batch), np.maximum(table["dp"], 1) * table["microbatch"])
 
 
-def _before(job: Job, kind: Kind, pp: Column) -> Column:
-    """Typical layers that a microbatch passes, at least, before it reaches the fullest device."""
-    if leading_layers(job) or (not barrier(job) and kind.schedule.bubble_in_run is not None):
-        return np.zeros(len(pp))
-    layers = cut(job, pp, kind.schedule, kind.v)
-    return np.where(kind.even(job, pp), layers.layers(0.0, layers.fuller), np.inf)
+def by_law(job: Job, space: Space, best: Best, table: Table, degrees: Column) -> Table:
+    """Shards x pipelines, with their largest dp, that no law of layers alone rules out."""
+    laws, found = Laws.of(job, best.choice, degrees), []
+    for start in range(0, length(table), CROSSED):
+        part = pick(table, slice(start, start + CROSSED))
+        layer = layers(job, _alone(job, part, space), best.choice, space.scheme)
+        grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees[None, :]}
+        dp = largest_dp(job, grid, space)
+        m = _fewest(job, grid | {"dp": dp})
+        once = np.reshape(layer.typical, (-1, 1)) * laws.typical
+        rows, columns = np.nonzero((dp >= 1) & (m * once <= best.limit))
+        fine = pick(laws, columns).seconds(pick(layer, rows), m[rows, columns]) <= best.limit
+        rows, columns = rows[fine], columns[fine]
+        found.append(pick(part, rows) | {"pp": degrees[columns], "dp": dp[rows, columns]})
+    return reduce(_stack, found)
 
 
-def _least_bubbles(job: Job, choice: Options, pp: Column, staged: list[tuple[Deal, Stages]]) -> dict[str, Column]:
-    """What each schedule takes beyond the slowest device's work at least, with any of its numbers of chunks.
+def _least_waits(
+    job: Job, choice: Options, pp: Column, staged: list[tuple[Deal, Stages]]
+) -> dict[str, tuple[Wait, ...]]:
+    """What each schedule waits at least beyond the slowest device's work, with any of its numbers of chunks.
 
     staged: (how layers are dealt, one microbatch).
     """
     every = kinds(choice)
-    least = {kind.schedule.name: np.full(len(pp), np.inf) for kind in every}
+    least: dict[str, tuple[Wait, ...]] = {}
     for kind, deal in zip(every, deals(job, choice), strict=True):
         rows, name = np.flatnonzero(kind.even(job, pp)), kind.schedule.name
         for other, s in staged:
             if other == deal:
-                idle = least_idle(job, pp[rows], pick(s, rows), kind.schedule, kind.v)
-                least[name][rows] = np.minimum(least[name][rows], idle)
+                mine = least_waits(job, pp[rows], pick(s, rows), kind.schedule, kind.v)
+                known = least.setdefault(name, tuple(never(len(pp)) for _ in mine))
+                least[name] = tuple(lowered(one, rows, wait) for one, wait in zip(known, mine, strict=True))
     return least
+
+
+def _idle(waits: dict[str, tuple[Wait, ...]], m: Column) -> dict[str, Column]:
+    """Seconds of them with m microbatches."""
+    return {name: reduce(np.add, [np.asarray(wait.of(m)) for wait in mine]) for name, mine in waits.items()}
 
 
 def relaxed_rounds(job: Job, space: Space, best: Best, table: Table, progress: Progress | None) -> Iterator[Table]:
     """Any dp and pp: shards with pipelines, then intervals of dp with one number of microbatches, halved down to single values."""
-    N, B = job.cluster.chips, float(job.batch)
     degrees = pipelines(job, space, True)
-    # all chips busy, nothing padded, no bubble: B/b microbatches through the whole model on tp cp of N chips each
-    work = _whole_model(job, space, best, table) * B / table["microbatch"] * table["tp"] * table["cp"] / N
+    work = _whole_model(job, space, best, table)
     yield from _first_guess(job, space, best, table, degrees, work)
-    partly = pipelined(job, space, best, keep(table, work <= best.limit), degrees)
+    table = keep(table, work <= best.limit)
+    if space.placements and len(job.cluster.sizes) > 1:  # most shards are slow unless tp is near
+        table = spread(job, table, True, PLACED[:1])
+        table = keep(table, _whole_model(job, space, best, table) <= best.limit)
+    rows = by_law(job, space, best, table, degrees) if length(table) else table
+    if not length(rows):
+        return
+    partly = pipelined(job, space, best, rows)
     if not best.rows:  # no limit yet: at least leave out what cannot fit even with the most replicas
         partly = _fitting(job, space, best, partly)
     if progress:
         progress("pipelines", 0.1)
-    yield from _halve(job, space, best, *_intervals(job, space, best, partly), progress)
+    low, high, seconds = _intervals(job, space, best, partly)
+    if len(seconds) > 2 * FIRST_INTERVALS:
+        some = np.argsort(seconds, kind="stable")[:FIRST_INTERVALS]
+        a, b = take(low, some), take(high, some)
+        yield _promising(job, space, a, lower(job, space, best, a, b)[0])
+        low, high = keep(low, seconds <= best.limit), keep(high, seconds <= best.limit)
+    yield from _halve(job, space, best, low, high, progress)
 
 
 def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
@@ -151,11 +174,11 @@ def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
                 job, bound_clock(job), some, dict(some), None, best.choice, space.scheme
             )  # a bound, not a layout
             alive[start : start + BLOCK] |= bound(p, capacity).bytes <= capacity
-    return Partly(keep(partly.table, alive), partly.each[alive], keep(partly.bubbles, alive))
+    return partly.some(alive)
 
 
 def _whole_model(job: Job, space: Space, best: Best, table: Table) -> Column:
-    """Bound of one microbatch through the whole model on one device of each shard, in seconds."""
+    """Seconds with all chips busy, nothing padded and no bubble: B/b microbatches through the whole model on tp cp of N chips each."""
     at, found = bound_clock(job), np.full(length(table), np.inf)
     whole = holders_of(job, Layout(), (False, 1.0))["whole"]
     for start in range(0, length(table), BLOCK):
@@ -165,7 +188,7 @@ def _whole_model(job: Job, space: Space, best: Best, table: Table) -> Column:
         costs, which = bodies(job, ways, at)
         for cost in costs:
             found[rows] = np.minimum(found[rows], whole.of(cost, lambda c: c.forward + c.backward)[which])
-    return found
+    return found * job.batch / table["microbatch"] * table["tp"] * table["cp"] / job.cluster.chips
 
 
 def _first_guess(job: Job, space: Space, best: Best, table: Table, degrees: Column, work: Column) -> Iterator[Table]:
@@ -177,6 +200,7 @@ def _first_guess(job: Job, space: Space, best: Best, table: Table, degrees: Colu
     rows = keep(rows, rows["dp"] >= 1)
     rows = keep(rows, valid(job, rows, space))
     if length(rows):
+        rows = take(rows, np.argsort(law(job, rows, best.choice, space.scheme), kind="stable")[:GUESSES])
         yield from best_first(best, rows, lower(job, space, best, rows, rows)[0], None)
 
 
@@ -191,18 +215,22 @@ def covered(job: Job, table: Table, degrees: Column) -> int:
     return int(total)
 
 
-def _intervals(job: Job, space: Space, best: Best, partly: Partly) -> tuple[Table, Table]:
-    """The intervals of dp that give one number of microbatches m, for every m that stays within the limit: (smallest, largest)."""
+def _intervals(job: Job, space: Space, best: Best, partly: Partly) -> tuple[Table, Table, Column]:
+    """The intervals of dp that give one number of microbatches m, for every m that stays within the limit: (smallest, largest,
+    seconds that the step takes at least)."""
     table, each, B, limit = partly.table, partly.each, float(job.batch), best.limit
     fewest = _ceil_div(B, table["dp"] * table["microbatch"])
-    most = np.floor((limit - reduce(np.minimum, partly.bubbles.values())) / each)
-    most = np.minimum(most, _ceil_div(B, table["microbatch"]))
+    most = np.minimum(np.floor(limit / each), _ceil_div(B, table["microbatch"]))
     counts = np.maximum(most - fewest + 1, 0).astype(np.int64)
     index = np.repeat(np.arange(len(counts)), counts)
     m = fewest[index] + (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts))
-    fine, pp, busy = np.zeros(len(m), dtype=bool), table["pp"][index], m * each[index]
+    seconds, pp, busy = np.full(len(m), np.inf), table["pp"][index], m * each[index]
+    idle = _idle(pick(partly.waits, index), m)
     for name, v in {k.schedule.name: k.v for k in kinds(best.choice)}.items():
-        fine |= (busy + partly.bubbles[name][index] <= limit) & schedule_named(name).legal(pp, m, v)
+        can = schedule_named(name).legal(pp, m, v)
+        seconds = np.where(can, np.minimum(seconds, busy + idle[name]), seconds)
+    fine = seconds <= limit
+    seconds = seconds[fine]
     rows, m = take(table, index[fine]), m[fine]
     low = _ceil_div(B, m * rows["microbatch"])
     below = _ceil_div(B, np.maximum(m - 1, 1) * rows["microbatch"]) - 1  # the last dp that still needs m microbatches
@@ -210,13 +238,13 @@ def _intervals(job: Job, space: Space, best: Best, partly: Partly) -> tuple[Tabl
     step = dp_step(rows)
     low, high = _ceil_div(low, step) * step, np.floor(high / step) * step
     fine = low <= high
-    return keep(rows | {"dp": low}, fine), keep(rows | {"dp": high}, fine)
+    return keep(rows | {"dp": low}, fine), keep(rows | {"dp": high}, fine), seconds[fine]
 
 
 def _halve(job: Job, space: Space, best: Best, low: Table, high: Table, progress: Progress | None) -> Iterator[Table]:
     """Bound intervals of dp, place what is left of them, halve them; single values wait until the limit has settled."""
     waiting, bounds, choice = None, np.zeros(0), best.choice
-    unplaced = list(PLACED) if space.placements and len(job.cluster.sizes) > 1 else []
+    unplaced = list(PLACED[1:]) if space.placements and len(job.cluster.sizes) > 1 else []
     while length(low) and choice.count:
         if (only := space.values("dp")) is not None:
             allowed = np.sort(only)
@@ -225,8 +253,7 @@ def _halve(job: Job, space: Space, best: Best, low: Table, high: Table, progress
         seconds, choice = lower(job, space, best, low, high, choice)
         single, runs = low["dp"] == high["dp"], valid(job, low, space)
         if length(low) > 1000:
-            promising = np.argsort(seconds, kind="stable")[:64]
-            yield take(low, promising[runs[promising]])  # their smallest dp, for a better limit
+            yield _promising(job, space, low, seconds)
         alive = seconds <= best.limit
         if unplaced:
             axis = unplaced.pop(0)
@@ -237,10 +264,21 @@ def _halve(job: Job, space: Space, best: Best, low: Table, high: Table, progress
         bounds = np.concatenate([bounds, seconds[ready]])
         low, high = keep(low, alive & ~single), keep(high, alive & ~single)
         step = dp_step(low)
+        counts = np.floor((high["dp"] - low["dp"]) / step) + 1
+        if counts.sum() <= FEW:
+            low = each_dp(low, low["dp"], high["dp"], step)
+            high = dict(low)
+            continue
         middle = low["dp"] + np.floor((high["dp"] - low["dp"]) / (2 * step)) * step
         low, high = _stack(low, low | {"dp": middle + step}), _stack(high | {"dp": middle}, high)
     if waiting is not None:
         yield from best_first(best, waiting, bounds, progress)
+
+
+def _promising(job: Job, space: Space, low: Table, seconds: Column) -> Table:
+    """Of intervals with these bounds the best with their smallest dp, for a better limit."""
+    some = take(low, np.argsort(seconds, kind="stable")[:PROMISING])
+    return keep(some, valid(job, some, space))
 
 
 def _stack(a: Table, b: Table) -> Table:

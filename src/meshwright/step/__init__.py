@@ -18,7 +18,7 @@ from ..describe.layout import Layout
 from ..layout.stages import microbatches
 from ..num import Num, maximum
 from ..schedule import get as schedule_named
-from .microbatch import LABELS, Body, backward, body, boundary, clock, redo, stage_message, total
+from .microbatch import LABELS, Body, backward, body, boundary, clock, plain, redo, stage_message, total
 from .pipeline import (
     Pipeline,
     Share,
@@ -31,6 +31,7 @@ from .pipeline import (
     hop,
     leading_layers,
     least_idle,
+    least_waits,
     ordered,
     pick,
     shares,
@@ -51,7 +52,6 @@ from .sync import (
     exposed,
     held,
     occupied,
-    outside,
     synchronise,
     unit,
     units,
@@ -115,18 +115,19 @@ def updated(job: Job, layout: Layout, parts: Body, by: Shares, at: Clock) -> Num
 def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step:
     """One step of the job; the layout's numbers may be arrays (categorical fields may not)."""
     at, schedule, v = at or clock(job), schedule_named(layout.schedule), layout.interleave
-    how, zero, by = at.overlap.dp, layout.zero, shares(job, layout, schedule, v)
-    m, each = microbatches(job, layout), units(job, layout, parts, (zero,), at)
-    of = devices(job, layout, parts, by, each, layout.recompute)
+    how, zero, by, flat = at.overlap.dp, layout.zero, shares(job, layout, schedule, v), plain(parts)
+    m, each = microbatches(job, layout), units(job, layout, flat, (zero,), at)
+    of = devices(job, layout, flat, by, each, layout.recompute)
     (s, send, pipe), ends = pipelined(job, layout, parts, by, at), updated(job, layout, parts, by, at)
     if not by_order(job):  # papers add up
         return Step(pipe, synchronise(of, m, zero, how), ends, tuple(of))
     way = ways(job, layout.pp, s, send.seconds, schedule, v)
-    reached = [done(d, m, zero, how) + ends + way[name] for d, name in zip(of, DEVICES, strict=True)]
+    waits = [exposed(d, m, zero, how) for d in of]
+    reached = [done(d, m, w) + ends + way[name] for d, w, name in zip(of, waits, DEVICES, strict=True)]
     links = Busy()
     if shared(at.overlap):
         links = occupied(of, m, zero) + carried(m, send, schedule, v)
-    return Step(pipe, outside(of[0], m, zero, how), ends, tuple(of), tuple(reached), links)
+    return Step(pipe, waits[0].outside, ends, tuple(of), tuple(reached), links)
 
 
 DEVICES = ("first", "middle", "last")
@@ -146,6 +147,6 @@ def step_time(job: Job, layout: Layout) -> Num:
 
 __all__ = [
     "ENDS", "LABELS", "Body", "Device", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "Unit", "Units", "body", "boundary", "by_order", "carried", "clock", "dealt", "DEVICES", "devices", "done", "every_step", "exposed",
-    "held", "hop", "leading_layers", "least_idle", "occupied", "ordered", "outside", "pick", "pipelined", "redo", "shared", "shares", "slowest", "span", "stage_message", "stages", "step", "step_time", "synchronise",
+    "held", "hop", "leading_layers", "least_idle", "least_waits", "occupied", "ordered", "pick", "pipelined", "redo", "shared", "shares", "slowest", "span", "stage_message", "stages", "step", "step_time", "synchronise",
     "total", "unit", "units", "update", "updated", "ways",
 ]  # fmt: skip

@@ -71,6 +71,14 @@ def body(job: Job, layout: Layout, at: Clock | None = None, details: bool = Fals
     return Body(typical, leading, embedding, head, edge, stage_message(job, layout))
 
 
+def plain(parts: Body) -> Body:
+    """With seconds added up."""
+    if not isinstance(parts.typical.forward, Seconds):
+        return parts
+    typical, leading, embedding, head = (_plain(part) for part in parts[:4])
+    return parts._replace(typical=typical, leading=leading, embedding=embedding, head=head)
+
+
 def _plain(c: LayerCost) -> LayerCost:
     redone = Redone({name: redo._replace(time=redo.time.total) for name, redo in c.redone.items()})
     return c._replace(forward=c.forward.total, backward=c.backward.total, redone=redone)

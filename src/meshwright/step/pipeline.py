@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any, NamedTuple
 
 from ..cost.layer import Clock, LayerCost, Seconds, Time
@@ -12,9 +14,11 @@ from ..describe.layout import Layout
 from ..describe.recompute import recompute
 from ..layout.stages import cut
 from ..num import Num, maximum, minimum, where
+from ..schedule import waits
 from ..schedule.dealt import Dealt, Pass
 from ..schedule.types import Schedule
-from .microbatch import Body, backward, sent_back, total
+from ..schedule.waits import Wait
+from .microbatch import Body, backward, plain, sent_back, total
 
 
 class Share(NamedTuple):
@@ -130,14 +134,18 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
 
 def stages(layout: Layout, parts: Body, text: str, by: Shares) -> Stages:
     """The slowest device's microbatch and the mean of the others'."""
-    forward = {name: by[name].of(parts, lambda c: c.forward) for name in DEVICES}
-    back = {name: by[name].back(parts, text) for name in DEVICES}
-    name = slowest(layout, {k: total(forward[k]) + total(back[k]) for k in DEVICES})
+    flat = plain(parts)
+    forward = {name: by[name].of(flat, lambda c: c.forward) for name in DEVICES}
+    back = {name: by[name].back(flat, text) for name in DEVICES}
+    name = slowest(layout, {k: forward[k] + back[k] for k in DEVICES})
     share = by["whole"].again(text)
-    layer = _passes(parts.typical, text, share)
+    layer = _passes(flat.typical, text, share)
     f, b = pick(name, forward), pick(name, back)
     others = maximum(layout.pp - 1.0, 1.0)
-    rest_f, rest_b = (total(forward["whole"]) - total(f)) / others, (total(back["whole"]) - total(b)) / others
+    rest_f, rest_b = (forward["whole"] - f) / others, (back["whole"] - b) / others
+    if flat is not parts:  # by cause too, of the slowest alone
+        mine = Share(*(pick(name, {k: by[k][i] for k in DEVICES}) for i in range(len(Share._fields))))
+        f, b = mine.of(parts, lambda c: c.forward), mine.back(parts, text)
     return Stages(
         f,
         b,
@@ -145,9 +153,9 @@ def stages(layout: Layout, parts: Body, text: str, by: Shares) -> Stages:
         rest_b,
         by["whole"].of(parts, lambda c: c.weight_pass) / layout.pp,
         layer,
-        _passes(parts.leading, text, share).plus(layer, -1.0),
-        _passes(parts.embedding, "none"),
-        _passes(parts.head, "none"),
+        _passes(flat.leading, text, share).plus(layer, -1.0),
+        _passes(flat.embedding, "none"),
+        _passes(flat.head, "none"),
     )
 
 
@@ -252,21 +260,24 @@ def leading_layers(job: Job) -> float:
     return float(job.model.moe.dense_layers) if job.model.moe else 0.0
 
 
-def least_idle(job: Job, p: Num, s: Stages, schedule: Schedule, v: Num) -> Num:
-    """Of the span, what is beyond m microbatches on the slowest device at least, for every m."""
+def least_waits(job: Job, p: Num, s: Stages, schedule: Schedule, v: Num) -> tuple[Wait, ...]:
+    """Of the span, what is beyond m microbatches on the slowest device at least, added up; it falls with m."""
     together = barrier(job)
     if not by_order(job):
         f, b, w = s.others_forward, s.others_backward, s.others_weight
-        return schedule.least_bubble(p, v, f, b - w, w, together)
-    if schedule.folded or (schedule.split_backward and not together):
-        return 0.0 * p
+        return (Wait(schedule.least_bubble(p, v, f, b - w, w, together)),)
     d = dealt(job, p, 1.0, s, 0.0, schedule, v)
-    longest, way = -1.0 + 0.0 * p, 0.0 * p
-    for rank in d.slow:
-        load = d.load(rank).total
-        there = d.down(0.0, rank) if schedule.split_backward else d.down(0.0, rank) + d.up_whole(rank, 0.0)
-        way, longest = where(load > longest, there, way), maximum(load, longest)
-    return way
+    if schedule.waits and not (schedule.split_backward and together):
+        return schedule.waits(d, total(s.forward) + total(s.backward))
+    if schedule.folded or (schedule.split_backward and not together):
+        return (Wait(0.0 * p),)
+    x = waits.slowest(d)
+    return (Wait(d.down(0.0, x) + (0.0 if schedule.split_backward else d.up_whole(x, 0.0))),)
+
+
+def least_idle(job: Job, p: Num, m: Num, s: Stages, schedule: Schedule, v: Num) -> Num:
+    """The same of m microbatches, in seconds."""
+    return reduce(operator.add, (wait.of(m) for wait in least_waits(job, p, s, schedule, v)))
 
 
 def _published(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> tuple[Num, Num]:

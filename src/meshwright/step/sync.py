@@ -106,11 +106,9 @@ class Units(NamedTuple):
 
 def units(job: Job, layout: Layout, parts: Body, stages: Collection[int], at: Clock) -> Units:
     """Of one layer."""
-    typical, leading = (
-        unit(job, layout, Held(c.weights, c.expert_weights), stages, at)
-        for c in (parts.typical, parts.leading if job.model.moe else parts.typical)
-    )
-    return Units(typical, leading, stages, at)
+    each = (parts.typical, parts.leading) if job.model.moe else (parts.typical,)
+    found = [unit(job, layout, Held(c.weights, c.expert_weights), stages, at) for c in each]
+    return Units(found[0], found[-1], stages, at)
 
 
 def tied(job: Job, layout: Layout) -> Num:
@@ -189,6 +187,11 @@ class Exposed(NamedTuple):
         """All of them."""
         return self.arrives + self.forward + self.backward + self.leaves
 
+    @property
+    def outside(self) -> Num:
+        """Before the first pass of the device and after its last one."""
+        return self.arrives + self.leaves
+
 
 def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
     """What does not hide beside m microbatches.
@@ -246,21 +249,15 @@ def occupied(of: Sequence[Device], m: Num, zero: int) -> Busy:
     return found
 
 
-def done(d: Device, m: Num, zero: int, how: HidePass) -> Num:
+def done(d: Device, m: Num, waits: Exposed) -> Num:
     """Seconds from a device's first pass to its last gradient, with all that its passes wait for."""
-    return m * (d.forward + d.backward) + exposed(d, m, zero, how).total
-
-
-def outside(d: Device, m: Num, zero: int, how: HidePass) -> Num:
-    """Seconds before the first pass of a device and after its last one."""
-    waits = exposed(d, m, zero, how)
-    return waits.arrives + waits.leaves
+    return m * (d.forward + d.backward) + waits.total
 
 
 def synchronise(of: Sequence[Device], m: Num, zero: int, how: HidePass) -> Num:
     """Seconds by which the step outlasts m microbatches on the slowest device: each device has its own to wait for."""
     busy = [m * (d.forward + d.backward) for d in of]
-    ends = [done(d, m, zero, how) for d in of]
+    ends = [done(d, m, exposed(d, m, zero, how)) for d in of]
     return reduce(maximum, ends) - reduce(maximum, busy)
 
 

@@ -1,0 +1,120 @@
+"""What a step takes at least by its layers alone, cheap enough to ask for every combination of degrees.
+
+A device computes its layers for every microbatch, and waits as its schedule does where there is nothing but layers. That
+is a path of the order with shorter passes, so no step takes less. Of layers alone a wait is linear in the seconds of
+their passes; so what it holds of each is counted once for each pipeline degree.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import step
+from ..describe.job import Job
+from ..num import Num, ceil_div, maximum, minimum
+from ..schedule.dealt import Pass
+from ..schedule.waits import Wait
+from .evaluate import bound_clock
+from .kinds import fullest, kinds
+from .nearest import bodies, layouts, pick
+from .space import Column, Options, Table
+
+NEVER = 1e100
+"""Seconds longer than any step: of a schedule that cannot run."""
+UNITS = (Pass(1.0, 0.0, 0.0), Pass(0.0, 1.0, 0.0), Pass(0.0, 0.0, 1.0))
+"""A second of one pass alone."""
+Shares = tuple[Wait, ...]
+"""What a wait holds of F, I and W of a layer."""
+
+
+class Layers(NamedTuple):
+    """A layer in each row, with the smallest seconds of all kinds of layers and settings of sequence parallelism."""
+
+    f: Column
+    i: Column
+    w: Column
+    typical: Column
+    """F, I and W of a typical one."""
+
+    @property
+    def total(self) -> Column:
+        return self.f + self.i + self.w
+
+
+class Laws(NamedTuple):
+    """What pipelines of each degree do at least, of layers alone."""
+
+    typical: Column
+    """Layers but the leading ones on the fullest device."""
+    every: Column
+    """All layers on it."""
+    waits: dict[str, tuple[Shares, ...]]
+    """Of each schedule."""
+
+    @classmethod
+    def of(cls, job: Job, choice: Options, pp: Column) -> Laws:
+        """Of these degrees."""
+        found: dict[str, list[list[Wait]]] = {}
+        for kind in kinds(choice):
+            rows = np.flatnonzero(kind.even(job, pp))
+            known = found.setdefault(kind.schedule.name, [])
+            for u, unit in enumerate(UNITS if step.by_order(job) else ()):
+                most = fullest(job, pp[rows])
+                s = step.Stages(most * unit.f, most * unit.b, 0.0, 0.0, 0.0, unit)
+                for n, wait in enumerate(step.least_waits(job, pp[rows], s, kind.schedule, kind.v)):
+                    if n == len(known):
+                        known.append([never(len(pp)) for _ in UNITS])
+                    known[n][u] = lowered(known[n][u], rows, wait)
+        every = np.asarray(ceil_div(float(job.model.layers), pp))
+        return cls(fullest(job, pp), every, {name: tuple(map(tuple, waits)) for name, waits in found.items()})
+
+    def seconds(self, layer: Layers, m: Column) -> Column:
+        """Of m microbatches, with the schedule that waits least; the laws have the rows of the layers."""
+        never: Num = NEVER
+        idle: list[Num] = [sum(_of(shares, layer).of(m) for shares in mine) for mine in self.waits.values()]
+        waiting = m * self.every * layer.total + reduce(minimum, idle, never)
+        return np.asarray(maximum(m * self.typical * layer.typical, waiting))
+
+
+def _of(shares: Shares, layer: Layers) -> Wait:
+    """A wait with the passes of a layer."""
+    each = list(zip(shares, layer[:3], strict=True))
+    way, fill = (sum(getattr(share, of) * seconds for share, seconds in each) for of in ("way", "fill"))
+    return Wait(way, fill, shares[0].most)
+
+
+def lowered(known: Wait, rows: NDArray[np.intp], wait: Wait) -> Wait:
+    """At most the other wait too, in some rows."""
+    found = Wait(*(np.array(column) for column in known))
+    for column, values in zip(found, pick(known, rows).under(wait), strict=True):
+        np.asarray(column)[rows] = values
+    return found
+
+
+def never(count: int) -> Wait:
+    """Of a schedule that cannot run."""
+    return Wait(np.full(count, NEVER), np.zeros(count), np.zeros(count))
+
+
+def layers(job: Job, table: Table, choice: Options, scheme: str) -> Layers:
+    """Of every row, with every group nearest and nothing computed again."""
+    ways = [layouts(table, None, job.cluster.sizes, scheme, sp) for sp in choice.sequence_parallel]
+    costs, which = bodies(job, ways, bound_clock(job))
+    every = [c.typical for c in costs] + ([c.leading for c in costs] if step.leading_layers(job) else [])
+    passes = [Pass(c.forward, c.backward - c.weight_pass, c.weight_pass) for c in every]
+    f, i, w = (reduce(np.minimum, each) for each in zip(*passes, strict=True))
+    typical = reduce(np.minimum, [c.typical.forward + c.typical.backward for c in costs])
+    found: Layers = pick(Layers(f, i, w, typical), which)
+    return found
+
+
+def law(job: Job, table: Table, choice: Options, scheme: str) -> Column:
+    """Seconds that a step of each row takes at least."""
+    degrees, number = np.unique(table["pp"], return_inverse=True)
+    m = np.asarray(ceil_div(job.batch, table["dp"] * table["microbatch"]))
+    laws: Laws = pick(Laws.of(job, choice, degrees), number)
+    return laws.seconds(layers(job, table, choice, scheme), m)
