@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from functools import cache, reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -139,11 +139,16 @@ def sqrt(x: Num) -> Num:
     return np.sqrt(x)
 
 
-def each(options: Sequence[float], beside: Num) -> NDArray[np.float64]:
-    """The options as an array whose first axis lies in front of those of `beside`."""
+def each(options: tuple[tuple[float, ...], ...], beside: Num) -> NDArray[np.float64]:
+    """Columns of options, each an array whose first axis lies in front of those of `beside`."""
+    return _each(options, getattr(beside, "ndim", 0))
+
+
+@cache
+def _each(options: tuple[tuple[float, ...], ...], axes: int) -> NDArray[np.float64]:
     import numpy as np
 
-    return np.reshape(options, (-1, *(1,) * np.ndim(beside)))
+    return np.reshape(np.transpose(options), (len(options[0]), len(options), *(1,) * axes))
 
 
 def least(options: Any) -> Num:

@@ -44,6 +44,10 @@ class Seconds:
 
     __rmul__ = __mul__
 
+    def waiting(self, host: Num) -> Seconds:
+        """The same with seconds of the host."""
+        return Seconds(self.compute, self.memory, self.tp_comm, self.cp_comm, self.ep_comm, host)
+
     @property
     def total(self) -> Num:
         """All causes together."""
@@ -249,8 +253,8 @@ class Timer:
             experts = not (isinstance(expert, float) and expert == 0.0)
             wait, wait_back = host.seconds(by.how, part, experts)
             longer, weight_longer = host.split(back_s.total, weight_pass, wait_back)
-            ahead_s = replace(ahead_s, host=host.added(ahead_s.total, wait))
-            back_s, weight_pass = replace(back_s, host=longer + weight_longer), weight_pass + weight_longer
+            ahead_s = ahead_s.waiting(host.added(ahead_s.total, wait))
+            back_s, weight_pass = back_s.waiting(longer + weight_longer), weight_pass + weight_longer
         return LayerCost(
             ahead_s,
             back_s,

@@ -5,8 +5,8 @@ Y[m, n] = X[m, k] W[k, n], g of them side by side (experts), on U multiprocessor
     t = max(c, b) + a min(c, b)          c = 2 g m n k Q (1 + k0 / k) / rate,   b = bytes / bandwidth
 
 Q is what is paid over what is useful. A wave computes U tiles; with w waves of them an output pays for w U tiles. Less than one
-wave costs a whole one; beyond it the price lies between useful and paid work, useful^(1 - gamma) paid^gamma, since the last wave
-does not find all units idle. The kernel is the best of four tiles and of k split 1, 2 or 4 ways.
+wave costs a whole one; beyond it the price lies between useful and paid work, (1 - gamma) useful + gamma paid, since the last wave
+does not leave all units idle. The kernel is the best of four tiles and of k split 1, 2 or 4 ways.
 
 Products of experts cost as if each expert had some more tokens: few leave the rows of a tile and the pipeline of a unit empty.
 
@@ -25,7 +25,8 @@ TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 1.1), (64, 256, 1.15))
 """(rows, columns, time for each element over that of the first)."""
 SPLITS = ((1, 1.0), (2, 1.06), (4, 1.12))
 """(ways in which the inner width is cut, time for each element): the parts are added up afterwards."""
-OPTIONS = tuple((m, n, f * g, s) for m, n, f in TILES for s, g in SPLITS)
+OPTIONS = tuple((float(m), float(n), float(s), m * n * f * g / s) for m, n, f in TILES for s, g in SPLITS)
+"""(rows, columns, ways, what a tile costs in elements) of each kernel to choose from."""
 
 
 class Shape(NamedTuple):
@@ -47,11 +48,11 @@ def paid(shape: Shape, of: Kernels) -> Num:
 
 def _paid(m: Num, n: Num, groups: Num, units: int, waves: float) -> Num:
     one = m * n * groups
-    rows, columns, slower, ways = (each(column, one) for column in zip(*OPTIONS, strict=True))
-    tiles = groups * ways * ceil(m / rows) * ceil(n / columns)
-    wave = units * rows * columns * slower / ways
+    rows, columns, cut, area = each(OPTIONS, one)
+    wave = units * area
+    tiles = groups * cut * ceil(m / rows) * ceil(n / columns)
     whole = ceil(tiles / units) * wave
-    return least(maximum(minimum(whole, wave), whole * (one / whole) ** (1.0 - waves)))
+    return least(maximum(minimum(whole, wave), one + waves * (whole - one)))
 
 
 @lru_cache(maxsize=65536)

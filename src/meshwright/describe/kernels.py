@@ -45,7 +45,7 @@ class Kernels(Checked):
     depth: float
     """Inner width k at which a product takes twice as long as its arithmetic: 1 + depth / k."""
     waves: float
-    """Exponent of what the last, partly filled wave of tiles costs: 0 nothing, 1 a whole wave."""
+    """Of the units that the last wave of tiles leaves idle, what is paid for."""
     clock: float
     """Share of the kernels' rate that hours of training hold."""
     power_w: Annotated[float, Unit("W")]
