@@ -99,3 +99,31 @@ def test_a_plan_keeps_to_what_the_trainer_runs() -> None:
         plan(job, Space(schedule=("zb-h1",)))
     with pytest.raises(BadInput, match="zero 3 with schedule zbv is not carried out rightly"):
         predict(job, Layout(pp=2, dp=8, schedule="zbv", zero=3))
+
+
+@pytest.mark.parametrize(
+    "name", ["megatron-2021", "megatron-deepspeed", "deepspeed-zero3", "torchtitan", "maxtext", "unknown"]
+)
+def test_search_equals_a_plain_loop_under_every_framework(name: str) -> None:
+    """Buffers, copies at the step and the larger of head and backward pass, on chips that hold some of what it runs."""
+    rng, by = random.Random(len(name)), framework(name)
+    for _ in range(40):
+        job, space, relaxed = random_job(rng)
+        if job.cluster.chips * job.batch > (60, 150)[not relaxed]:
+            continue
+        job = replace(
+            job, assumptions=SETS["realistic"], framework=by, precision=rng.choice(["fp16", "bf16", "bf16-pure"])
+        )
+        try:
+            seen = brute(on(job, 1e12), space, 200, relaxed).rows
+        except BadInput:  # the space names what it cannot run
+            continue
+        if not seen:
+            continue
+        job = room.just_fitting(job, rng.choice(seen)[1] * (1 + 1e-9))
+        expected, searched, feasible = loop(job, space, 5, relaxed)
+        every, quick = brute(job, space, 5, relaxed), search(job, space, 5, relaxed)
+        assert (every.searched, every.feasible) == (searched, feasible)
+        assert quick.rows == every.rows == expected
+        return
+    pytest.fail("no space that the framework runs")
