@@ -240,3 +240,21 @@ def test_classes_are_families_of_frameworks() -> None:
     assert class_of("torchtitan", False) == class_of("llm-foundry", False) == "FSDP, dense"
     assert class_of("megatron-bridge", True) == class_of("fsdp", True) == "experts"
     assert class_of("meshwright", False) == "meshwright, dense"
+
+
+@pytest.mark.parametrize(
+    ("software", "source", "loss"),
+    [
+        (
+            "torchtitan + torch.compile",
+            "benchmarks/llama3_h100_202412_torchtitan.md",
+            "eager",
+        ),  # before the loss was compiled
+        ("torchtitan + torch.compile", "benchmarks/llama3-8b_h200_202506.md", None),
+        ("torchtitan + torch.compile", "", None),
+        ("torchtitan", "benchmarks/llama3-8b_h200_202506.md", "eager"),
+        ("megatron-lm", "benchmarks/202412.md", None),
+    ],
+)
+def test_torchtitans_loss_is_that_of_its_time(software: str, source: str, loss: str | None) -> None:
+    assert said({**row(), "software": software, "source_ref": source}).settings.loss == loss
