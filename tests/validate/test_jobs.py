@@ -197,6 +197,21 @@ def test_the_fabric_between_nodes_is_the_one_named(far: str, like: str, gigabit:
     assert dim.bandwidth / dim.shared_by == pytest.approx(gigabit / 8 * 1e9)
 
 
+@pytest.mark.parametrize(
+    ("near", "size", "like"),
+    [
+        ("nvlink3", 4, "perlmutter"),  # a mesh of four A100
+        ("nvlink3", 8, "dgx-a100"),
+        ("nvlink4", 8, "dgx-h100"),
+        ("pcie gen5", 4, "ethernet-400g-pcie"),
+        ("pcie gen4", 4, "ethernet-400g-pcie"),  # no machine has this generation: its rate, the share of its kin
+    ],
+)
+def test_links_inside_a_node_reach_what_a_machine_with_such_links_does(near: str, size: int, like: str) -> None:
+    dim, known = network("A100-80GB-SXM", size, near, "").dims[0], catalog.network(like).dims[0]
+    assert (dim.name, dim.efficiency, dim.latency, dim.size) == (known.name, known.efficiency, known.latency, size)
+
+
 def test_two_gpus_of_a_node_without_a_switch_share_a_third_of_their_links() -> None:
     """V100: 6 links of 25 GB/s, 2 to each of the 3 other GPUs of a node of 4."""
     near = network("V100-32GB-SXM2", 4, "nvlink2", "").dims[0]

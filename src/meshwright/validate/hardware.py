@@ -156,8 +156,9 @@ def network(chip_name: str, size: int, near: str, far: str) -> Network:
     if not 1 <= nodes <= LARGEST_DOMAIN:
         raise BadInput(f"gpus_per_node must be from 1 to {LARGEST_DOMAIN}, not {nodes}")
     between, rate = _far(far, size or nodes, last, _system(far) or base), _near(near.lower()) or first.bandwidth
+    kind = _wired(near.lower(), nodes, rate) or first.kind
     return replace(base, dims=(
-        replace(first, size=nodes, bandwidth=rate, kind=_wired(near.lower(), nodes, rate) or first.kind),
+        replace(links(first, rate, kind, near.lower()), size=nodes, bandwidth=rate, kind=kind),
         replace(last, size=None, bandwidth=between.bandwidth, shared_by=between.shared_by),
     ))  # fmt: skip
 
@@ -184,13 +185,26 @@ def _near(text: str) -> float | None:
     return None
 
 
+def machines() -> list[Network]:
+    """The networks of the catalogue as they are sold."""
+    return [catalog.network(n) for n in catalog.names("networks") if not n.startswith(PAPERS)]
+
+
+def links(first: Dim, rate: float, kind: str, text: str) -> Dim:
+    """What joins the chips of a node: the base's first dimension; where rate or wiring differ, that of a machine with such links."""
+    if (first.bandwidth, first.kind) == (rate, kind):
+        return first
+    every = [m.dims[0] for m in machines()]
+    pcie = [d for d in every if "pcie" in text and d.name == "pcie"]
+    return next(iter([d for d in every if (d.bandwidth, d.kind) == (rate, kind)] + pcie), first)
+
+
 def fabric(text: str, base: Network) -> Dim:
     """What joins nodes: the base's last dimension; of another fabric that the text names, what a machine of the catalogue reaches
     with it, one with the same chip if there is one."""
     last = base.dims[-1]
     named = next((name for name, words in FABRICS if re.search(words, text.lower())), last.name)
-    machines = [catalog.network(n) for n in catalog.names("networks") if not n.startswith(PAPERS)]
-    having = [m for m in machines if m.dims[-1].name == named]
+    having = [m for m in machines() if m.dims[-1].name == named]
     if named == last.name or not having:
         return last
     reached = min(having, key=lambda m: m.chip != base.chip).dims[-1]
