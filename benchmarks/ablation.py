@@ -106,6 +106,7 @@ LAWS = (
     Law("CUDA graphs", {"cuda_graphs": "off"}),
     Law("seconds of a step", {"step_s": 0.0}),
     Law("traffic of the optimizer", how=chip(optimizer=1.0)),
+    Law("collectives as NCCL makes them (the faster of ring and tree)", how=network(collective="best")),
     Law("overlap of tensor parallelism", {"tp_overlap": "off"}),
     Law("overlap of context parallelism", {"cp_overlap_share": 0.0}),
     Law("overlap of the experts' all-to-all", {"ep_overlap": False}),
