@@ -55,12 +55,13 @@ class Points(NamedTuple):
         parts: step.Body = pick(self.costs, self.which)
         return parts
 
-    def by_recompute(self, choice: Options, each: Callable[[Points, str], Any]) -> Any:
-        """What each recomputation makes of its points, one behind the other."""
+    def by_recompute(self, choice: Options, each: Callable[..., Any], beside: tuple[Any, ...] = ()) -> Any:
+        """What each recomputation makes of its points, one behind the other; beside: more columns that it is given."""
         cuts = np.searchsorted(self.rec, np.arange(len(choice.recompute) + 1))
-        parts = [(self.some(slice(a, b)), text) for text, a, b in zip(choice.recompute, cuts, cuts[1:], strict=False)]
-        parts = [(points, text) for points, text in parts if len(points.row)] or parts[:1]
-        return stacked([each(points, text) for points, text in parts], [len(points.row) for points, _ in parts])
+        parts = [(slice(a, b), text) for text, a, b in zip(choice.recompute, cuts, cuts[1:], strict=False)]
+        parts = [(at, text) for at, text in parts if at.stop > at.start] or parts[:1]
+        found = [each(self.some(at), text, *pick(beside, at)) for at, text in parts]
+        return stacked(found, [at.stop - at.start for at, _ in parts])
 
     def busy(self, job: Job, choice: Options) -> Column:
         """Seconds of all microbatches in the typical layers of the fullest device."""
@@ -190,12 +191,12 @@ def _devices(
 ) -> list[step.Device]:
     """Those that may be the last to be done, with layers dealt so."""
 
-    def each(points: Points, text: str) -> tuple[step.Device, ...]:
+    def each(points: Points, text: str, units: step.Units) -> tuple[step.Device, ...]:
         near, parts = points.near, points.parts
-        units = step.units(job, near, parts, choice.zero, at)
         return tuple(step.devices(job, near, parts, holders_of(job, near, deal), units, text, names))
 
-    return list(points.by_recompute(choice, each))
+    units = step.units(job, points.near, points.parts, choice.zero, at)
+    return list(points.by_recompute(choice, each, (units,)))
 
 
 def _ways(p: Pieces, job: Job, points: Points, s: step.Stages, send: Any, every: list[Kind], same: list[int]) -> None:
