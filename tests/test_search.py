@@ -52,6 +52,7 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
     space = Space(
         schedule=tuple(rng.sample(sorted(SCHEDULES), 3)),
         zero=tuple(sorted(rng.sample(range(4), 2))),
+        dp_replicate=rng.choice([None, None, None, (1, 2), (2, 4)]),
         recompute=tuple(rng.sample(["none", "selective", "full", *rng.sample(WAYS, 1)], 2)),
         sequence_parallel=rng.choice([(True, False), (True,), (False,)]),
     )
@@ -98,12 +99,16 @@ def every_layout(job: Job, space: Space, relaxed: bool):
             if not relaxed and bare.chips < N or not all(r.holds(job, bare) for r in OF_DEGREES):
                 continue
             places = list(every_placement(job, degrees, relaxed))
-            for (i, sp), (r, recompute), (k, (name, v)), (z, zero) in itertools.product(
+            for (i, sp), (r, recompute), (k, (name, v)), (z, sharding) in itertools.product(
                 *(enumerate(x) for x in (choice.sequence_parallel, choice.recompute, choice.schedules, choice.zero))
             ):
                 layout = replace(
-                    bare, schedule=name, interleave=v, zero=zero, recompute=recompute, sequence_parallel=sp
+                    bare, schedule=name, interleave=v, zero=sharding.zero, recompute=recompute, sequence_parallel=sp
                 )
+                copies = sharding.copies or groups_of_a_node(job, layout)
+                if copies == 0 or (copies > 1 and copies >= layout.replicas):
+                    continue
+                layout = replace(layout, dp_replicate=copies)
                 if says_the_same(job, layout, z, choice, relaxed) or not legal(job, layout, relaxed):
                     continue
                 for shares in places:
@@ -119,6 +124,14 @@ def legal(job: Job, layout: Layout, relaxed: bool) -> bool:
     chunked = schedule_named(layout.schedule).chunks(layout.interleave) > 1
     more = [EVEN_LAYERS] * chunked + [EVEN_BATCH] * (not relaxed)
     return all(r.holds(job, layout) for r in (*ALWAYS, *more, *(r for r in of_framework(job) if not r.placed)))
+
+
+def groups_of_a_node(job: Job, layout: Layout) -> int:
+    """Groups of dp ranks that each fill a node beside tp and cp; 0 if there are no two such groups."""
+    inside, rest = divmod(job.cluster.sizes[0], layout.tp * layout.cp)
+    if rest or not inside or layout.dp % inside:
+        return 0
+    return layout.dp // inside if layout.dp > inside else 0
 
 
 def says_the_same(job: Job, layout: Layout, zero: int, choice, relaxed: bool) -> bool:

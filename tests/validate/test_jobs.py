@@ -97,23 +97,30 @@ def test_what_is_between_slices_is_noted_or_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "noted"),
+    ("changes", "copies"),
     [
-        ({"fsdp": "FSDP inside the slice, data parallel across slices"}, True),
-        ({"fsdp": "HYBRID_SHARD"}, True),
-        ({"fsdp": "HSDP"}, True),
-        ({"fsdp": "Megatron-FSDP optim_grads_params, shard group 8"}, True),
-        ({"fsdp": "shard group 64"}, False),  # that is all of them
-        ({"fsdp": "FULL_SHARD"}, False),
-        ({"fsdp": "FULL_SHARD, no hybrid sharding"}, False),
-        ({"fsdp": None}, False),
+        ({"fsdp": "FSDP inside the slice, data parallel across slices"}, 8),
+        ({"fsdp": "HYBRID_SHARD"}, 8),
+        ({"fsdp": "HSDP"}, 8),
+        ({"fsdp": "Megatron-FSDP optim_grads_params, shard group 16"}, 4),
+        ({"fsdp": "shard group 64"}, 1),  # that is all of them
+        ({"fsdp": "FULL_SHARD"}, 1),
+        ({"fsdp": "FULL_SHARD, no hybrid sharding"}, 1),
+        ({"fsdp": None}, 1),
     ],
 )
-def test_sharding_inside_groups_is_noted(changes: dict[str, Any], noted: bool) -> None:
+def test_sharding_inside_groups_is_read(changes: dict[str, Any], copies: int) -> None:
+    """64 replicas, nodes of 8."""
     parallel = {"tp": 1, "pp": 1, "vpp": 1, "dp": 64, "zero_stage": 3, **changes}
     found = described(row(parallel=parallel, optimizer_sharding="FSDP"))
-    assert any("shards inside groups" in n for n in found.notes) == noted
-    assert found.job.layout.zero == 3
+    assert not any("shards inside groups" in n for n in found.notes)
+    assert (found.job.layout.zero, found.job.layout.dp_replicate) == (3, copies)
+
+
+def test_groups_that_do_not_divide_the_replicas_are_noted() -> None:
+    parallel = {"tp": 1, "pp": 1, "vpp": 1, "dp": 64, "zero_stage": 3, "fsdp": "shard group 24"}
+    found = described(row(parallel=parallel, optimizer_sharding="FSDP"))
+    assert any("shards inside groups" in n for n in found.notes) and found.job.layout.dp_replicate == 1
 
 
 def test_groups_inside_the_only_node_are_all_ranks() -> None:

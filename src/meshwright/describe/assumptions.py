@@ -381,7 +381,9 @@ BOOK_SUM = Assumptions(
     overlap=in_layers("serial"),
     memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False, holding=Holding()),
     precision=PRECISIONS["bf16-pure"],
-    choices=(Choices(cp=(1,), pp=(1,), schedule=("1f1b",), zero=(0, 3)),),  # data, fully sharded, tensor parallel
+    choices=(
+        Choices(cp=(1,), pp=(1,), schedule=("1f1b",), zero=(0, 3), dp_replicate=(1,)),
+    ),  # data, fully sharded, tensor parallel
 )
 
 BOOK_MAX = replace(

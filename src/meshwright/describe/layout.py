@@ -21,7 +21,7 @@ AXES = ("tp", "cp", "dp", "pp")
 """Mesh axes in canonical order, the one that communicates most first (nearest)."""
 SCHEMES = ("megatron", "context", "summa")
 
-DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave", "panels")
+DEGREES = ("tp", "cp", "pp", "dp", "dp_replicate", "ep", "etp", "microbatch", "interleave", "panels")
 CHOICES = {"zero": (0, 1, 2, 3), "sequence_parallel": (True, False)}
 """Values of the fields that are no texts (those stand in `ranges.CHOICES`)."""
 
@@ -38,6 +38,9 @@ class Layout(Checked):
     """Pipeline stages."""
     dp: Num = 1
     """Data-parallel replicas."""
+    dp_replicate: Num = 1
+    """Groups of dp ranks that hold whole copies (HSDP): ZeRO shards over the dp / dp_replicate nearest of them, and gradients
+    are all-reduced across the groups. The name is torchtitan's; Megatron Core: num_distributed_optimizer_instances."""
     ep: Num = 1
     """Expert parallel: ranks that share out the experts of a layer."""
     etp: Num = 1
@@ -91,12 +94,20 @@ class Layout(Checked):
     def group(self, axis: str) -> tuple[Num, ...]:
         """Ranks of a communication group in each network dimension, fastest first.
 
-        axis: tp, cp, dp, pp; replicas (weights are synchronised over it); ep, etp and edp (experts, parts and replicas of one).
+        axis: tp, cp, dp, pp; replicas (weights are synchronised over it); ep, etp and edp (experts, parts and replicas of one);
+        shards and copies, the inner and the outer part of replicas (of edp: edp shards and edp copies).
         """
-        if axis == "replicas":
+        if axis in ("replicas", "shards"):
+            dp = self.placement["dp"] if axis == "replicas" else self._inner(self.placement["dp"], self.dp)
             if self.scheme == "summa":
-                return self.placement["dp"]
-            return tuple(d * c for d, c in zip(self.placement["dp"], self.placement["cp"], strict=True))
+                return dp
+            return tuple(d * c for d, c in zip(dp, self.placement["cp"], strict=True))
+        if axis == "copies":
+            return self._outer(self.placement["dp"], self.dp)
+        if axis == "edp shards":
+            return self._inner(self._expert_group("edp"), self.expert_replicas)
+        if axis == "edp copies":
+            return self._outer(self._expert_group("edp"), self.expert_replicas)
         if axis in ("ep", "etp", "edp"):
             return self._expert_group(axis)
         return self.placement[axis]
@@ -110,6 +121,28 @@ class Layout(Checked):
     def expert_replicas(self) -> Num:
         """Copies of an expert's weight: edp = tp cp dp / (ep etp)."""
         return self.tp * self.cp * self.dp / (self.ep * self.etp)
+
+    @property
+    def shards(self) -> Num:
+        """Ranks over which ZeRO shards a weight."""
+        return self.replicas / self.dp_replicate
+
+    @property
+    def expert_shards(self) -> Num:
+        """The same of an expert's weight."""
+        return self.expert_replicas / self.dp_replicate
+
+    def _inner(self, places: tuple[Num, ...], ranks: Num) -> tuple[Num, ...]:
+        """The nearest ranks / dp_replicate of a group."""
+        left, found = ranks / self.dp_replicate, []
+        for size in places[:-1]:
+            found.append(minimum(left, size))
+            left = left / found[-1]
+        return (*found, left)
+
+    def _outer(self, places: tuple[Num, ...], ranks: Num) -> tuple[Num, ...]:
+        """What is left of it."""
+        return tuple(size / here for size, here in zip(places, self._inner(places, ranks), strict=True))
 
     def _expert_group(self, axis: str) -> tuple[Num, ...]:
         """etp, ep and edp, in this order, take the tp x cp x dp ranks from the nearest on.

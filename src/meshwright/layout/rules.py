@@ -161,6 +161,18 @@ EVEN_BATCH = Rule(
     ),
     replicas=True,
 )
+REPLICATED = Rule(
+    "groups of dp",
+    lambda j, l: (
+        divides(l.dp_replicate, l.dp)
+        & divides(l.dp_replicate * l.ep * l.etp, l.tp * l.cp * l.dp)
+        & ((l.dp_replicate == 1) | (l.zero > 0))
+    ),
+    lambda j, l: (
+        f"dp_replicate {l.dp_replicate} must divide dp {l.dp} (and the replicas of an expert), with zero 1, 2 or 3: it may be "
+        f"{may_be(int(l.dp))}"
+    ),
+)
 SCHEDULE = Rule(
     "schedule",
     lambda j, l: schedule_named(l.schedule).legal(l.pp, microbatches(j, l), l.interleave),
@@ -180,7 +192,7 @@ SUMMA = Rule(
 )
 
 ALWAYS = (
-    POSITIVE, CHIPS, HEADS, KV_HEADS, FFN, SEQUENCE, HIDDEN, LAYERS, EXPERTS, EXPERT_RANKS, EXPERT_FFN, EXPERT_SEQUENCE, BATCH, SCHEDULE, SUMMA,
+    POSITIVE, CHIPS, HEADS, KV_HEADS, FFN, SEQUENCE, HIDDEN, LAYERS, EXPERTS, EXPERT_RANKS, EXPERT_FFN, EXPERT_SEQUENCE, BATCH, REPLICATED, SCHEDULE, SUMMA,
 )  # fmt: skip
 STRICT = (EVEN_LAYERS, EVEN_BATCH)
 """Also kept by layouts in which everything divides; without them the last stage and the last microbatch are partly idle."""

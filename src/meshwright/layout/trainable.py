@@ -113,6 +113,14 @@ RECOMPUTED = Rule(
     lambda j, l: f"layout.recompute {l.recompute} is not trained: take {', '.join(RECOMPUTE)}",
     options=("recompute",),
 )
+COPIES = Rule(
+    "trained groups of dp",
+    lambda j, l: l.dp_replicate == 1,
+    lambda j, l: (
+        f"layout.dp_replicate {l.dp_replicate} is run as [train] shards {int(l.dp / l.dp_replicate)}: set that"
+    ),
+    options=("zero",),
+)
 HALVES = Rule(
     "halves of whole layers",
     lambda j, l: l.pp == 1 if halved(l) and l.recompute == "full" else True,
@@ -190,7 +198,7 @@ def _expert_shares(job: Job, l: Layout) -> Any:
 
 
 TRAINER = (
-    MODEL, SCHEME, SCHEDULE, STARVED, CHUNKS, RECOMPUTED, HALVES, SHARDED_HALVES, EXPERTS, PARTS, SHARED, KV_HEADS, VOCABULARY, SEQUENCES,
+    MODEL, SCHEME, SCHEDULE, STARVED, CHUNKS, RECOMPUTED, COPIES, HALVES, SHARDED_HALVES, EXPERTS, PARTS, SHARED, KV_HEADS, VOCABULARY, SEQUENCES,
     POSITIONS, NUMBERS, EXPERT_SHARES,
 )  # fmt: skip
 """All of them, in the order in which they are said."""

@@ -186,7 +186,7 @@ def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
         "cp_comm": (f"keys and values over {ranks['cp']}", network),
         "ep_comm": (f"all-to-all over ep = {layout.ep}: {algorithm}", f"experts: Lepikhin et al. 2020; {network}"),
         "pp_comm": (f"{sends}, as far as {'the order of the schedule' if by_order(job) else 'compute'} does not hide them: {algorithm}", network),
-        "dp_comm": (f"ZeRO {layout.zero} over {layout.replicas} replicas, what outlasts {dp.share:g} of the {dp.scope}, links {dp.links}: {algorithm}", network),
+        "dp_comm": (f"ZeRO {layout.zero} over {layout.shards:g} ranks, what outlasts {dp.share:g} of the {dp.scope}, links {dp.links}: {algorithm}", network),
         "bubble": (f"{order}; {law} - {m} microbatches on the slowest device", p._schedule.source),
         "optimizer": (f"{updated}: the slower of their arithmetic and {job.state_bytes:g} B of state read and written, at {at.rates.memory:.4g} B/s{_each_step(p)}", chip),
         "other": ("what is not explained", ""),
@@ -303,7 +303,7 @@ def memory_term(p: Prediction) -> Term:
 
     def term(kind: str, value: float) -> Term:
         formula, stage, source = kinds.get(kind, ("", 4, ""))
-        cut = f", cut over {layout.replicas} replicas" if layout.zero >= stage else ""
+        cut = f", cut over {layout.shards:g} ranks" if layout.zero >= stage else ""
         parts = parts_of(value, getattr(use, kind), "B", REST.get(kind, "constant"), source)
         return Term(kind, value, "B", formula.format(**numbers) + cut, source, parts)
 

@@ -72,11 +72,13 @@ class Best:
         where = row[6 + len(DEGREES) :]
         shares = {a: tuple(int(x) for x in where[i * dims : (i + 1) * dims]) for i, a in enumerate(AXES)}
         name, v = self.choice.schedules[sched]
+        sharding = self.choice.zero[zero]
         return Layout(
             **degrees,
             interleave=v,
             schedule=name,
-            zero=self.choice.zero[zero],
+            zero=sharding.zero,
+            dp_replicate=int(sharding.of(degrees["tp"], degrees["cp"], degrees["dp"])),
             recompute=self.choice.recompute[rec],
             sequence_parallel=self.choice.sequence_parallel[sp],
             scheme=scheme,

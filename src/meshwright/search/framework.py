@@ -75,7 +75,9 @@ def barred(job: Job, layout: Layout, choice: Options) -> Mask | None:
             for name, values in zip(AXES[1:], choice.axes[1:], strict=True)
         ]
         for (r, recompute), (k, schedule), (z, zero) in product(*axes):
-            given = {"recompute": recompute, "zero": zero}
+            given = {"recompute": recompute}
+            if zero is not None:
+                given |= {"zero": zero.zero, "dp_replicate": zero.copies}
             if schedule is not None:
                 given |= {"schedule": schedule[0], "interleave": schedule[1]}
             one: Any = {name: value for name, value in given.items() if value is not None}

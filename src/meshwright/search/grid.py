@@ -125,12 +125,13 @@ def _points(blocks: list[Block], costs: step.Body, where: Mask) -> times.Points:
     """The rows of blocks under each recomputation, where a mask (sp, recompute, row) holds; costs: of all blocks."""
     first, (rec, sp, row) = blocks[0], np.nonzero(where.transpose(1, 0, 2))
     which = sp * first.distinct + first.which[row]
-    return times.Points(pick(first.near, row), costs, which, first.m[row], sp, rec, row)
+    far = None if first.exact else pick(first.far, row)
+    return times.Points(pick(first.near, row), far, costs, which, first.m[row], sp, rec, row)
 
 
 def _updates(p: Pieces, job: Job, at: Clock, unplaced: Block, devices: list[step.Held]) -> list[Column]:
     """Seconds of the optimizer at each ZeRO stage, by row: no setting of sequence parallelism changes what a device holds."""
-    each = (step.update(job, unplaced.far, devices, zero, at) for zero in p.choice.zero)
+    each = (step.update(job, way.layout(unplaced.far), devices, way.zero, at) for way in p.choice.zero)
     return [np.broadcast_to(seconds, len(unplaced.m))[p.of] for seconds in each]
 
 
@@ -201,17 +202,16 @@ def _memory(
                 p.held[e * moments][i, r, k, 0] = kept.kept(flight[e], *heads[k])
                 for step_ in range(1, moments):  # activations are gone when the optimizer runs
                     p.held[e * moments + step_][i, r, k, 0] = 0.0
-    for z, zero in enumerate(p.choice.zero if i == 0 else ()):
+    for z, sharding in enumerate(p.choice.zero if i == 0 else ()):
+        close, wide, zero = sharding.layout(near), sharding.layout(rows.far), sharding.zero
         for f, (by, devices) in enumerate(zip(holders, owned, strict=True)):
             for e, parameters in enumerate(devices):
                 # of an interval of dp: states are smallest with the most replicas, buffers with the fewest
-                buffers = memory.buffers(job, near, parts, parameters, zero, by, p.ends[e])
-                whole = memory.states(job, rows.far, parameters, zero).total + buffers
+                buffers = memory.buffers(job, close, parts, parameters, zero, by, p.ends[e])
+                whole = memory.states(job, wide, parameters, zero).total + buffers
                 p.kept[e * moments][0, 0, f, z] = whole
                 for step_ in range(1, moments):
-                    p.kept[e * moments + step_][0, 0, f, z] = whole + memory.step_copies(
-                        job, rows.far, parameters, zero
-                    )
+                    p.kept[e * moments + step_][0, 0, f, z] = whole + memory.step_copies(job, wide, parameters, zero)
 
 
 def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:
@@ -227,8 +227,8 @@ def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:
                 held = closed.flying(job, near, of, at, kind.schedule, text)
                 for j, bytes_ in enumerate(held):
                     p.held[e * count + j][i, r, k, 0] = bytes_
-            for z, zero in enumerate(p.choice.zero if i == 0 else ()):
-                for j, s in enumerate(standing(job, near, rows.far, ways[0], at, zero, rows.exact)):
+            for z, sharding in enumerate(p.choice.zero if i == 0 else ()):
+                for j, s in enumerate(standing(job, near, rows.far, ways[0], at, sharding.zero, rows.exact)):
                     p.kept[e * count + j][0, 0, k, z] = s.weights + s.gradients + s.optimizer + s.buffers
 
 
@@ -246,8 +246,9 @@ def legal_options(job: Job, table: Table, choice: Options, scheme: str) -> Colum
     m = np.asarray(ceil_div(job.batch, table["dp"] * table["microbatch"]))
     rows = [layouts(table, {}, job.cluster.sizes, scheme, sp) for sp in choice.sequence_parallel]
     orders = np.array(runs(job, choice, rows[0], m))
-    alone = (rows[0].replicas == 1) & (not whole_program(job))
+    alone: Any = (rows[0].replicas == 1) & (not whole_program(job))
     stages = np.where(alone, np.arange(len(choice.zero))[:, None] == 0, True)  # with one replica all are the same
+    stages = stages & np.array([np.broadcast_to(sharding.runs(rows[0]), alone.shape) for sharding in choice.zero])
     points = np.broadcast_to(orders[None, :, None] & stages, (*choice.shape[1:], length(table)))
     barred = framework.barred(job, rows[0], choice)
     each = (points if barred is None else points & ~barred[0]).sum(axis=(0, 1, 2))

@@ -34,6 +34,10 @@ class Nearest(Layout):
         degrees: dict[str, Num] = {
             "replicas": self.replicas,
             "edp": self.expert_replicas,
+            "shards": self.shards,
+            "copies": self.dp_replicate,
+            "edp shards": self.expert_shards,
+            "edp copies": self.dp_replicate,
             "ep": self.ep,
             "etp": self.etp,
         }
@@ -50,7 +54,13 @@ class Nearest(Layout):
         return (*shares, left)
 
 
-OUTSIDE = {"dp": ("tp", "cp", "pp"), "replicas": ("tp", "pp"), "cp": ("tp", "pp"), "pp": ("tp", "cp")}
+OUTSIDE = {
+    "dp": ("tp", "cp", "pp"),
+    "replicas": ("tp", "pp"),
+    "shards": ("tp", "pp"),
+    "cp": ("tp", "pp"),
+    "pp": ("tp", "cp"),
+}
 """Axes whose ranks are never in a group of this one; expert groups mix tp, cp and dp."""
 
 
@@ -111,7 +121,7 @@ def pick(of: Any, index: Any) -> Any:
     if isinstance(of, dict):
         return type(of)({k: pick(x, index) for k, x in of.items()})
     if isinstance(of, Layout):
-        columns: dict[str, Any] = {k: pick(getattr(of, k), index) for k in DEGREES}
+        columns: dict[str, Any] = {k: pick(getattr(of, k), index) for k in (*DEGREES, "dp_replicate")}
         placement: dict[str, Any] = {a: pick(shares, index) for a, shares in of.placement.items()}
         return replace(of, **columns, placement=placement)
     return of

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..describe.choices import Choices, listed
 from ..describe.job import Job
+from ..describe.layout import Layout
 from ..describe.recompute import RECOMPUTE
 from ..errors import BadInput
 from ..layout.rule import sharded
-from ..num import divisors
+from ..num import Num, divisors, maximum
+from ..program.resident import whole_program
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 
@@ -42,7 +44,7 @@ USUAL = Choices(
     scheme=("megatron",),
 )
 """What a search takes of the fields that nobody limits; of all others whatever is legal."""
-SEARCHED = {*DEGREES, "interleave", *USUAL}
+SEARCHED = {*DEGREES, "dp_replicate", "interleave", *USUAL}
 """Fields that tables and options hold: no other one can be limited, so that none is passed over in silence."""
 
 
@@ -86,6 +88,44 @@ class Space:
         return str(schemes[0])
 
 
+class Sharding(NamedTuple):
+    """A ZeRO stage, and over how many ranks it shards."""
+
+    zero: int
+    copies: int = 1
+    """Groups of dp ranks that hold copies (`Layout.dp_replicate`); 0: as many as make a group the ranks of one node."""
+    node: int = 0
+    """Chips of a node, where a group is one."""
+
+    def of(self, tp: Num, cp: Num, dp: Num) -> Any:
+        """`dp_replicate` in each row; 1, or no whole number, where the row has no such groups."""
+        return maximum(dp * tp * cp / self.node, 1.0) if self.node else self.copies
+
+    def layout(self, of: Layout) -> Layout:
+        """The same rows with these groups."""
+        if self.copies == 1:
+            return replace(of, zero=self.zero)
+        return replace(of, zero=self.zero, dp_replicate=self.of(of.tp, of.cp, of.dp))
+
+    def runs(self, of: Layout) -> Any:
+        """Where there are such groups, and several, of several ranks each."""
+        if self.copies == 1:
+            return True
+        copies = self.of(of.tp, of.cp, of.dp)
+        whole = (copies > 1) & (copies % 1 == 0) & (of.replicas > copies)
+        copies = np.where(whole, copies, 1.0)
+        return whole & (of.dp % copies == 0) & (of.tp * of.cp * of.dp % (copies * of.ep * of.etp) == 0)
+
+    def may_run(self, of: Layout) -> Any:
+        """Where some number of replicas up to these may have such groups."""
+        return True if self.copies == 1 else (self.of(of.tp, of.cp, of.dp) > 1) & (of.replicas > 1)
+
+    def __str__(self) -> str:
+        if self.copies == 1:
+            return str(self.zero)
+        return f"{self.zero} inside a node" if self.node else f"{self.zero} in {self.copies} groups"
+
+
 @dataclass(frozen=True)
 class Options:
     """The choices evaluated for every row, in the order of the grid's axes."""
@@ -94,7 +134,7 @@ class Options:
     recompute: tuple[str, ...]
     schedules: tuple[tuple[str, int], ...]
     """(schedule, interleave)."""
-    zero: tuple[int, ...]
+    zero: tuple[Sharding, ...]
     whole: Options | None = None
     """The options of which these are a part."""
 
@@ -152,7 +192,21 @@ def options(job: Job, space: Space) -> Options:
             schedules += [(name, own)] if _allowed(1, space, "interleave") or _allowed(own, space, "interleave") else []
         else:
             schedules += [(name, v) for v in chunks]
-    return Options(sp, recompute, tuple(schedules), space.values("zero"))
+    return Options(sp, recompute, tuple(schedules), shardings(job, space))
+
+
+def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
+    """The ZeRO stages, over all replicas; where gradients or weights are sharded, over those of one node too, unless asked otherwise."""
+    stages, asked = space.values("zero"), space.values("dp_replicate")
+    if asked is not None:
+        return tuple(Sharding(zero, copies) for copies in asked for zero in stages if zero or copies == 1)
+    node, several = job.cluster.sizes[0], len(job.cluster.sizes) > 1 and job.cluster.chips > job.cluster.sizes[0]
+    inside = [zero for zero in stages if zero >= SHARDED] if several and not whole_program(job) else []
+    return (*(Sharding(zero) for zero in stages), *(Sharding(zero, 0, int(node)) for zero in inside))
+
+
+SHARDED = 2
+"""ZeRO stage from which every microbatch waits for the group, so that its size matters."""
 
 
 def described(job: Job, spaces: Sequence[Space]) -> tuple[str, str]:
@@ -160,7 +214,7 @@ def described(job: Job, spaces: Sequence[Space]) -> tuple[str, str]:
     choices = [options(job, space) for space in spaces]
     left = {
         "schedules": _without(SCHEDULES, {name for choice in choices for name, _ in choice.schedules}),
-        "ZeRO": _without(USUAL["zero"], {zero for choice in choices for zero in choice.zero}),
+        "ZeRO": _without(USUAL["zero"], {sharding.zero for choice in choices for sharding in choice.zero}),
         "recomputation": _without(RECOMPUTE, {r for space in spaces for r in space.values("recompute")}),
     }
     missing = [f"{what} {', '.join(values)}" for what, values in left.items() if values]

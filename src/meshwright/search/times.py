@@ -22,7 +22,7 @@ from ..schedule.types import Schedule
 from .kinds import Deal, Kind, deals, fullest, holders_of, kinds
 from .nearest import pick, stacked
 from .pieces import Grid, Index, Pieces
-from .space import Column, Options
+from .space import Column, Options, Sharding
 
 Mask = NDArray[np.bool_]
 TOGETHER = 65536
@@ -34,6 +34,8 @@ class Points(NamedTuple):
 
     near: Layout
     """Its dp counts in time."""
+    far: Layout | None
+    """Its dp counts in sharding, where it is another one (of a bound)."""
     costs: step.Body
     """Of distinct rows under each setting of sequence parallelism."""
     which: Index
@@ -167,9 +169,11 @@ def after(p: Pieces, job: Job, at: Clock, points: Points, updates: list[list[Col
     alone = (near.replicas == 1) & (not whole_program(job))  # all stages are the same, and only the first counts
     send = step.hop(near, parts, at) if p.floors else None
     for f, fold in enumerate(folds):
-        of = _devices(job, at, points, choice, fold, names)
-        for z, zero in enumerate(choice.zero):
-            update = updates[f][z][points.row]
+        of_copies = {copies: _devices(job, at, points, choice, fold, names, some) for copies, some in alike(choice)}
+        for z, sharding in enumerate(choice.zero):
+            of, zero, update = of_copies[sharding.copies], sharding.zero, updates[f][z][points.row]
+            never = alone & (sharding != choice.all.zero[0])
+            never = never | ~np.asarray(sharding.runs(near) if points.far is None else sharding.may_run(points.far))
             if p.floors:
                 waits = [step.exposed(d, m, zero, how) for d in of]
                 busy = step.occupied(of, m, zero) if len(p.floors) > len(names) else ()
@@ -178,7 +182,7 @@ def after(p: Pieces, job: Job, at: Clock, points: Points, updates: list[list[Col
                 seconds = waits[0].outside
             else:  # papers add all of it up
                 seconds = step.synchronise(of, m, zero, how)
-            p.after[points.place(f, z)] = np.where(alone & (zero != choice.all.zero[0]), np.inf, seconds + update)
+            p.after[points.place(f, z)] = np.where(never, np.inf, seconds + update)
         if p.floors:
             s = points.stages(job, choice, fold)
             names_of = [same for names in grouped(job, choice).values() for same in names]
@@ -186,16 +190,27 @@ def after(p: Pieces, job: Job, at: Clock, points: Points, updates: list[list[Col
                 _ways(p, job, points, s, send, every, same)
 
 
+def alike(choice: Options) -> list[tuple[int, list[Sharding]]]:
+    """The ZeRO stages that shard over the same ranks, by their copies."""
+    found: dict[int, list[Sharding]] = {}
+    for sharding in choice.zero:
+        found.setdefault(sharding.copies, []).append(sharding)
+    return [*found.items()]
+
+
 def _devices(
-    job: Job, at: Clock, points: Points, choice: Options, deal: Deal, names: tuple[str, ...]
+    job: Job, at: Clock, points: Points, choice: Options, deal: Deal, names: tuple[str, ...], some: list[Sharding]
 ) -> list[step.Device]:
-    """Those that may be the last to be done, with layers dealt so."""
+    """Those that may be the last to be done, with layers dealt so, and shards as `some` (alike) have them."""
+    stages = [sharding.zero for sharding in some]
 
     def each(points: Points, text: str, units: step.Units) -> tuple[step.Device, ...]:
-        near, parts = points.near, points.parts
+        near, parts = some[0].layout(points.near), points.parts
         return tuple(step.devices(job, near, parts, holders_of(job, near, deal), units, text, names))
 
-    units = step.units(job, points.near, points.parts, choice.zero, at)
+    near = some[0].layout(points.near)
+    far = None if points.far is None else some[0].layout(points.far)
+    units = step.units(job, near, points.parts, stages, at, far)
     return list(points.by_recompute(choice, each, (units,)))
 
 

@@ -51,7 +51,7 @@ class Use(NamedTuple):
 def states(job: Job, layout: Layout, parameters: Held, zero: int) -> States:
     """Weights, gradients and optimizer state of a device's parameters: ZeRO 1, 2, 3 shards the third, second, first of them over the replicas."""
     dense, expert = parameters
-    split = dense / layout.replicas + (expert / layout.expert_replicas if job.model.moe else 0.0)
+    split = dense / layout.shards + (expert / layout.expert_shards if job.model.moe else 0.0)
     full = dense + expert if job.model.moe else dense
     return sharded(job.precision.weight_bytes, holding.gradient_bytes(job), job.state_bytes, full, split, zero)
 
@@ -177,7 +177,7 @@ def buffer_parts(
     if job.model.moe:
         layers.append((share.leading, _shared(layout, parts.leading)))
     ends = share.embedding * parts.embedding.weights + share.head * parts.head.weights
-    ends = where(layout.replicas > 1, ends - where(alone, tied(job, layout), 0.0), 0.0)
+    ends = where(layout.shards > 1, ends - where(alone, tied(job, layout), 0.0), 0.0)
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
     if zero == 3:
         found["whole weights in use"] = (_two_largest(layers) + ends) * job.precision.weight_bytes
@@ -211,8 +211,8 @@ def _two_largest(layers: list[tuple[Num, Num]]) -> Num:
 
 def _shared(layout: Layout, layer: LayerCost) -> Num:
     """Parameters of a layer of which there are replicas."""
-    dense = where(layout.replicas > 1, layer.weights, 0.0)
-    return dense + where(layout.expert_replicas > 1, layer.expert_weights, 0.0)
+    dense = where(layout.shards > 1, layer.weights, 0.0)
+    return dense + where(layout.expert_shards > 1, layer.expert_weights, 0.0)
 
 
 def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dict[str, Use]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from ..count import optimizer, vocabulary
 from ..describe.assumptions import HidePass
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..num import Num, maximum, minimum, where
+from ..num import Num, anywhere, maximum, minimum, where
 from .microbatch import Body, backward, sent_back, total
 from .pipeline import Share, Shares
 
@@ -66,27 +66,44 @@ class Device(NamedTuple):
         return self._replace(layer=(0.0, 0.0, none, none), first=Unit(none, none, none), rest=self.every)
 
 
-def unit(job: Job, layout: Layout, weights: Held, stages: Collection[int], at: Clock) -> Unit:
-    """Collectives of parameters that these ZeRO stages need: groups "replicas" (dp x cp), of experts "edp"."""
-    p, groups = job.precision, {"replicas": weights.dense}
-    if job.model.moe:
-        groups["edp"] = weights.expert
-    places = {axis: layout.group(axis) for axis in groups}
+def unit(
+    job: Job, layout: Layout, weights: Held, stages: Collection[int], at: Clock, far: Layout | None = None
+) -> Unit:
+    """Collectives of parameters that these ZeRO stages need: groups "replicas" (dp x cp), of experts "edp".
 
-    def loads(kind: str, size: float, needed: bool) -> Load:
-        sent = [(axis, held) for axis, held in groups.items() if needed and not nothing(held)]
+    With copies (HSDP) weights and gradients are sharded inside a group, and shards of gradients all-reduced across groups.
+    far: the same rows with the most replicas, for bounds: it says how small shards may be.
+    """
+    p, held = job.precision, {"replicas": weights.dense, **({"edp": weights.expert} if job.model.moe else {})}
+    several = hybrid(layout)
+    inner = {"replicas": "shards", "edp": "edp shards"} if several else {"replicas": "replicas", "edp": "edp"}
+
+    def loads(kind: str, size: Num, needed: bool, groups: Mapping[str, str]) -> Load:
+        sent = [(axis, n) for axis, n in held.items() if needed and axis in groups and not nothing(n)]
         # a latency is paid with the seconds here, and never by itself
-        each = (at.fabric.load(kind, held * size, places[axis])._replace(latency=0.0) for axis, held in sent)
+        each = (at.fabric.load(kind, n * size, layout.group(groups[axis]))._replace(latency=0.0) for axis, n in sent)
         return reduce(Load.__add__, each, NOTHING)
 
     how = at.overlap
     summed = "all_reduce" if how.weights.gradients == "all-reduce" else "reduce_scatter"
-    gather = loads("all_gather", p.gather_bytes, any(stages))
+    gather = loads("all_gather", p.gather_bytes, any(stages), inner)
     if how.weights.gathers < 1:
         gather = gather._replace(seconds=gather.seconds / how.weights.gathers)
+    scatter = loads(summed, p.gradient_bytes, any(stages), inner)
+    if several:
+        shard = {"replicas": (far or layout).shards, "edp": (far or layout).expert_shards}
+        for axis, ranks in shard.items():
+            one = {axis: "copies" if axis == "replicas" else "edp copies"}
+            if axis in held:
+                scatter = scatter + loads("all_reduce", p.gradient_bytes / ranks, any(stages), one)
     return Unit(
-        loads("all_reduce", p.gradient_bytes, 0 in stages), gather, loads(summed, p.gradient_bytes, any(stages))
+        loads("all_reduce", p.gradient_bytes, 0 in stages, {"replicas": "replicas", "edp": "edp"}), gather, scatter
     )
+
+
+def hybrid(layout: Layout) -> bool:
+    """Groups of replicas hold copies of what they shard (in some row)."""
+    return anywhere(layout.dp_replicate > 1)
 
 
 def nothing(held: Num) -> bool:
@@ -102,13 +119,16 @@ class Units(NamedTuple):
     stages: Collection[int]
     """ZeRO stages that they serve."""
     at: Clock
+    far: Layout | None = None
 
 
-def units(job: Job, layout: Layout, parts: Body, stages: Collection[int], at: Clock) -> Units:
-    """Of one layer."""
+def units(
+    job: Job, layout: Layout, parts: Body, stages: Collection[int], at: Clock, far: Layout | None = None
+) -> Units:
+    """Of one layer. far: as in `unit`."""
     each = (parts.typical, parts.leading) if job.model.moe else (parts.typical,)
-    found = [unit(job, layout, Held(c.weights, c.expert_weights), stages, at) for c in each]
-    return Units(found[0], found[-1], stages, at)
+    found = [unit(job, layout, Held(c.weights, c.expert_weights), stages, at, far) for c in each]
+    return Units(found[0], found[-1], stages, at, far)
 
 
 def tied(job: Job, layout: Layout) -> Num:
@@ -143,7 +163,7 @@ def device(job: Job, layout: Layout, parts: Body, share: Share, each: Units, rec
     )
     if job.model.tied_embeddings:
         ends = ends._replace(dense=ends.dense - where(layout.pp == 1, share.head * tied(job, layout), 0.0))
-    of_ends = unit(job, layout, ends, each.stages, each.at)
+    of_ends = unit(job, layout, ends, each.stages, each.at, each.far)
     one, t = minimum(share.typical, 1.0), parts.typical
     layers = each.typical * share.typical
     rest = each.typical * (share.typical - one)
@@ -282,9 +302,9 @@ def update(job: Job, layout: Layout, ends: Sequence[Held], zero: int, at: Clock)
     (`Stack.step_s`); ends: what the candidates hold."""
     if not job.how.count.optimizer_step:
         return 0.0
-    mine = reduce(maximum, [end[0] for end in ends]) / (layout.replicas if zero else 1.0)
+    mine = reduce(maximum, [end[0] for end in ends]) / (layout.shards if zero else 1.0)
     if job.model.moe:
-        mine = mine + reduce(maximum, [end[1] for end in ends]) / (layout.expert_replicas if zero else 1.0)
+        mine = mine + reduce(maximum, [end[1] for end in ends]) / (layout.expert_shards if zero else 1.0)
     r = at.rates
     arithmetic, traffic = alone(optimizer.update(job, mine), r)
     return arithmetic + traffic + every_step(at)

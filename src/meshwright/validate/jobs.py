@@ -16,6 +16,7 @@ from ..describe.precision import Precision
 from ..describe.ranges import check
 from ..describe.software import NOTHING_SAID
 from ..errors import BadInput
+from ..num import Num
 from . import hardware, recompute, words
 from .rows import Row, flag, needed, number, part, plain, text, whole
 from .software import Said, said
@@ -109,19 +110,29 @@ def policy(row: Row, shape: Model) -> recompute.Policy:
     return recompute.policy(row.get("recompute"), text(row, "software"), shape.layers / (pp * interleave))
 
 
-def groups(row: Row, plan: Layout) -> str:
-    """A note if the row shards inside groups of ranks only and replicates across them: the layout has one group."""
-    hardware_of, p = part(row, "hardware"), part(row, "parallel")
+def group(row: Row, plan: Layout) -> Num:
+    """Ranks among which a row shards: all replicas, a number it says, or those of a node that tp and cp leave."""
+    p = part(row, "parallel")
     said = f"{text(row, 'optimizer_sharding')} {text(p, 'fsdp')}"
     if size := GROUP.search(said):
-        several = int(size[1]) < plan.replicas
-    else:
-        several = words.named(HYBRID, said) and needed(hardware_of, "count") > whole(hardware_of, "gpus_per_node", 1)
-    return (
-        "shards inside groups of ranks and replicates across them: taken as sharded over all replicas"
-        if several
-        else ""
-    )
+        return min(int(size[1]), plan.replicas)
+    if not words.named(HYBRID, said):
+        return plan.replicas
+    return min(whole(part(row, "hardware"), "gpus_per_node", 1) / plan.tp, plan.replicas)
+
+
+def groups(row: Row, plan: Layout) -> str:
+    """A note where the row shards inside groups of ranks that do not divide its replicas."""
+    if group(row, plan) == plan.shards:
+        return ""
+    return "shards inside groups of ranks and replicates across them: taken as sharded over all replicas"
+
+
+def grouped(row: Row, plan: Layout) -> Layout:
+    """The layout with the groups that the row shards in, where they divide its replicas."""
+    copies = plan.replicas / max(group(row, plan), 1)
+    fits = copies % 1 == 0 and plan.dp % copies == 0 and plan.expert_replicas % copies == 0 and plan.zero
+    return replace(plan, dp_replicate=copies) if fits else plan
 
 
 def layout(row: Row, shape: Model, chips: int) -> Layout:
@@ -136,13 +147,14 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
     stage, sequence = p.get("zero_stage"), flag(p, "sp")
     if sequence is None:
         sequence = words.is_jax(text(row, "software"))
-    return Layout(
+    found = Layout(
         tp=tp, cp=cp, pp=pp, dp=whole(p, "dp", max(chips // (tp * cp * pp), 1)), ep=ep, etp=whole(p, "etp", 1),
         microbatch=whole(row, "micro_batch", 1), interleave=interleave, schedule=schedule,
         zero=words.zero(stage if isinstance(stage, int) else None, text(row, "optimizer_sharding"), text(p, "fsdp")),
         recompute=policy(row, shape).mode,
         sequence_parallel=tp > 1 and (sequence or shape.moe is not None),
     )  # fmt: skip
+    return grouped(row, found)
 
 
 def model(row: Row) -> Model:
