@@ -41,7 +41,7 @@ def span(d: Dealt, barrier: bool) -> Num:
     """The longest of the paths above."""
     paths = [_rounds(d)]
     groups = maximum(d.m / d.p - 1.0, 0.0)
-    more = {1: groups * _away(d), 3: groups * _first_two(d)} if d.uneven else {}
+    more = _passed_on(d, groups) if d.uneven else {}
     for k, x in enumerate(d.slow):
         own = d.busy(x) - d.p * (d.earlier(x).f + d.earlier(x).b) + more.get(k, 0.0)
         paths.append(d.to_last_chunk(x) + maximum(_turned(d, x), 0.0) + own + _from_last_chunk(d, x))
@@ -68,6 +68,40 @@ def _turned(d: Dealt, x: Num) -> Num:
     same = minimum(ahead, d.q)
     back = d.below(d.top + x, d.stages - 1) + d.w(d.top + x + 1, d.stages)
     return back - same * d.at(d.top + x).f - (ahead - same) * d.at(x).f
+
+
+def _passed_on(d: Dealt, groups: Num) -> dict[int, Num]:
+    """What paths gain that leave a rank for another in each group of p microbatches but the first: of `Dealt.slow`, the
+    last rank, the fuller one and the second."""
+    fewer = maximum(groups - 1.0, 0.0)
+    round_ = maximum(_down_around(d), _up_around(d, d.q))
+    return {
+        1: maximum(groups * _away(d), fewer * round_),
+        2: fewer * _up_around(d, d.fuller),
+        3: groups * _first_two(d),
+    }
+
+
+def _up_around(d: Dealt, y: Num) -> Num:
+    """From rank y up to the second with the first B of the first chunk, and with the first of the last chunk by the first rank
+    up to y again: p forwards of a group are left out, those of a light chunk."""
+    p, n = d.p, d.q - y
+    here, there, light = d.at(y), d.at(1.0 + 0.0 * p), d.at(d.top + 1)
+    late = d.at(d.top - p + y).f
+    forward = p * (d.earlier(y).f - late) + (2 * n + 1) * (late - here.f) + 3 * light.f + (p - 3) * there.f
+    chains = d.up_whole(y + 1, 2.0) + d.up_whole(d.top, d.top - p + y + 1) + d.at(d.top).b
+    back = p * (d.earlier(y).b - here.b) + p * there.b + light.b + chains
+    hops = (p - (y - 1) - n) * d.send  # besides those of the chains
+    gained = forward + back + hops - p * d.load(y).total
+    return where((d.spare >= 2) & (p > 3) & (y > 1) & (2 * n < p), maximum(gained, 0.0), 0.0)
+
+
+def _down_around(d: Dealt) -> Num:
+    """From the last rank down to the second by the first with the last F before the last chunk, and up again with the first B of
+    that: the last chunk of the last rank is left out, and as many passes of the first chunk of the second come in."""
+    other, last = d.at(1.0 + 0.0 * d.p), d.load(d.q).total - d.earlier(d.q).total
+    gained = (d.p - 3) * other.total - d.p * last - d.at(d.q).total + d.at(d.top + 1).total + d.at(d.top).total
+    return where((d.spare >= 2) & (d.p > 3), maximum(gained + 4 * d.send, 0.0), 0.0)
 
 
 def _away(d: Dealt) -> Num:
