@@ -42,9 +42,16 @@ def span(d: Dealt, barrier: bool) -> Num:
     paths = [_rounds(d)]
     groups = maximum(d.m / d.p - 1.0, 0.0)
     more = _passed_on(d, groups) if d.uneven else {}
+    ways = [(d.to_last_chunk(x), _from_last_chunk(d, x)) for x in d.slow]
     for k, x in enumerate(d.slow):
         own = d.busy(x) - d.p * (d.earlier(x).f + d.earlier(x).b) + more.get(k, 0.0)
-        paths.append(d.to_last_chunk(x) + maximum(_turned(d, x), 0.0) + own + _from_last_chunk(d, x))
+        before, after = ways[k][0] + maximum(_turned(d, x), 0.0), ways[k][1]
+        beside = [_beside_last_chunks(d, x)] if d.uneven else []
+        if k == 0:
+            beside.append(_by_last_rank(d, *ways[1]))
+        for first, last in beside:
+            before, after = maximum(before, first), maximum(after, last)
+        paths.append(before + own + after)
     return reduce(maximum, paths)
 
 
@@ -59,6 +66,30 @@ def _from_last_chunk(d: Dealt, x: Num) -> Num:
         wait = d.q * maximum(d.at(0.0).b, d.at(minimum(stage, 1.0)).b)
         ways.append(where(d.spare >= 1, d.at(stage).b + d.up_whole(stage, 0.0) + wait, 0.0))
     return reduce(maximum, ways)
+
+
+def _beside_last_chunks(d: Dealt, x: Num) -> tuple[Num, Num]:
+    """Where x's last chunk is a light one: to its first F of the second group, which the first rank begins when the first group
+    has come to its last chunk; and the way back of its last B but a group's. Less what x does of its last chunk meanwhile."""
+    other, top, last = d.at(1.0 + 0.0 * d.p), d.at(d.top), d.at(d.top + x)
+    both = maximum(d.p - 2 * (d.q - x), 0.0)
+    forward = d.q * maximum(d.at(0.0).f, other.f) + d.down(0.0, d.top) + top.f + d.down(0.0, x)
+    back = d.q * maximum(d.at(0.0).b, other.b) + d.up_whole(d.top, 0.0) + top.b + d.up_whole(x, 0.0)
+    can = (d.spare >= 1) & (d.m >= 2 * d.p)
+    forward, back = forward - d.p * last.f - both * last.b, back - d.p * last.b - both * last.f
+    return where(can, forward, 0.0), where(can, back, 0.0)
+
+
+def _by_last_rank(d: Dealt, there: Num, back: Num) -> tuple[Num, Num]:
+    """To the first rank by the last: a group in the last chunk there, and its next F, which goes on to the first rank; and back by
+    it. Less what the first rank does meanwhile."""
+    first, end = d.at(0.0), d.at(d.stages - 1)
+    last, on = d.at(d.top), d.at(d.q)
+    group = d.p * end.total + where(d.p > 1, d.send, 0.0)
+    forward = there + group + on.f - d.p * (last.f + first.f) - 2 * last.b
+    backward = back + group + on.b - d.p * (last.b + first.b) - 2 * last.f
+    can = (d.m >= 2 * d.p) & (d.p > 1)
+    return where(can, forward, 0.0), where(can, backward, 0.0)
 
 
 def _turned(d: Dealt, x: Num) -> Num:
