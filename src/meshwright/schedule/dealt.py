@@ -49,11 +49,36 @@ class Place(NamedTuple):
     """From the start of F in the first stage to its start here, of one microbatch that waits for nobody."""
     up: Num
     """From the end of I here to its end in the first stage."""
+    weights: Num
+    """W of the stages before."""
+
+    @property
+    def back(self) -> Num:
+        """The way up of whole backward passes."""
+        return self.up + self.weights
+
+    def below_whole(self, to: Place) -> Num:
+        """`below`, with whole backward passes."""
+        return self.below(to) + to.weights + to.at.w - self.weights - self.at.w
 
     def below(self, to: Place) -> Num:
         """From the end of F here down to another stage and back to the start of I here."""
         there, here = to.down + to.at.f + to.up + to.at.i, self.down + self.at.f + self.up + self.at.i
         return there - here
+
+
+class Rank(NamedTuple):
+    """The chunks of a rank (looped)."""
+
+    first: Place
+    last: Place
+    earlier: Pass
+    """One microbatch in all chunks but the last."""
+
+    @property
+    def load(self) -> Num:
+        """One microbatch in all of them."""
+        return self.earlier.total + self.last.at.total
 
 
 class Cut(NamedTuple):
@@ -214,9 +239,9 @@ class Dealt(NamedTuple):
     def place(self, stage: Num) -> Place:
         """A stage with the ways to it."""
         if isinstance(stage, float) and stage == 0.0:
-            return Place(stage, self.at(stage), 0.0, 0.0)
+            return Place(stage, self.at(stage), 0.0, 0.0, 0.0)
         before, hops = self._times(self.cut.layers(0.0, stage), 0.0, stage), self.hops(0.0, stage)
-        return Place(stage, self.at(stage), before.f + hops, before.i + hops)
+        return Place(stage, self.at(stage), before.f + hops, before.i + hops, before.w)
 
     def _times(self, n: Num, a: Num, b: Num) -> Pass:
         """n layers and what the stages from a up to b have besides."""
@@ -303,23 +328,21 @@ class Dealt(NamedTuple):
             found = found.plus(self.leading, n)
         return found
 
-    def upstream(self, x: Num) -> tuple[Num, ...]:
-        """Ranks up to x that may hold it up: the first, one that is fuller, itself."""
-        if isinstance(x, float) and x == 0.0:
-            return (x,)
-        if not self.uneven:
-            return (0.0, x)
-        return (0.0, minimum(self.fuller, x), where(self.spare >= 1, minimum(x, 1.0), x), x)
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """Those of `slow`."""
+        return tuple(Rank(self.place(x), self.place(self.top + x), self.earlier(x)) for x in self.slow)
 
-    def to_last_chunk(self, x: Num) -> Num:
+    def to_last_chunk(self, x: Rank, ranks: tuple[Rank, ...]) -> Num:
         """To the start of rank x's first F in its last chunk (looped, v > 1): one microbatch through all stages before, or
-        a group of p through the earlier chunks of one rank, of x or one before it."""
-        ways = [self.down(0.0, self.top + x)]
-        for y in self.upstream(x):
-            group = self.p * self.earlier(y).f
-            ways.append(self.down(0.0, y) + group + self.down(self.top + y, self.top + x))
+        a group of p through the earlier chunks of one rank, of x or one before it; or, where layers do not divide, through
+        the first chunk of the first rank or the second, then one microbatch."""
+        ways = [x.last.down]
+        for y in ranks if x is not ranks[0] else (x,):
+            way = y.first.down + self.p * y.earlier.f + (x.last.down - y.last.down)
+            ways.append(way if y is x or y is ranks[0] else where(y.first.stage <= x.first.stage, way, 0.0))
         if self.uneven:
-            stage = self.top - self.p + x
-            wait = self.q * maximum(self.at(0.0).f, self.at(minimum(stage, 1.0)).f)
-            ways.append(where(self.spare >= 1, self.down(0.0, stage) + wait + self.at(stage).f, 0.0))
+            before = self.place(x.last.stage - self.p)
+            wait = self.q * maximum(ranks[0].first.at.f, self.at(minimum(before.stage, 1.0)).f)
+            ways.append(where(self.spare >= 1, before.down + before.at.f + wait, 0.0))
         return reduce(maximum, ways)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from functools import reduce
 
 from ..num import Num, floor, maximum, minimum, where
-from .dealt import Dealt
+from .dealt import Dealt, Pass, Rank
 from .looped import looped_order
 from .types import Order, Schedule, looped_stage, many_chunks, whole_rounds
 
@@ -42,56 +42,78 @@ def bubble_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 
 def span(d: Dealt, barrier: bool) -> Num:
     """The longest of the paths above; a device that is alone waits for nobody."""
-    paths = [*_rounds(d)]
-    for x in d.slow:
-        earlier = d.earlier(x)
-        left_f, left_b = d.p * earlier.f, d.p * earlier.b
-        turned = maximum(_turned(d, x), 0.0)
-        stay = maximum(d.up(d.top + x, x) - left_b, 0.0)
-        up = _up(d, x, left_b)
+    ranks = d.ranks
+    first, end = ranks[0], ranks[1]
+    paths = [*_rounds(d, first, end)]
+    for x in ranks:
+        left_f, left_b = d.p * x.earlier.f, d.p * x.earlier.b
+        turned = maximum(_turned(d, x, end), 0.0)
+        held = (x.first.stage + 1) * (x.last.at.w - x.first.at.w)  # W of the last chunk, in place of the first
+        stay = maximum(x.last.up - x.first.up - left_b - held, 0.0)
+        up = _up(x, first, left_b)
         if barrier:
-            before = d.to_last_chunk(x) - left_f
-            paths.append(d.busy(x) + before + turned + maximum(stay, up))
+            before = d.to_last_chunk(x, ranks) - left_f
+            paths.append(d.m * x.load + before + turned + maximum(stay, up))
         else:
-            wait = maximum(d.down(x, d.top + x) - left_f, 0.0)
-            paths.append(d.busy(x) + wait + turned + maximum(stay, up + d.down(0.0, x)))
+            wait = maximum(x.last.down - x.first.down - left_f, 0.0)
+            paths.append(d.m * x.load + wait + turned + maximum(stay, up + x.first.down))
     return where(d.p == 1, d.busy(0.0), reduce(maximum, paths))
 
 
-def _up(d: Dealt, x: Num, left: Num) -> Num:
+def _up(x: Rank, first: Rank, left: Num) -> Num:
     """Up to the first rank and its last W, less what x leaves behind; left: of its earlier chunks."""
-    held = x + 1
-    from_first = d.up(x, 0.0) - held * d.at(x).w
-    from_last = d.up(d.top + x, 0.0) - left - held * d.at(d.top + x).w
-    return maximum(from_first, from_last) + d.w(0.0, 1.0)
+    held = x.first.stage + 1
+    from_first = x.first.up - held * x.first.at.w
+    from_last = x.last.up - left - held * x.last.at.w
+    return maximum(from_first, from_last) + first.first.at.w
 
 
-def _turned(d: Dealt, x: Num) -> Num:
+def _turned(d: Dealt, x: Rank, end: Rank) -> Num:
     """From x's last chunk to the last stage and back, less p - 1 - x forwards of that chunk that x runs meanwhile."""
-    return d.below(d.top + x, d.stages - 1) - (d.q - x) * d.at(d.top + x).f
+    return x.last.below(end.last) - (d.q - x.first.stage) * x.last.at.f
 
 
-def _rounds(d: Dealt) -> tuple[Num, Num]:
+def _rounds(d: Dealt, first: Rank, end: Rank) -> tuple[Num, Num]:
     """(All in rounds of p slots, and what is left on the last rank or in a round of fewer ranks;  the first and the last
     in a round, the others on the first rank)."""
-    once, slots = d.p, (d.m - d.p) * d.v + d.q
-    k = floor(slots / once)
-    left, last, first = slots - k * once, d.load(d.q), d.load(0.0)
-    down = maximum(d.down(0.0, d.top), d.p * d.earlier(0.0).f)
-    weights = d.at(d.top).w
-    up = maximum(d.up(d.top, 0.0) + d.w(0.0, 1.0), d.p * d.earlier(0.0).b + weights)
-    end = d.last_ranks(d.p)
-    mean = (
-        (d.f(0.0, d.stages) + d.i(0.0, d.stages)) / d.v
-        + 2 * d.q * d.send
-        + d.lightest.w * (d.cut.most - d.spare / d.stages)
-    )
-    short = d.lightest.w * (d.cut.most - where(d.spare >= 1, 1.0, 0.0))
-    fewer = d.last_ranks(left) + where((left > 0) & (k > 0), short, 0.0)
+    slots = (d.m - d.p) * d.v + d.q
+    k = floor(slots / d.p)
+    left = slots - k * d.p
+    down = maximum(first.last.down, d.p * first.earlier.f)
+    weights = first.last.at.w
+    up = maximum(first.last.up + first.first.at.w, d.p * first.earlier.b + weights)
+    turn = d.last_ranks(d.p)
+    light = d.cut.most - where(d.spare >= 1, 1.0, 0.0)  # layers of the lightest stage
+    short = Pass(*(light * seconds for seconds in d.lightest))
+    fewer = d.last_ranks(left) + where((left > 0) & (k > 0), short.w, 0.0)
     held = maximum(minimum(left, slots - d.q), 0.0)
-    rest = maximum(fewer, (left * (last.f + last.i) + held * last.w) / d.v)
-    two = down + 2 * end + weights + (slots - d.p) * first.total / d.v + up
-    return down + end + k * mean + rest + up, where(slots >= d.p, two, 0.0)
+    on_last, others = _passes(d, left, held, end, short), _passes(d, slots - d.p, slots - d.p, first, short)
+    two = down + 2 * turn + weights + others + up
+    return down + turn + _each(d, k, first, end, short) + maximum(fewer, on_last) + up, where(slots >= d.p, two, 0.0)
+
+
+def _each(d: Dealt, k: Num, first: Rank, end: Rank, short: Pass) -> Num:
+    """k rounds through all ranks, v of them through all chunks; where layers do not divide, those that are left light ones."""
+    through = first.first.at.f + first.first.below(end.last) + first.first.at.i - 2 * (d.stages - 1) * d.send
+    equal = k * (through / d.v + 2 * d.q * d.send + d.lightest.w * d.cut.most)
+    if not d.uneven:
+        return equal
+    whole = floor(k / d.v)
+    weights = d.cut.rank_layers(0.0) * d.lightest.w
+    few = (k - d.v * whole) * (d.p * (short.f + short.i) + short.w)
+    return where(d.spare >= 1, whole * (through + weights) + few + k * 2 * d.q * d.send, equal)
+
+
+def _passes(d: Dealt, n: Num, held: Num, x: Rank, short: Pass) -> Num:
+    """n slots on a rank, weight gradients in `held` of them; where layers do not divide, whole groups and light chunks."""
+    load = x.earlier.plus(x.last.at)
+    equal = (n * (load.f + load.i) + held * load.w) / d.v
+    if not d.uneven:
+        return equal
+    groups = floor(minimum(n, held) / (d.p * d.v))
+    rest = groups * d.p * d.v
+    few = (n - rest) * (short.f + short.i) + (held - rest) * short.w
+    return where(d.spare >= 1, groups * d.p * x.load + few, equal)
 
 
 def in_flight(p: Num, m: Num, v: Num) -> Num:
