@@ -38,7 +38,7 @@ def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 
 
 def span(d: Dealt, barrier: bool) -> Num:
-    """The longest of the paths above."""
+    """The longest of the paths above; a device that is alone waits for nobody."""
     ranks = d.ranks
     first, end = ranks[0], ranks[1]
     paths = [_rounds(d, first, end)]
@@ -53,7 +53,7 @@ def span(d: Dealt, barrier: bool) -> Num:
         for to, back in beside:
             before, after = maximum(before, to), maximum(after, back)
         paths.append(before + own + after)
-    return reduce(maximum, paths)
+    return where(d.p == 1, d.busy(0.0), reduce(maximum, paths))
 
 
 def _from_last_chunk(d: Dealt, x: Rank, ranks: tuple[Rank, ...]) -> Num:
