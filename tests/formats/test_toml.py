@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meshwright import catalog
-from meshwright.describe import assumptions, chip, cluster, job, layout, model, network, transport
+from meshwright.describe import assumptions, chip, cluster, job, kernels, layout, model, network, transport
 from meshwright.describe.ranges import CHOICES, RANGES
 from meshwright.describe.read import read, to_dict
 from meshwright.errors import BadInput
@@ -121,8 +121,8 @@ LAYOUTS = st.builds(
 )  # fmt: skip
 ASSUMPTIONS = st.sampled_from(list(assumptions.SETS.values())) | st.builds(
     assumptions.Assumptions, TEXT, TEXT, st.just(assumptions.LBL.count),
-    st.builds(assumptions.ChipTime, choice("ChipTime.model"), st.none() | SHARE), st.builds(assumptions.NetworkTime,
-    st.just("free")),
+    st.builds(assumptions.ChipTime, choice("ChipTime.model"), matrix_efficiency=st.none() | SHARE),
+    st.builds(assumptions.NetworkTime, st.just("free")),
     st.builds(assumptions.Overlap, st.just(assumptions.HidePass()), st.builds(assumptions.Hide, st.just("layer"), st.floats(0, 1))),
 )  # fmt: skip
 JOBS = st.builds(
@@ -400,6 +400,7 @@ def test_ranges_and_choices_name_fields_that_exist():
             chip,
             cluster,
             job,
+            kernels,
             layout,
             model,
             network,
