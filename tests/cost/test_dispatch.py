@@ -11,8 +11,10 @@ import pytest
 from nccl_fit import PUBLISHED
 
 from meshwright import Job, Layout, catalog, predict
-from meshwright.cost.dispatch import once_a_node, reached
+from meshwright.cost.dispatch import once_a_node
 from meshwright.cost.network import Fabric
+from meshwright.count import moe
+from meshwright.count.work import reached
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.software import Software
 from meshwright.num import power
@@ -37,29 +39,54 @@ def test_measured_kernels(nodes: int, way: str, error: float) -> None:
     for r in rows:
         k = int(r["top_k"])
         V = float(r["tokens"]) * k * float(r["hidden"]) * wide
-        errors.append(abs(once_a_node(H100, V, (8, nodes), k).seconds * 1e6 / float(r[f"{way}_us"]) - 1))
+        errors.append(abs(once_a_node(H100, V, (8, nodes), k, "deepep").seconds * 1e6 / float(r[f"{way}_us"]) - 1))
     assert median(errors) <= error
+
+
+@pytest.mark.parametrize("way", ["dispatch", "combine"])
+def test_measured_kernels_of_hybridep(way: str) -> None:
+    """One NVLink domain of 8 B200 and of 8 to 36 GB200: the ranks of an NVL72 are as near as those of a node."""
+    text = (PUBLISHED / "hybridep.csv").read_text("utf-8")
+    errors = []
+    for r in csv.DictReader(line for line in text.splitlines() if line[0] != "#"):
+        n, k, width = int(r["ranks"]), 8, 4096 * 7168 * 2.0
+        received = width * n * (1 - (1 - 1 / n) ** k)
+        net = Fabric.of(catalog.network("gb200-nvl72" if r["chip"] == "gb200" else "dgx-b200"), NetworkTime("nccl"))
+        group = (float(n), *(1.0 for _ in net.rates[1:]))
+        seconds = net.load("hybridep", width * k, group, k).seconds
+        errors.append(seconds / (received / float(r[f"{way}_gbps"]) / 1e9) - 1)
+    assert abs(median(errors)) <= 0.05 and max(abs(e) for e in errors) <= 0.2
+
+
+def test_tokens_that_travel_once_are_copied_once() -> None:
+    """Four ranks, two experts a token: it is read by 7/4 ranks and written for 2 experts; an all-to-all moves each copy four times."""
+    layout = Layout(dp=4, ep=4)
+    job = Job(catalog.model("mixtral-8x7b"), catalog.cluster("8xh100-sxm"), 8, layout)
+    copies, width = 2 * 4096.0, job.model.hidden * 2
+    once = replace(job, software=Software(dispatcher="hybridep"))
+    assert moe.dispatch(job, layout, copies, "dispatch").forward.memory == 4 * copies * width
+    assert moe.dispatch(once, layout, copies, "dispatch").forward.memory == (1.75 / 2 + 1) * copies * width
 
 
 def test_nothing_far_is_sent_twice() -> None:
     """Eight copies over two nodes: an all-to-all sends four of them to the other node, these kernels 0.996."""
     V, k = 8e9, 8
-    far = once_a_node(H100, V, (8, 2), k).busy[1]
+    far = once_a_node(H100, V, (8, 2), k, "deepep").busy[1]
     assert far == pytest.approx(V / k * 0.99609 / H100.rates[1], rel=1e-4)
     assert H100.load("all_to_all", V, (8, 2)).busy[1] == pytest.approx(V / 2 / H100.rates[1])
 
 
 def test_arrays_busy_and_floor() -> None:
     V, g, n = np.array([0.0, 1e6, 1e9]), np.array([8.0, 8.0, 4.0]), np.array([1.0, 4.0, 16.0])
-    load = H100.load("dispatch", V, (g, n), 8)
+    load = H100.load("deepep", V, (g, n), 8)
     one = [
-        H100.load("dispatch", *row, 8) for row in zip(V.tolist(), zip(g.tolist(), n.tolist(), strict=True), strict=True)
+        H100.load("deepep", *row, 8) for row in zip(V.tolist(), zip(g.tolist(), n.tolist(), strict=True), strict=True)
     ]
     assert np.array_equal(load.seconds, [x.seconds for x in one])
     assert all(x.busy.most <= x.seconds for x in one)
     for group in ((8, 4), (1, 32), (2, 16), (8, 64)):
-        floor = H100.bound.load("dispatch", 1e8, (8, 4), 8).seconds
-        assert floor <= H100.load("dispatch", 1e8, group, 8).seconds
+        floor = H100.bound.load("deepep", 1e8, (8, 4), 8).seconds
+        assert floor <= H100.load("deepep", 1e8, group, 8).seconds
 
 
 def test_a_job_that_names_its_dispatcher() -> None:

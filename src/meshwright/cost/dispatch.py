@@ -6,27 +6,24 @@ handed on inside them to n (1 - (1 - 1/n)^k) ranks:
     b_net = V/k (N - 1) (1 - (1 - 1/N)^k) / W_net        b_node = V/k n (1 - (1 - 1/n)^k) (g - 1)/g / W_node
 
 V = k times the tokens of a rank, as for an all-to-all. Both run at once: t = t0 + sqrt(b_net^2 + b_node^2). Source: DeepSeek-AI
-2024, arXiv 2412.19437, section 3.2; measured times of DeepEP on 1, 2 and 4 nodes: ai-dynamo/aiconfigurator (docs/collectives.md).
+2024, arXiv 2412.19437, section 3.2; measured times of DeepEP on 1, 2 and 4 nodes: ai-dynamo/aiconfigurator; of HybridEP: its
+authors (docs/collectives.md).
 """
 
 from __future__ import annotations
 
-from ..num import Num, power, product, sqrt, where
+from ..count.work import reached
+from ..num import Num, product, sqrt, where
 from .links import Group, Links
 from .load import Busy, Load
 from .span import span
 
 
-def reached(of: Num, copies: int) -> Num:
-    """How many of so many equal places hold at least one of k experts: x (1 - (1 - 1/x)^k)."""
-    return of * (1.0 - power(1.0 - 1.0 / of, copies))
-
-
-def once_a_node(net: Links, V: Num, group: Group, copies: int) -> Load:
-    """One way of a layer's tokens; V bytes are sent by a rank if each copy goes by itself."""
+def once_a_node(net: Links, V: Num, group: Group, copies: int, kernel: str) -> Load:
+    """One way of a layer's tokens by a `kernel` of ONCE_A_NODE; V bytes are sent by a rank if each copy goes by itself."""
     s, near, far = span(net, group), net.near, net.far
     token, rates = V / copies, net.reach(group)
-    inside = token * reached(s.n, copies) * (s.g - 1) / s.g / near.dispatched
+    inside = token * reached(s.n, copies) * (s.g - 1) / s.g / getattr(near, kernel)
     outside = token * reached(s.nodes, copies) * (s.nodes - 1) / s.nodes
     busy_in, busy_out = (
         inside * s.slowest(rates[: net.inside]),

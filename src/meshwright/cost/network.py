@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..count.work import ONCE_A_NODE
 from ..describe.assumptions import NetworkTime
 from ..describe.network import Network
 from ..num import Num
@@ -71,14 +72,13 @@ class Fabric(Links):
     def load(self, kind: str, V: Num, group: Group, copies: int = 1) -> Load:
         """The cost of one collective (`load.KINDS`) over V bytes, the full vector; nothing for one rank.
 
-        kind "dispatch": tokens to `copies` experts each by kernels that send them once to a node, not by the algorithm.
+        kinds of ONCE_A_NODE: tokens to `copies` experts each by kernels that send them once to a node, not by the algorithm.
         """
-        if kind == "dispatch" and isinstance(self.algorithm, Free):
+        if kind not in ONCE_A_NODE or isinstance(self.algorithm, Free):
             return self.algorithm.load(self, kind, V, group)
-        if kind == "dispatch":
-            of = dispatch.least if isinstance(self.algorithm, Bound) else dispatch.once_a_node
-            return of(self, V, group, copies)
-        return self.algorithm.load(self, kind, V, group)
+        if isinstance(self.algorithm, Bound):
+            return dispatch.least(self, V, group, copies)
+        return dispatch.once_a_node(self, V, group, copies, kind)
 
     def time(self, kind: str, V: Num, group: Group) -> Num:
         """Seconds of it alone."""

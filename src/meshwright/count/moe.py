@@ -12,10 +12,7 @@ from ..describe.layout import Layout
 from ..num import Num
 from . import blocks, megatron
 from .linear import linear
-from .work import Local, Message, Op, Pass
-
-ONCE_A_NODE = ("deepep", "hybridep")
-"""Dispatchers whose tokens travel once to each node (`describe.software`)."""
+from .work import ONCE_A_NODE, Local, Message, Op, Pass, reached
 
 
 def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
@@ -40,7 +37,7 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
     ops = [
         megatron.norm(job, "ffn/norm", size, backward=shared_gather),
         router,
-        dispatch(job, sent, "dispatch")._replace(source="ffn/norm", needs=size.shard * D * act),
+        dispatch(job, layout, sent, "dispatch")._replace(source="ffn/norm", needs=size.shard * D * act),
         inner(layout, x, D, act),
     ]
     ops.append(product("up", D, F * gates))
@@ -58,7 +55,7 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
                 weights=here * D
             )
         )
-    ops.append(dispatch(job, sent, "combine"))
+    ops.append(dispatch(job, layout, sent, "combine"))
     if moe.shared_ffn:
         ops += megatron.dense(job, layout, size, moe.shared_ffn, name="shared", with_norm=False)
     if moe.shared_gate:
@@ -66,13 +63,19 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
     return ops + megatron.after(job, layout, size, "ffn", biased=False)
 
 
-def dispatch(job: Job, sent: Num, name: str) -> Op:
-    """Sort `sent` token copies by expert and exchange them over ep; backward sends the gradients the other way."""
+def dispatch(job: Job, layout: Layout, sent: Num, name: str) -> Op:
+    """Sort `sent` token copies by expert and exchange them over ep; backward sends the gradients the other way.
+
+    An all-to-all reads and writes all copies twice: sorted by rank before it, by expert after it. Kernels that send a token
+    once read it where it is, and it is copied for its experts where it arrives: once read a rank, once written an expert.
+    """
     moe, width = job.model.moe, job.model.hidden * job.precision.activation_bytes
     message = Message("all_to_all", "ep", sent * width)
+    passes: Num = 4.0
     if moe and job.profile and job.profile.dispatcher in ONCE_A_NODE:
-        message = message._replace(kind="dispatch", copies=moe.top_k)
-    step = Pass(0.0, 0.0, 4 * sent * width, (message,))
+        message = message._replace(kind=job.profile.dispatcher, copies=moe.top_k)
+        passes = reached(layout.ep, moe.top_k) / moe.top_k + 1.0
+    step = Pass(0.0, 0.0, passes * sent * width, (message,))
     return Op(f"experts/{name}", "vector", step, step, needs=sent * width)
 
 

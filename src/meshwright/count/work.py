@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..num import Num
+from ..num import Num, power
+
+ONCE_A_NODE = ("deepep", "hybridep")
+"""Dispatchers, and kinds of their messages, whose tokens travel once to each node (`describe.software`)."""
 
 
 class Message(NamedTuple):
     """One collective over the ranks of one axis."""
 
     kind: str
-    """all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, reduce; or dispatch, an all-to-all that sends a token once to a node."""
+    """all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, reduce; or deepep or hybridep, kernels that send a token once to a node."""
     axis: str
     """tp, cp, ep, etp, replicas, edp: a group of `Layout.group`."""
     bytes: Num
     """The FULL vector: what each rank ends with (all_gather), starts with (reduce_scatter, all_to_all) or holds (all_reduce, broadcast, reduce)."""
     copies: int = 1
-    """Of a dispatch: experts that a token goes to; `bytes` counts each of them."""
+    """Of deepep and hybridep: experts that a token goes to; `bytes` counts each of them."""
 
 
 class Product(NamedTuple):
@@ -111,3 +114,8 @@ def local(microbatch: Num, seq: Num, tp: Num, cp: Num, sequence_parallel: bool) 
     """Sizes of one microbatch of `microbatch` sequences of `seq` tokens on a tp x cp group."""
     tokens = microbatch * seq / cp
     return Local(microbatch, seq, tokens, tokens / tp if sequence_parallel else tokens, tp, cp)
+
+
+def reached(of: Num, copies: int) -> Num:
+    """How many of so many equal places hold at least one of k experts: x (1 - (1 - 1/x)^k)."""
+    return of * (1.0 - power(1.0 - 1.0 / of, copies))

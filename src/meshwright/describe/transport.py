@@ -61,8 +61,10 @@ class Transport(Checked):
     exchange_launch: Annotated[float, Unit("s")] = 0.0
     exchange_copied: float = 0.0
     exchange_mix: float = 1.0
-    dispatched: float = 0.5
-    """Share of the rate that kernels reach which send a token once to a node (of a node's transport)."""
+    deepep: float = 0.5
+    """Share of the rate that DeepEP's kernels reach, which send a token once to a node (of a node's transport)."""
+    hybridep: float = 0.5
+    """The same of HybridEP's kernels."""
     believed: float = 0.8
     """Share of the bandwidth that NCCL's tuner reckons with."""
     believed_ll: tuple[Annotated[float, Unit("B/s")], ...] = ()
