@@ -37,7 +37,7 @@ KINDS = ("all_gather", "reduce_scatter", "all_reduce")
 
 def predicted(job: Job, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
     """Bytes of the full vectors of one kind in a step."""
-    monkeypatch.setattr(Fabric, "load", lambda self, k, V, group: Load(V if k == kind else 0.0 * V))
+    monkeypatch.setattr(Fabric, "load", lambda self, k, V, group, copies=1: Load(V if k == kind else 0.0 * V))
     at, layout = ours.clock(job), job.layout
     parts, by = ours.body(job, layout, at), ours.shares(job, layout, get("1f1b"), 1)
     of = ours.devices(job, layout, parts, by, ours.units(job, layout, parts, (layout.zero,), at), "none")
