@@ -114,6 +114,9 @@ READ: dict[str, tuple[Any, Any, Any, float]] = {
     "overlap.pp": ("all", GPT, H, LOW),
     "memory.capacity_share": (0.9, GPT, H, LOW),
     "memory.framework_bytes": (1e9, GPT, H, LOW),
+    "memory.risk_width": (0.05, GPT, H, LOW),
+    "memory.headroom": (0.1, GPT, H, LOW),
+    "memory.holding.allocator_need": (0.2, GPT, H, LOW),
     "precision": (PRECISIONS["bf16"], GPT, H, LOW),
 }
 """field -> another value than that of `RICH`, and a roofline that it changes: model, cluster, tokens."""
@@ -126,6 +129,8 @@ BASES = {
     "chip.sustained": replace(RICH, chip=replace(RICH.chip, matrix_efficiency=None)),
     "count.gathered_inputs": EXACT,  # a faster chip waits for its collectives
     "overlap.dp.links": EXACT,
+    "memory.risk_width": changed(RICH, "memory.headroom", 0.1),  # half of the runs at the limit fit at any width
+    "memory.headroom": changed(RICH, "memory.risk_width", 0.05),
     "network.ring_factor": replace(RICH, network=replace(RICH.network, collective="book")),
 }
 """field -> the set that it is changed in, if not `RICH`."""
@@ -133,6 +138,11 @@ REFUSED = {
     "chip.optimizer": 9.0, "chip.stack.step_s": 5.0, "chip.host.embedding": 9.0, "chip.host.head": 9.0,
     "overlap.weights.gradients": "all-reduce", "overlap.weights.gathers": 0.5, "count.vocabulary": True, "count.optimizer_step": True, "count.attention_output": "twice", "count.backward_needs": "autograd",
     "count.stage_message": "whole", "count.selective": "op", "count.summa_width": object(), "overlap.step_barrier": "none", "memory.resident": "program", "memory.working_set": True, "choices": (), "strict": True,
+    **{f"memory.holding.{name}": value for name, value in {
+        "allocator_share": 0.1, "backward_share": 0.5, "bucket_elements": 4e7, "dummy_weight_gradients": True, "gathered_twice": True,
+        "gradient_bytes": {"bf16": 2.0}, "keeps_pipeline_outputs": True, "loss_bytes": 14.0, "loss_bytes_tp": 14.0, "norm_extra": 10.0,
+        "step_bytes": 4.0, "step_copies": "new", "unit_gradient": "none",
+    }.items()},
 }  # fmt: skip
 """What a layer does not have, keep or wait for."""
 

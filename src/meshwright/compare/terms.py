@@ -84,16 +84,16 @@ def step(run: Run, predicted: Prediction) -> Step:
 
 
 def causes(p: Prediction) -> dict[str, float]:
-    """The predicted step by the causes used here: arithmetic and memory traffic together, split by pass."""
-    t, forward = p.time_s, 0.0
-    for name in ("compute", "memory"):
+    """The predicted step by the causes used here: arithmetic, memory traffic and the host's launches together, split by pass."""
+    t, forward, within = p.time_s, 0.0, ("compute", "memory", "host")
+    for name in within:
         found = p.term.find(name)
         forward += sum(part.value for part in found.parts if part.name.endswith("forward")) if found else 0.0
     kept = {
         name: t[name]
-        for name in ("host", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "bubble", "optimizer", "other")
+        for name in ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "bubble", "optimizer", "other")
     }
-    return {"forward": forward, "backward": t["compute"] + t["memory"] - forward, **kept}
+    return {"forward": forward, "backward": sum(t[name] for name in within) - forward, **kept}
 
 
 def busy(parts: Sequence[Part]) -> float:

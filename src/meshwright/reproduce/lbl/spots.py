@@ -13,6 +13,7 @@ from ... import catalog
 from ...cost.layer import Timer
 from ...count.megatron import Kind
 from ...count.model import layer
+from ...count.work import Op
 from ...describe.assumptions import LBL, Assumptions
 from ...describe.cluster import Cluster
 from ...describe.job import Job
@@ -31,6 +32,8 @@ OPERATIONS = {
     "ln2": "ffn/norm",
 }  # fmt: skip
 """Their operation -> ours. Their ln1 follows the feed-forward: it is the norm before the next attention."""
+GATHERED = {"attention/norm": "attention/qkv", "ffn/norm": "ffn/up"}
+"""Norm -> the matrix after it whose input is gathered. We count the all-gather with the matrix that needs it, the paper with the norm."""
 COLUMNS = ("forward us", "forward comm us", "backward us", "backward comm us", "saved MB", "weights MB")
 NAMES = {"t": "time", "mem": "memory"}
 HALF_DIGIT = 0.501e-4
@@ -88,7 +91,7 @@ def operations(job: Job) -> dict[str, float]:
     timer = Timer(clock(job), job.layout)
     found: dict[str, float] = {}
     weight = job.precision.weight_bytes
-    by_name = {op.name: op for op in layer(job, job.layout, Kind(None, False))}
+    by_name = gathered_by_norms({op.name: op for op in layer(job, job.layout, Kind(None, False))})
     for theirs, name in OPERATIONS.items():
         op = by_name[name]
         forward, backward = timer.half(op, op.forward).time, timer.half(op, op.backward).time
@@ -96,3 +99,15 @@ def operations(job: Job) -> dict[str, float]:
         row = (*(x * 1e6 for x in seconds), op.saved / 1e6, op.weights * weight / 1e6)
         found |= {f"{theirs}/{column}": float(x) for column, x in zip(COLUMNS, row, strict=True)}
     return found
+
+
+def gathered_by_norms(by_name: dict[str, Op]) -> dict[str, Op]:
+    """The operations of a layer with the all-gathers before its matrices where the paper counts them; SUMMA's panels stay."""
+    moved = dict(by_name)
+    for norm, matrix in GATHERED.items():
+        before, after = by_name[norm], by_name[matrix]
+        if after.panels == 0:
+            comm = before.forward.comm + after.forward.comm
+            moved[norm] = before._replace(forward=before.forward._replace(comm=comm))
+            moved[matrix] = after._replace(forward=after.forward._replace(comm=()))
+    return moved
