@@ -85,9 +85,8 @@ def test_who_ends_a_step_with_a_barrier() -> None:
         for b in ("none", "global norm")
     )
     assert free.time_s["bubble"] < fenced.time_s["bubble"]
-    assert all(
-        free.time_s[cause] == fenced.time_s[cause] for cause in free.time_s if cause not in ("bubble", "pp_comm")
-    )
+    for cause in free.time_s.keys() - {"bubble", "pp_comm"}:  # what nobody waits for is a difference of two sums
+        assert free.time_s[cause] == pytest.approx(fenced.time_s[cause], rel=1e-12, abs=1e-12)
 
 
 def test_a_heavier_last_stage_is_seen() -> None:

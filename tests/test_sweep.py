@@ -39,7 +39,7 @@ CHANGES = {
     "precision": ("fp8", lambda j: j.precision.compute, "fp8"),
     "precision.gradient_bytes": (2, lambda j: j.precision.gradient_bytes, 2),
     "assumptions": ("lbl-2024", lambda j: j.assumptions.name, "lbl-2024"),
-    "assumptions.chip.launch_s": (1e-5, lambda j: j.assumptions.chip.launch_s, 1e-5),
+    "assumptions.chip.optimizer": (3, lambda j: j.assumptions.chip.optimizer, 3),
     "cluster.network.dims[1].bandwidth": ("400 Gbit/s", lambda j: j.cluster.network.dims[1].bandwidth, 5e10),
     "network.ib.bandwidth": ("800 Gbit/s", lambda j: j.cluster.network.dims[1].bandwidth, 1e11),
     "network": ("dgx-a100", lambda j: j.cluster.network.name, "dgx-a100"),
@@ -56,6 +56,13 @@ def test_vary(path: str) -> None:
     changed = vary(JOB, path, value)
     assert seen(changed) == expected
     assert seen(JOB) != expected or path.endswith("dims[1].bandwidth"), "the field really changes"
+
+
+def test_fields_of_the_chosen_option_are_varied_and_no_others() -> None:
+    """Kernels by shape have a launch of their own kind; a roofline's is one number for all chips."""
+    assert vary(JOB.under("lbl-2024"), "assumptions.chip.launch_s", 1e-5).assumptions.chip.launch_s == 1e-5
+    with pytest.raises(BadInput, match="launch_s means nothing where model is by-shape"):
+        vary(JOB, "assumptions.chip.launch_s", 1e-5)
 
 
 def test_a_changed_cluster_has_no_wrong_name() -> None:

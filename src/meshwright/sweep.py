@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .describe.choices import FIELDS
 from .describe.cluster import Cluster
+from .describe.fields import belonging
 from .describe.frozen import shown
 from .describe.job import Job
 from .describe.layout import Layout
@@ -237,12 +238,18 @@ def _set(thing: Any, steps: list[str], value: Value, path: str) -> Any:
         raise unknown(f"field {path!r}: {name!r} is not a field of {type(thing).__name__.lower()},", name, fields)
     inner = fields[name]
     if not rest:
-        return read(type(thing), {**fields, name: value}, path, known)
+        return read(type(thing), {**_stated(thing, fields), name: value}, path, known)
     if isinstance(inner, Mapping):
         return read(type(thing), {**fields, name: {**inner, rest[0]: value}}, path, known)
     changed = replace(thing, **{name: _set(inner, rest, value, path)})
     check(changed, path)
     return changed
+
+
+def _stated(thing: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a description, without those that its options do not have."""
+    left_out = {name for name, default, _ in belonging(type(thing)) if fields[name] == default}
+    return {name: value for name, value in fields.items() if name not in left_out}
 
 
 def _names(things: tuple[Any, ...]) -> list[str]:
