@@ -9,7 +9,7 @@ from meshwright import Job, Layout, cluster, model, predict
 from meshwright.cost.layer import Timer
 from meshwright.count.blocks import matmul
 from meshwright.count.linear import linear
-from meshwright.describe.assumptions import LBL
+from meshwright.describe.assumptions import LBL, REALISTIC, ChipTime
 from meshwright.describe.framework import framework
 from meshwright.describe.job import PRECISIONS
 from meshwright.layout.placement import placed
@@ -62,11 +62,12 @@ def test_a_table_of_replicas_counts_as_each_of_them():
 
 
 def test_input_and_weight_gradient_wait_for_memory_each_by_itself():
-    """256 tokens: dX (2 B a weight) is bound by arithmetic; dW (8 B) is not, and cannot hide behind it."""
-    layout = placed(Layout(dp=4), job().cluster.sizes)
-    timer = Timer(clock(job()), layout)
+    """256 tokens on a roofline: dX (2 B a weight) is bound by arithmetic; dW (8 B) is not, and cannot hide behind it."""
+    run = job(assumptions=replace(REALISTIC, chip=ChipTime("roofline")))
+    layout = placed(Layout(dp=4), run.cluster.sizes)
+    timer = Timer(clock(run), layout)
     how = timer.clock.rates
-    op = linear(job(), layout, "x", T, K, N)
+    op = linear(run, layout, "x", T, K, N)
     arithmetic = how.launch_s + 2 * T * K * N / how.matrix
     d_input = max(arithmetic, (TOKENS + 2 * K * N) / how.memory)
     d_weight = max(arithmetic, (TOKENS + 8 * K * N) / how.memory)
@@ -118,8 +119,11 @@ def test_sixteen_bits_keep_what_they_kept():
 
 
 def test_nvfp4_recipe_of_llama3_8b_on_8_b200_fits():
-    """Megatron-Bridge's llama3_8b_pretrain_8gpu_b200_nvfp4_config: microbatch 4, 2-byte gradients (Apache-2.0)."""
-    run = Job(model("llama3-8b"), cluster("8xb200"), 128, precision=PRECISIONS["fp4-pure"])
+    """Megatron-Bridge's llama3_8b_pretrain_8gpu_b200_nvfp4_config: microbatch 4, 2-byte gradients (Apache-2.0).
+
+    It fits where running out is the less likely: what is needed is less than there is (`headroom` 0.5).
+    """
+    run = Job(model("llama3-8b"), cluster("8xb200"), 128, precision=PRECISIONS["fp4-pure"], headroom=0.5)
     layout = Layout(dp=8, zero=1, microbatch=4)
     assert predict(run, layout).fits
     assert not predict(replace(run, precision=PRECISIONS["bf16-pure"]), layout).fits

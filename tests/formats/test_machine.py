@@ -80,10 +80,11 @@ def test_strangers_cannot_name_files(file: Path) -> None:
 def test_every_verb_takes_it(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").write_text(GPT2_CONFIG)
     words = [str(tmp_path / "config.json"), "--on", f"2x{file}", "--batch", "4seq", "--precision", "fp32"]
-    assert main(["predict", *words, "--assumptions", "pytorch"]) == 1  # 4.5 GiB in a core of 3.58 GiB
+    assert main(["predict", *words, "--assumptions", "pytorch"]) == 1  # 5.4 GiB in a core of 3.7 GiB
     told = " ".join(capsys.readouterr().out.split())
     assert "outside its measured range" in told and "inner 768 (measured 32 to 64)" in told
-    assert main(["plan", *words, "--assumptions", "pytorch", "--json"]) == 0
+    # sharded and recomputed over both cores it takes 3.3 GiB: less than there is, but not by 10 % of all chances
+    assert main(["plan", *words, "--assumptions", "pytorch", "--headroom", "0.5", "--json"]) == 0
 
 
 def test_a_prediction_inside_the_ranges_has_no_such_note(file: Path) -> None:

@@ -21,6 +21,10 @@ GENERIC = "generic"
 """Kernels of a chip that nobody measured: no law of shapes beyond the tiles; its rate is `Chip.sustained`."""
 
 
+ESTIMATE = "estimate"
+"""How the source of a number begins that is not measured."""
+
+
 @dataclass(frozen=True)
 class FusedAttention(Checked):
     """A fused attention kernel: rate share / (1 + length / T) of the 16-bit peak."""
@@ -83,6 +87,11 @@ class Kernels(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         freeze(self, "quantise", "attention")
+
+    @property
+    def estimated(self) -> bool:
+        """Nobody measured the rate of its products."""
+        return str(self.sources.get("share", {}).get("source", "")).startswith(ESTIMATE)
 
     def fused(self, kernel: str) -> FusedAttention:
         """The law of a fused kernel."""

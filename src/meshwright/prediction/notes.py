@@ -7,6 +7,7 @@ from ..count.optimizer import orthogonal_flops
 from ..describe.assumptions import REALISTIC
 from ..describe.assumptions import UNMEASURED as CHIP_SHARE
 from ..describe.job import Job
+from ..describe.kernels import Kernels, kernels
 from ..describe.layout import Layout
 from ..describe.network import UNMEASURED as LINK_SHARE
 from ..step.microbatch import clock
@@ -23,9 +24,12 @@ def unmeasured(job: Job) -> list[str]:
     chip, how, network = job.cluster.chip, job.how.chip, job.how.network
     found = []
     if chip_unmeasured(job):
+        share = how.sustained
+        if of := by_law(job):
+            share = of.share * of.clock
         found.append(
-            f"chip {chip.name} is unmeasured: {how.sustained:g} of its peak is assumed"
-            f"{WORST_CHIP if how.sustained == CHIP_SHARE else ''}"
+            f"chip {chip.name} is unmeasured: {share:g} of its peak is assumed"
+            f"{WORST_CHIP if share == CHIP_SHARE else ''}"
         )
     if network.efficiency is None and network.collective != "free":
         dims = zip(job.cluster.network.dims, job.cluster.sizes, strict=True)
@@ -79,5 +83,14 @@ def corners(job: Job, layout: Layout) -> list[str]:
 def chip_unmeasured(job: Job) -> bool:
     """The share of the chip's peak is neither the set's nor measured, and its kernels were not measured either."""
     chip, how = job.cluster.chip, job.how.chip
+    if of := by_law(job):
+        return of.estimated and chip.sustained is None
     measured_kernels = how.model == "calibrated" and chip.kernels
     return how.matrix_efficiency is None and chip.sustained is None and not measured_kernels
+
+
+def by_law(job: Job) -> Kernels | None:
+    """The laws of the chip's kernels, where they are what is timed."""
+    chip, how = job.cluster.chip, job.how.chip
+    timed = how.model == "by-shape" and how.matrix_efficiency is None and chip.kernel_law
+    return kernels(chip.kernel_law) if timed else None
