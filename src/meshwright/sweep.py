@@ -248,7 +248,8 @@ def _set(thing: Any, steps: list[str], value: Value, path: str) -> Any:
 
 def _stated(thing: Any, fields: dict[str, Any]) -> dict[str, Any]:
     """The fields of a description, without those that its options do not have."""
-    left_out = {name for name, default, _ in belonging(type(thing)) if fields[name] == default}
+    cls: Any = type(thing)
+    left_out = {name for name, default, _ in belonging(cls) if fields[name] == default}
     return {name: value for name, value in fields.items() if name not in left_out}
 
 
