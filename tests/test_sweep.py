@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from meshwright.catalog import cluster, model
 from meshwright.cli import main as cli
+from meshwright.describe.assumptions import REALISTIC, ChipTime
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput
@@ -39,7 +42,10 @@ CHANGES = {
     "precision": ("fp8", lambda j: j.precision.compute, "fp8"),
     "precision.gradient_bytes": (2, lambda j: j.precision.gradient_bytes, 2),
     "assumptions": ("lbl-2024", lambda j: j.assumptions.name, "lbl-2024"),
-    "assumptions.chip.optimizer": (3, lambda j: j.assumptions.chip.optimizer, 3),
+    "assumptions.chip.model": ("roofline", lambda j: j.assumptions.chip, ChipTime("roofline")),
+    "assumptions.chip.optimizer": (3.0, lambda j: j.assumptions.chip.optimizer, 3.0),
+    "assumptions.network.efficiency": (0.5, lambda j: j.assumptions.network.efficiency, 0.5),
+    "assumptions.count.causal": ("full", lambda j: j.assumptions.count.causal, "full"),
     "cluster.network.dims[1].bandwidth": ("400 Gbit/s", lambda j: j.cluster.network.dims[1].bandwidth, 5e10),
     "network.ib.bandwidth": ("800 Gbit/s", lambda j: j.cluster.network.dims[1].bandwidth, 1e11),
     "network": ("dgx-a100", lambda j: j.cluster.network.name, "dgx-a100"),
@@ -58,11 +64,15 @@ def test_vary(path: str) -> None:
     assert seen(JOB) != expected or path.endswith("dims[1].bandwidth"), "the field really changes"
 
 
-def test_fields_of_the_chosen_option_are_varied_and_no_others() -> None:
-    """Kernels by shape have a launch of their own kind; a roofline's is one number for all chips."""
-    assert vary(JOB.under("lbl-2024"), "assumptions.chip.launch_s", 1e-5).assumptions.chip.launch_s == 1e-5
-    with pytest.raises(BadInput, match="launch_s means nothing where model is by-shape"):
-        vary(JOB, "assumptions.chip.launch_s", 1e-5)
+def test_a_field_varies_where_the_option_has_it() -> None:
+    """A launch is a field of a roofline; kernels by shape have launches of their own."""
+    path = "assumptions.chip.launch_s"
+    assert vary(JOB.under("lbl-2024"), path, 1e-5).assumptions.chip.launch_s == 1e-5
+    roofline = replace(JOB, assumptions=replace(REALISTIC, chip=ChipTime("roofline")))
+    assert vary(roofline, path, 1e-5).assumptions.chip == ChipTime("roofline", launch_s=1e-5)
+    assert vary(JOB, "assumptions.chip.model", "roofline").assumptions == roofline.assumptions
+    with pytest.raises(BadInput, match=r"^assumptions\.chip\.launch_s means nothing where model is by-shape"):
+        vary(JOB, path, 1e-5)
 
 
 def test_a_changed_cluster_has_no_wrong_name() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .describe.choices import FIELDS
 from .describe.cluster import Cluster
-from .describe.fields import belonging
+from .describe.fields import ASK, belonging
 from .describe.frozen import shown
 from .describe.job import Job
 from .describe.layout import Layout
@@ -237,20 +237,22 @@ def _set(thing: Any, steps: list[str], value: Value, path: str) -> Any:
     if name not in fields:
         raise unknown(f"field {path!r}: {name!r} is not a field of {type(thing).__name__.lower()},", name, fields)
     inner = fields[name]
-    if not rest:
-        return read(type(thing), {**_stated(thing, fields), name: value}, path, known)
-    if isinstance(inner, Mapping):
-        return read(type(thing), {**fields, name: {**inner, rest[0]: value}}, path, known)
+    if not rest or isinstance(inner, Mapping):
+        new = {**inner, rest[0]: value} if rest else value
+        return read(type(thing), _given(thing, name, new), ".".join(path.split(".")[: -1 - len(rest)]), known)
     changed = replace(thing, **{name: _set(inner, rest, value, path)})
     check(changed, path)
     return changed
 
 
-def _stated(thing: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a description, without those that its options do not have."""
+def _given(thing: Any, name: str, value: Any) -> dict[str, Any]:
+    """What a file would say of the thing with one field changed: no defaults, and no fields of options that it lost."""
     cls: Any = type(thing)
-    left_out = {name for name, default, _ in belonging(cls) if fields[name] == default}
-    return {name: value for name, value in fields.items() if name not in left_out}
+    usual = {f.name: f.default for f in dataclasses.fields(cls)}
+    said = {n: v for n in usual if (v := getattr(thing, n)) is not usual[n] and v != usual[n]}
+    changed = {**{n: getattr(thing, n) for n in usual}, name: value}
+    lost = {n for n, _, only in belonging(cls) if changed[only.option] not in (*only.values, ASK)}
+    return {**{n: v for n, v in said.items() if n not in lost}, name: value}
 
 
 def _names(things: tuple[Any, ...]) -> list[str]:
