@@ -54,7 +54,7 @@ HOMES = {
     "step": ("body", "clock", "hop"),
     "search.evaluate": ("lower",),
     "search.best": ("Best",),
-    "search.space": ("Options", "Space"),
+    "search.space": ("Options", "Sharding", "Space"),
 }
 """Where the names that this tool uses live; several homes of one name may be listed while modules move."""
 
@@ -110,7 +110,7 @@ def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
         (layout["sequence_parallel"],),
         (layout["recompute"],),
         ((layout["schedule"], layout["interleave"]),),
-        (layout["zero"],),
+        (_sharding(layout),),
     )
     space = inside("Space")(scheme=layout["scheme"])
     roomy = replace(job.assumptions.memory, capacity_share=1e9)  # a bound of seconds alone: everything fits
@@ -122,6 +122,14 @@ def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
     except TypeError:  # before 2026-11-22 it built the network itself
         hop = inside("hop")(job, placed, body)
     return {"hop_s": float(hop), "bound_s": float(bound[0])}
+
+
+def _sharding(layout: dict[str, Any]) -> Any:
+    """The ZeRO stage of a layout, as an option of the search; before 2026-11-22 a number."""
+    try:
+        return inside("Sharding")(layout["zero"], layout.get("dp_replicate", 1))
+    except ImportError:
+        return layout["zero"]
 
 
 def of_plan(line: str, found: dict[str, Any]) -> dict[str, Any]:

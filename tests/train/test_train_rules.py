@@ -146,7 +146,7 @@ def test_uneven_stages(layers: int, stages: int, sizes: list[int]) -> None:
 
 
 A_GPU = replace(SETTINGS, device="cuda")
-H100_GIB = 76.5
+H100_GIB = 79.6  # 81,559 MiB, all of it: a set's risk is what keeps room
 """What can be allocated on one, of its 80 GB."""
 
 
