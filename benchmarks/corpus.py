@@ -39,7 +39,7 @@ STORED = Path(__file__).with_name("corpus.jsonl")
 ROOT = Path(__file__).parents[1]
 SEED, STEPS, ROOFLINES = 8, 400, 40
 LAYOUT = (
-    "tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave", "schedule", "zero", "recompute",
+    "tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave", "schedule", "zero", "dp_replicate", "recompute",
     "sequence_parallel", "scheme", "panels", "placement",
 )  # fmt: skip
 PLAIN = {"sequence_parallel": True, "scheme": "megatron", "recompute": "none", "zero": 0}
@@ -103,7 +103,7 @@ def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
     words = shlex.split(line)[1:]
     given = {w[2:].replace("-", "_"): v for w, v in zip(words[1::2], words[2::2], strict=True)}
     job = inside("read_flags")(words[0], given)
-    placed = Layout(**{k: layout[k] for k in LAYOUT if k != "placement"}, placement=layout["placement"])
+    placed = Layout(**{k: layout[k] for k in LAYOUT if k in layout})
     degrees = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "panels")
     row = {k: np.array([float(layout[k])]) for k in degrees}
     options = inside("Options")(
@@ -145,7 +145,7 @@ def of_plan(line: str, found: dict[str, Any]) -> dict[str, Any]:
 
 def name_of(layout: dict[str, Any]) -> str:
     """The layout as text, defaults left out."""
-    text = [f"{k}={layout[k]}" for k in LAYOUT[:-1] if layout[k] != PLAIN.get(k, 1)]
+    text = [f"{k}={layout[k]}" for k in LAYOUT[:-1] if layout.get(k, 1) != PLAIN.get(k, 1)]
     return " ".join([*text, *(f"{a}:{'x'.join(f'{n:g}' for n in s)}" for a, s in layout["placement"].items())])
 
 
