@@ -19,6 +19,7 @@ from meshwright.cost import attention, host, products, shapes
 from meshwright.count import blocks
 from meshwright.count.work import Pass
 from meshwright.describe.assumptions import ChipTime, Stack
+from meshwright.describe.framework import frameworks
 from meshwright.describe.kernels import every, kernels
 
 TABLES = Path(__file__).parents[1] / "published" / "kernels"
@@ -200,6 +201,21 @@ def test_what_is_quantised_by_hand() -> None:
     forward = shapes.quantised_elements(op.forward, op.forward.products[0])
     back = [shapes.quantised_elements(part, part.products[0]) for part in op.backward.parts]
     assert (forward, back) == (10 * 20 + 20 * 30 / 2, [10 * 30, 0.0])
+
+
+def test_an_engine_counts_its_own_casts() -> None:
+    """Transformer Engine, one scale a tensor: read 2 B for the largest value, read 2 B again, write 1 B twice; others: the chip's table."""
+    op = blocks.matmul("x", 8192.0, 4096.0, 4096.0, one=0.0, act=2.0, wgt=2.0, gradient=4.0)
+    every = frameworks()
+    seconds = {}
+    for name in ("megatron-core", "torchtitan"):
+        stack = every[name].stack
+        r = shapes.rates(catalog.chip("h100-sxm"), "fp8", "bf16", ChipTime("by-shape", stack))
+        seconds[name] = sum(map(float, shapes.alone(op.forward, r)))
+        assert r.quantise == (2 + 2 + 1 + 1 if name == "megatron-core" else r.of.quantise["tensorwise"])
+    elements = 8192 * 4096 + shapes.WEIGHTS_QUANTISED * 4096 * 4096
+    saved = elements * (r.of.quantise["tensorwise"] - 6) / r.memory
+    assert seconds["torchtitan"] - seconds["megatron-core"] == pytest.approx(saved)
 
 
 @pytest.mark.parametrize("recipe", ["delayed", "tensorwise", "rowwise", "blockwise"])

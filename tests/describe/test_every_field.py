@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -88,6 +88,8 @@ def others(owner: type, name: str, value: Any) -> list[Any]:
     listed = CHOICES.get(f"{owner.__name__}.{name}")
     if f"{owner.__name__}.{name}" in OBJECTS:
         return [OBJECTS[f"{owner.__name__}.{name}"]]
+    if isinstance(value, Mapping):
+        return [{name: 30.0} for name in listed or ()]
     if listed:
         return [text for text in listed if text != value]
     if isinstance(value, bool):

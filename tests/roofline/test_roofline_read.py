@@ -84,6 +84,7 @@ READ: dict[str, tuple[Any, Any, Any, float]] = {
     "chip.stack.host_s": (0.5, GPT, H, LOW),
     "chip.stack.cuda_graphs": ("parts", GPT, H, LOW),
     "chip.stack.float8": ("rowwise", GPT, H, LOW),
+    "chip.stack.quantise": ({"tensorwise": 90.0}, GPT, H, LOW),
     "chip.wide_norm": (50.0, GPT, H, LOW),
     "chip.host.backward": (5.0, GPT, H, LOW),
     "chip.host.experts_s": (0.5, EXPERTS, H, LOW),
@@ -122,7 +123,7 @@ READ: dict[str, tuple[Any, Any, Any, float]] = {
 """field -> another value than that of `RICH`, and a roofline that it changes: model, cluster, tokens."""
 BASES = {
     **dict.fromkeys((name for name in READ if name.startswith(("chip.stack.", "chip.host."))), SHAPES),
-    "chip.stack.float8": replace(SHAPES, precision=PRECISIONS["fp8"]),
+    **dict.fromkeys(("chip.stack.float8", "chip.stack.quantise"), replace(SHAPES, precision=PRECISIONS["fp8"])),
     "chip.wide_norm": changed(SHAPES, "chip.stack.norm", "torch"),
     "chip.host.parts": changed(SHAPES, "chip.stack.cuda_graphs", "parts"),
     "chip.host.full": changed(SHAPES, "chip.stack.cuda_graphs", "full"),

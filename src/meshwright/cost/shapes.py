@@ -45,7 +45,8 @@ def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> Rates:
     peak16 = chip.peak(wide) * clock
     narrow = getattr(of, NARROW_BITS[precision]) if precision in NARROW_BITS else 1.0
     recipe = "nvfp4" if precision == "fp4" else how.stack.float8
-    quantise = of.quantise.get(recipe, 0.0) if precision in NARROW_BITS else 0.0
+    bytes_of = {**of.quantise, **how.stack.quantise}
+    quantise = bytes_of.get(recipe, 0.0) if precision in NARROW_BITS else 0.0
     matrix = chip.peak(precision) * clock * of.share * narrow
     return Rates(of, how, matrix, peak16 * of.share, peak16, chip.hbm_bandwidth * of.memory, quantise)
 

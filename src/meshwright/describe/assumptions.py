@@ -5,14 +5,14 @@ A set is data: it names options, and the code at each joint looks at the option,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any
 
 from ..errors import BadInput, unknown
 from .choices import Choices
 from .fields import ASK, Checked, Object, Unit, With
-from .frozen import shown
+from .frozen import FrozenDict, freeze, shown
 from .holding import Holding
 from .layout import Layout
 from .precision import PRECISIONS, Precision
@@ -90,6 +90,12 @@ class Stack(Checked):
     """What the host launches as a whole: nothing, "parts" of a layer, or the "full" iteration."""
     float8: str = "tensorwise"
     """Scaling of FP8 numbers."""
+    quantise: Mapping[str, float] = field(default_factory=FrozenDict)
+    """Recipe of FP8 -> bytes moved for each element that its own kernels quantise, where they are not those of `Kernels.quantise`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        freeze(self, "quantise")
 
 
 @dataclass(frozen=True)

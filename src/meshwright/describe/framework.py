@@ -18,7 +18,7 @@ from .assumptions import NOT_HIDDEN, Assumptions, Hide, HidePass, Stack, Weights
 from .chip import Chip
 from .choices import Choices
 from .fields import ASK, Checked, Unit
-from .frozen import FrozenDict, shown
+from .frozen import FrozenDict, freeze, shown
 from .holding import Holding
 from .read import merged, read
 from .software import Software
@@ -107,6 +107,8 @@ class Framework(Checked):
     """The loss is as `holding` counts it ("own"), or torch's in eager mode ("eager")."""
     holding: Holding
     """What it holds beside states and saved tensors (`MemoryCount.holding`)."""
+    quantise: Mapping[str, float] = field(default_factory=FrozenDict)
+    """Recipe of FP8 -> bytes moved for each element that its own kernels quantise, where they are not those of `Kernels.quantise`."""
     choices: tuple[Choices, ...] = ()
     """Layouts it can run: those that one of these allows; empty = all."""
     rules: tuple[str, ...] = ()
@@ -121,6 +123,7 @@ class Framework(Checked):
         super().__post_init__()
         frozen = {name: FrozenDict(origin) for name, origin in self.sources.items()}
         object.__setattr__(self, "sources", FrozenDict(frozen))
+        freeze(self, "quantise")
 
     @property
     def stack(self) -> Stack:
@@ -133,6 +136,7 @@ class Framework(Checked):
             step_s=self.step_s,
             cuda_graphs=self.cuda_graphs,
             float8=self.float8,
+            quantise=self.quantise,
         )
 
     @property

@@ -99,6 +99,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "Kernels.alignment": (0.0, 4.0),
     "Kernels.launch_s": NONE_OR_MORE,
     "Kernels.quantise": NONE_OR_MORE,
+    "Stack.quantise": NONE_OR_MORE,
+    "Framework.quantise": NONE_OR_MORE,
     "FusedAttention.length": NONE_OR_MORE,
     "ChipTime.wide_norm": (1.0, 100.0),
     **dict.fromkeys(
@@ -193,7 +195,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "ChipTime.model": ("peak", "roofline", "hierarchy", "calibrated", "by-shape"),
     "Stack.kernel": (*ATTENTION, "flash", ASK),
     **{f"Stack.{name}": SOFTWARE[name] for name in ("norm", "cuda_graphs", "float8")},
-    "Kernels.quantise": (*SOFTWARE["float8"], "nvfp4"),
+    **{f"{kind}.quantise": (*SOFTWARE["float8"], "nvfp4") for kind in ("Kernels", "Stack", "Framework")},
     "NetworkTime.collective": ("nccl", "ring", "best", "levels", "book", "free", "measured"),
     "NetworkTime.ring_factor": ("exact", "one"),
     "NetworkTime.hop": ("slowest", "mean"),

@@ -43,7 +43,7 @@ COUNTED = (
 TIMED = (
     "model", "matrix_efficiency", "sustained", "attention_forward", "attention_backward", "vector_efficiency",
     "memory_efficiency", "launch_s", "wide_norm",
-    *(f"stack.{field}" for field in ("kernel", "elementwise", "norm", "host_s", "cuda_graphs", "float8")),
+    *(f"stack.{field}" for field in ("kernel", "elementwise", "norm", "host_s", "cuda_graphs", "float8", "quantise")),
     *(f"host.{field}" for field in ("backward", "experts_s", "parts", "full")),
 )  # fmt: skip
 READ = (
