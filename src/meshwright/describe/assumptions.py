@@ -280,7 +280,7 @@ class Assumptions:
 
 REALISTIC = Assumptions(
     "realistic",
-    "This project's default: full transformer, sustained clocks, collectives as NCCL makes them; nothing fitted to measured runs.",
+    "This project's default: full transformer, sustained clocks, collectives as NCCL makes them, memory as frameworks hold it; what only runs tell is marked so.",
     count=Counting(
         gathered_inputs=ASK,
         gathered_keys=ASK,
