@@ -81,10 +81,17 @@ def _verdicts(overall: Mapping[str, Any]) -> Iterator[Text]:
     """Out-of-memory and ranking, in words."""
     for name in ("out_of_memory", "ranking"):
         if isinstance(found := overall.get(name), Mapping):
-            words = ", ".join(
-                f"{key.replace('_', ' ')} {_number(value)}" for key, value in found.items() if value is not None
-            )
+            numbers = {key: value for key, value in found.items() if isinstance(value, (int, float))}
+            words = ", ".join(f"{key.replace('_', ' ')} {_number(value)}" for key, value in numbers.items())
             yield Text(f"{name.replace('_', ' ')}: {words}")
+            if told := [row for row in found.get("reliability", ()) if row["rows"]]:
+                yield Text(f"of the runs with a risk of {', '.join(map(_reliable, told))}")
+
+
+def _reliable(row: Mapping[str, Any]) -> str:
+    """How many runs of a range of risk ran out of memory."""
+    low, high = row["risk"]
+    return f"{percent(low)} to {percent(high)}: {percent(row['ran_out'])} of {row['rows']} ran out"
 
 
 def _skipped(data: Mapping[str, Any]) -> Iterator[Text]:
