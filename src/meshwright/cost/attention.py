@@ -3,7 +3,7 @@
 Fused:   F / (P a / (1 + l0 / T)), F the FLOPs that the mask leaves, P the 16-bit peak; backward at a share of that rate; narrow heads slower.
 Unfused: F / (P u min(1, q2 / 8)^y) + bytes / bandwidth and three launches; q2 is the largest power of two that divides the width of a head.
 
-Source: ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0, NVIDIA), causal attention of five GPUs (tests/cost/test_attention.py);
+Source: ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0, NVIDIA), causal attention of five GPUs (tests/cost/test_kernels.py);
 Anthony et al. 2024, arXiv 2401.14489, for heads that are not aligned.
 """
 

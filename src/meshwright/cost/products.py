@@ -10,7 +10,7 @@ does not leave all units idle. The kernel is the best of four tiles and of k spl
 
 Products of experts cost as if each expert had some more tokens: few leave the rows of a tile and the pipeline of a unit empty.
 
-Source: tables of 16-bit products of seven GPUs, ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0, NVIDIA), and grouped products of two, MooreThreads/SimuMax@4dcaae513 (Apache-2.0); tests/cost/test_products.py.
+Source: tables of 16-bit products of seven GPUs, ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0, NVIDIA), and grouped products of two, MooreThreads/SimuMax@4dcaae513 (Apache-2.0); tests/cost/test_kernels.py.
 """
 
 from __future__ import annotations
