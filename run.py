@@ -5,8 +5,8 @@
     python3 run.py test [pytest arguments]                             lint, types and tests, in .venv-test
     python3 run.py gpu-check --chip h100-sxm --docs                    the trainer on the GPUs of this machine, in .venv-gpu
 
-Each makes its own virtual environment beside this file (or in the folder MESHWRIGHT_ENV names) and installs what it needs when
-pyproject.toml has changed.
+Each makes its own virtual environment beside this file (or in the folder MESHWRIGHT_ENV names) and
+installs what it needs when pyproject.toml has changed.
 """
 
 from __future__ import annotations
@@ -24,16 +24,29 @@ TORCH = "torch==2.13.0"  # a CPU build is enough; an unpinned torch would bring 
 
 
 def environment(name: str, requirements: list[list[str]]) -> Path:
-    """The folder of executables of a virtual environment that holds the requirements; made or completed if it is not up to date."""
+    """The folder of executables of a virtual environment that holds the requirements; made or
+    completed if it is not up to date.
+    """
     folder = Path(os.environ.get("MESHWRIGHT_ENV", HERE)) / name
     binaries = folder / ("Scripts" if os.name == "nt" else "bin")
-    stamp, wanted = folder / "installed.txt", (HERE / "pyproject.toml").read_text("utf-8") + repr(requirements)
+    stamp, wanted = (
+        folder / "installed.txt",
+        (HERE / "pyproject.toml").read_text("utf-8") + repr(requirements),
+    )
     if stamp.is_file() and stamp.read_text("utf-8") == wanted:
         return binaries
     print(f"setting up {folder} ...", file=sys.stderr)
     venv.create(folder, with_pip=True, clear=not stamp.is_file())
     for step in requirements:
-        command = [str(binaries / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *step]
+        command = [
+            str(binaries / "python"),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            *step,
+        ]
         if subprocess.run(command, cwd=HERE, stdout=sys.stderr).returncode:
             sys.exit("pip could not install what is needed: see its message above")
     stamp.write_text(wanted, "utf-8")
@@ -47,7 +60,9 @@ def test(arguments: list[str]) -> int:
     for check in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]):
         if failed := subprocess.run([str(tools / check[0]), *check[1:]], cwd=HERE).returncode:
             return failed
-    return subprocess.run([str(tools / "python"), "-m", "pytest", "-n", "2", *arguments], cwd=HERE).returncode
+    return subprocess.run(
+        [str(tools / "python"), "-m", "pytest", "-n", "2", *arguments], cwd=HERE
+    ).returncode
 
 
 def main() -> int:
@@ -56,7 +71,9 @@ def main() -> int:
         return test(sys.argv[2:])
     if sys.argv[1:2] == ["gpu-check"]:
         tools = environment(".venv-gpu", [["-e", ".[train]"]])
-        return subprocess.run([str(tools / "python"), "benchmarks/gpu.py", *sys.argv[2:]], cwd=HERE).returncode
+        return subprocess.run(
+            [str(tools / "python"), "benchmarks/gpu.py", *sys.argv[2:]], cwd=HERE
+        ).returncode
     with_torch = sys.argv[1:2] and sys.argv[1] in NEED_TORCH or "--oracle" in sys.argv
     requirements = [[TORCH], ["-e", ".[plot,train]"]] if with_torch else [["-e", ".[plot]"]]
     tools = environment(".venv-train" if with_torch else ".venv", requirements)

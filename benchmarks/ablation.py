@@ -1,10 +1,12 @@
-"""Every law of the default assumption set switched off in turn: what each is worth on the published runs.
+"""Every law of the default assumption set switched off in turn: what each is worth on the published
+runs.
 
     python benchmarks/ablation.py                 the tables of docs/physics.md to stdout
     python benchmarks/ablation.py -o docs/physics.md    written between its markers
 
-Each law has a process of its own, which changes the catalogue it has read and validates all rows. Nothing is fitted again: what a law
-is worth is what the other laws, at their own values, do not make up for. The second table lists the values that only runs tell.
+Each law has a process of its own, which changes the catalogue it has read and validates all rows.
+Nothing is fitted again: what a law is worth is what the other laws, at their own values, do not
+make up for. The second table lists the values that only runs tell.
 """
 
 from __future__ import annotations
@@ -72,7 +74,9 @@ def network(**values: Any) -> Callable[[Assumptions], Assumptions]:
 
 def attention(**values: float) -> Callable[[Kernels], Mapping[str, Any]]:
     """Every fused kernel with other constants."""
-    return lambda k: {"attention": {name: replace(law, **values) for name, law in k.attention.items()}}
+    return lambda k: {
+        "attention": {name: replace(law, **values) for name, law in k.attention.items()}
+    }
 
 
 def fixed(**values: Any) -> Callable[[Kernels], Mapping[str, Any]]:
@@ -89,7 +93,10 @@ def newest(k: Kernels) -> Mapping[str, Any]:
 NOTHING_OFF = Law("none: all laws")
 LAWS = (
     NOTHING_OFF,
-    Law("products by shape: tiles, waves, depth (one share for each chip)", kernels=fixed(depth=0.0, waves=0.0, units=1)),
+    Law(
+        "products by shape: tiles, waves, depth (one share for each chip)",
+        kernels=fixed(depth=0.0, waves=0.0, units=1),
+    ),
     Law("memory traffic beside arithmetic", kernels=fixed(added=0.0)),
     Law("gap between kernels", kernels=fixed(launch_s=0.0)),
     Law("clock under load", kernels=fixed(clock=1.0)),
@@ -101,22 +108,31 @@ LAWS = (
     Law("quantisation of FP8 and FP4", kernels=fixed(quantise={})),
     Law("share of the FP8 and FP4 peaks", kernels=fixed(fp8=1.0, fp4=1.0)),
     Law("crowds of tokens in an expert's products", kernels=fixed(crowd=0.0, crowd_weights=0.0)),
-    Law("element-wise passes by software", {"elementwise": 1.0, "elementwise_compiled": 1.0, "norm": "fused"}),
+    Law(
+        "element-wise passes by software",
+        {"elementwise": 1.0, "elementwise_compiled": 1.0, "norm": "fused"},
+    ),
     Law("host seconds of a layer", {"host_s": 0.0}),
     Law("CUDA graphs", {"cuda_graphs": "off"}),
     Law("seconds of a step", {"step_s": 0.0}),
     Law("traffic of the optimizer", how=chip(optimizer=1.0)),
-    Law("collectives as NCCL makes them (the faster of ring and tree)", how=network(collective="best")),
+    Law(
+        "collectives as NCCL makes them (the faster of ring and tree)",
+        how=network(collective="best"),
+    ),
     Law("overlap of tensor parallelism", {"tp_overlap": "off"}),
     Law("overlap of context parallelism", {"cp_overlap_share": 0.0}),
     Law("overlap of the experts' all-to-all", {"ep_overlap": False}),
-    Law("data parallelism by software (hidden everywhere)", {"gradient_overlap": profiles.framework("megatron-core").gradient_overlap}),
+    Law(
+        "data parallelism by software (hidden everywhere)",
+        {"gradient_overlap": profiles.framework("megatron-core").gradient_overlap},
+    ),
     Law("gradients summed as the software does", {"gradient_collective": "reduce-scatter"}),
     Law("gathers of whole weights in 2021", {"gather_share": 1.0}),
     Law("recomputation by parts and layers (none, selective or full)", recompute=word),
     Law("stage messages cut by tp", {"stage_message": "whole"}),
     Law("a step in a run of steps (zero bubble)", {"step_barrier": "global norm"}),
-)  # fmt: skip
+)
 
 
 def switched_off(law: Law) -> Assumptions:
@@ -133,7 +149,9 @@ def switched_off(law: Law) -> Assumptions:
         found.update({name: replace(k, **law.kernels(k)) for name, k in found.items()})
     if law.recompute:
         policy, taken = jobs.policy, law.recompute
-        jobs.policy = lambda row, shape: policy(row, shape)._replace(mode=taken(policy(row, shape).mode))
+        jobs.policy = lambda row, shape: policy(row, shape)._replace(
+            mode=taken(policy(row, shape).mode)
+        )
     return law.how(REALISTIC)
 
 
@@ -185,15 +203,27 @@ def _percents(values: Sequence[float | None]) -> Iterator[str]:
 
 
 def marked() -> Iterator[tuple[str, str, str]]:
-    """(where, value, what is said of it) of each number that only runs tell: those of the catalogue, then those of the sets."""
+    """(where, value, what is said of it) of each number that only runs tell: those of the
+    catalogue, then those of the sets.
+    """
     for file in sorted(CATALOGUE.rglob("*.toml")):
-        yield from _noted(tomllib.loads(file.read_text("utf-8")), str(file.relative_to(CATALOGUE).with_suffix("")))
+        yield from _noted(
+            tomllib.loads(file.read_text("utf-8")), str(file.relative_to(CATALOGUE).with_suffix(""))
+        )
     tree = ast.parse((CATALOGUE.parent / "describe" / "assumptions.py").read_text("utf-8"))
     for of in (node for node in tree.body if isinstance(node, ast.ClassDef)):
         for one, after in pairwise(of.body):
-            words = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            words = (
+                after.value.value
+                if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                else ""
+            )
             if isinstance(one, ast.AnnAssign) and one.value and FROM_RUNS in str(words):
-                yield f"{of.name}.{ast.unparse(one.target)}", ast.unparse(one.value), " ".join(str(words).split())
+                yield (
+                    f"{of.name}.{ast.unparse(one.target)}",
+                    ast.unparse(one.value),
+                    " ".join(str(words).split()),
+                )
 
 
 def _noted(table: Mapping[str, Any], where: str) -> Iterator[tuple[str, str, str]]:
@@ -228,8 +258,12 @@ def tables() -> str:
 
 def written(about: str | None, begin: str, made: Callable[[], str]) -> None:
     """Print what is made, or write it into a page between its markers."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", dest="page", type=Path, help="a page to write the tables into, between its markers")
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "-o", dest="page", type=Path, help="a page to write the tables into, between its markers"
+    )
     page, found = parser.parse_args().page, made()
     if page is None:
         print(found)

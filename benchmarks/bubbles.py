@@ -2,10 +2,11 @@
 
     PYTHONPATH=src python benchmarks/bubbles.py [-o benchmarks/bubbles.md]
 
-Trains a small decoder under every schedule on 2 and on 4 ranks, records a few steps and replays the CPU seconds of their actions in virtual
-time (`meshwright.compare.virtual`), so that it does not matter how many cores there are. Stages do nearly the same work: the vocabulary is
-tiny. PyTorch splits no backward pass of the first stage, so with split passes stages differ; theory is then the schedule's timeline with the
-passes of each stage as long as they were.
+Trains a small decoder under every schedule on 2 and on 4 ranks, records a few steps and replays the
+CPU seconds of their actions in virtual time (`meshwright.compare.virtual`), so that it does not
+matter how many cores there are. Stages do nearly the same work: the vocabulary is tiny. PyTorch
+splits no backward pass of the first stage, so with split passes stages differ; theory is then the
+schedule's timeline with the passes of each stage as long as they were.
 """
 
 from __future__ import annotations
@@ -46,14 +47,26 @@ SCHEDULES = (
     ("dualpipev", 1),
 )
 HEAD = (
-    "ranks", "schedule", "chunks", "every action's own seconds", "each action's median", "medians", "medians, ranks equally busy", "theory", "which is",
-    "measured / theory", "closed form of equal stages",
-)  # fmt: skip
+    "ranks",
+    "schedule",
+    "chunks",
+    "every action's own seconds",
+    "each action's median",
+    "medians",
+    "medians, ranks equally busy",
+    "theory",
+    "which is",
+    "measured / theory",
+    "closed form of equal stages",
+)
 
 
 def job(layout: Layout) -> Job:
     """The model on as many cores as the layout has ranks."""
-    chip, network = Chip("core", {"fp32": 1e11}, 2e9, 4e9, 1.5e10), Network("host", (Dim("host", 2e9, 1e-4),))
+    chip, network = (
+        Chip("core", {"fp32": 1e11}, 2e9, 4e9, 1.5e10),
+        Network("host", (Dim("host", 2e9, 1e-4),)),
+    )
     return Job(
         MODEL,
         Cluster(chip, network, int(layout.chips)),
@@ -65,7 +78,11 @@ def job(layout: Layout) -> Job:
 
 def measured(layout: Layout, steps: int) -> Bubble:
     """The bubble of one run."""
-    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as quiet, contextlib.redirect_stderr(quiet):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open(os.devnull, "w") as quiet,
+        contextlib.redirect_stderr(quiet),
+    ):
         settings = Settings(steps=steps + 3, record=steps, data="synthetic", output=f"{folder}/run")
         train(job(layout), settings)
         found = compare(read(settings.output)).virtual
@@ -83,20 +100,28 @@ def layouts(ranks: Sequence[int]) -> Iterator[Layout]:
 def sides(layout: Layout, b: Bubble) -> tuple[float, float, str]:
     """Measured and theoretical bubble, and what theory is.
 
-    Whole backward passes: medians of each kind and stage, ranks equally busy, beside Narayanan et al.'s (p-1)/(v m), which is of equal stages.
-    Split ones: each action's median over steps, beside the schedule's timeline with the medians of kinds and stages.
+    Whole backward passes: medians of each kind and stage, ranks equally busy, beside Narayanan et
+    al.'s (p-1)/(v m), which is of equal stages. Split ones: each action's median over steps, beside
+    the schedule's timeline with the medians of kinds and stages.
     """
     schedule = get(layout.schedule)
     if schedule.split_backward:
         return b.measured_steady, b.expected, "timeline of F, I, W"
-    return b.balanced, (layout.pp - 1) / (schedule.chunks(layout.interleave) * MICROBATCHES), "(p-1)/(v m)"
+    return (
+        b.balanced,
+        (layout.pp - 1) / (schedule.chunks(layout.interleave) * MICROBATCHES),
+        "(p-1)/(v m)",
+    )
 
 
 def row(layout: Layout, b: Bubble) -> tuple[str, ...]:
     """One line of the table."""
     chunks = int(get(layout.schedule).chunks(layout.interleave))
     ran, promised, name = sides(layout, b)
-    shares = (f"{share:.4f}" for share in (b.measured_raw, b.measured_steady, b.measured, b.balanced, promised))
+    shares = (
+        f"{share:.4f}"
+        for share in (b.measured_raw, b.measured_steady, b.measured, b.balanced, promised)
+    )
     return (
         str(int(layout.pp)),
         layout.schedule,
@@ -122,8 +147,14 @@ def main() -> int:
         rows.append(row(layout, found))
         off.append(abs(ran / promised - 1))
         print(*rows[-1], sep="\t", file=sys.stderr, flush=True)
-    table = "\n".join("| " + " | ".join(cells) + " |" for cells in (HEAD, ("---",) * len(HEAD), *rows))
-    print(table) if given.output is None else Path(given.output).write_text(text(table, given.steps, off), "utf-8")
+    table = "\n".join(
+        "| " + " | ".join(cells) + " |" for cells in (HEAD, ("---",) * len(HEAD), *rows)
+    )
+    (
+        print(table)
+        if given.output is None
+        else Path(given.output).write_text(text(table, given.steps, off), "utf-8")
+    )
     return int(max(off) > WITHIN)
 
 

@@ -2,10 +2,10 @@
 
     PYTHONPATH=src python benchmarks/closed_forms.py [--draws 300] [--seed 0] [-o benchmarks/closed_forms.md]
 
-Each draw is a schedule with its ranks, microbatches (fewer than the ranks to 8 times as many), chunks, layers (which
-need not divide), seconds of a layer, of the head (up to a whole device's work) and of the embedding, and of a send
-(none to half a chunk's forward). Both sides are reckoned for a step by itself and in a run of steps. Error: closed
-form over longest path, less 1.
+Each draw is a schedule with its ranks, microbatches (fewer than the ranks to 8 times as many),
+chunks, layers (which need not divide), seconds of a layer, of the head (up to a whole device's
+work) and of the embedding, and of a send (none to half a chunk's forward). Both sides are reckoned
+for a step by itself and in a run of steps. Error: closed form over longest path, less 1.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Drawn(NamedTuple):
     def __str__(self) -> str:
         t, h = self.parts.typical, self.parts.head
         return (
-            f"{self.schedule} p {self.p} m {self.m} v {self.v} layers {self.layers} layer {_passes(t)} "
-            f"head {_passes(h)} send {self.send:.3g}"
+            f"{self.schedule} p {self.p} m {self.m} v {self.v} layers {self.layers} layer"
+            f" {_passes(t)} head {_passes(h)} send {self.send:.3g}"
         )
 
 
@@ -93,7 +93,9 @@ def closed_and_exact(at: Drawn, barrier: str) -> tuple[float, float]:
     schedule = get(at.schedule)
     overlap = replace(REALISTIC.overlap, step_barrier=barrier)
     model = replace(catalog.model("llama3-8b"), layers=at.layers)
-    job = Job(model, catalog.cluster("8xh100-sxm"), 64, assumptions=replace(REALISTIC, overlap=overlap))
+    job = Job(
+        model, catalog.cluster("8xh100-sxm"), 64, assumptions=replace(REALISTIC, overlap=overlap)
+    )
     layout = Layout(pp=at.p, interleave=at.v, schedule=at.schedule)
     s = stages(layout, at.parts, "none", shares(job, layout, schedule, at.v))
     closed = float(ordered(job, at.p, at.m, s, at.send, schedule, at.v).total)
@@ -124,8 +126,8 @@ def table(found: list[Error]) -> Iterator[str]:
             if mine:
                 beyond = sum(abs(x) > WITHIN for x in mine) / len(mine)
                 yield (
-                    f"| {name} | {words} | {len(mine)} | {median(map(abs, mine)):.2%} | {-min(*mine, 0.0):.1%} "
-                    f"| {max(*mine, 0.0):.1%} | {beyond:.0%} |"
+                    f"| {name} | {words} | {len(mine)} | {median(map(abs, mine)):.2%} |"
+                    f" {-min(*mine, 0.0):.1%} | {max(*mine, 0.0):.1%} | {beyond:.0%} |"
                 )
 
 
@@ -136,7 +138,9 @@ def main() -> int:
     parser.add_argument("--draws", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", default=list(SCHEDULES))
-    parser.add_argument("--worst", type=int, default=0, help="print so many of the worst pipelines of each schedule")
+    parser.add_argument(
+        "--worst", type=int, default=0, help="print so many of the worst pipelines of each schedule"
+    )
     given = parser.parse_args()
     found = list(errors(given.seed, given.draws, tuple(given.only)))
     lines = list(table(found))
@@ -146,8 +150,13 @@ def main() -> int:
         for e in mine[: given.worst]:
             print(f"{e.value:+.2%} {e.barrier}: {e.drawn}", file=sys.stderr)
     if given.output:
-        about = f"Closed form of a pipeline over its exact replay, {given.draws} drawn pipelines a schedule"
-        Path(given.output).write_text(f"{about} (`python benchmarks/closed_forms.py`).\n\n" + "\n".join(lines) + "\n")
+        about = (
+            f"Closed form of a pipeline over its exact replay, {given.draws} drawn pipelines a"
+            " schedule"
+        )
+        Path(given.output).write_text(
+            f"{about} (`python benchmarks/closed_forms.py`).\n\n" + "\n".join(lines) + "\n"
+        )
     return 0
 
 

@@ -1,12 +1,14 @@
-"""A frozen corpus of answers, and what has changed since: a tripwire for work that moves code or numbers, not a proof.
+"""A frozen corpus of answers, and what has changed since: a tripwire for work that moves code or
+numbers, not a proof.
 
     python benchmarks/corpus.py diff                   this tree against benchmarks/corpus.jsonl
     python benchmarks/corpus.py diff --since REV       every commit after REV against the one before it
     python benchmarks/corpus.py write --reason TEXT    answer the same questions anew, with date and reason
 
-Seeded command lines (`corpus_questions`): 400 steps (seconds by cause, bytes by kind, a pipeline hop, the bound of the
-search), the first ten of 25 plans, 8 limits, 40 rooflines; all digits. A difference is no error: each commit that
-changes numbers names the rows it may change, and this shows them. A number that agrees here is not proven right.
+Seeded command lines (`corpus_questions`): 400 steps (seconds by cause, bytes by kind, a pipeline
+hop, the bound of the search), the first ten of 25 plans, 8 limits, 40 rooflines; all digits. A
+difference is no error: each commit that changes numbers names the rows it may change, and this
+shows them. A number that agrees here is not proven right.
 """
 
 from __future__ import annotations
@@ -39,11 +41,27 @@ STORED = Path(__file__).with_name("corpus.jsonl")
 ROOT = Path(__file__).parents[1]
 SEED, STEPS, ROOFLINES = 8, 400, 40
 LAYOUT = (
-    "tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave", "schedule", "zero", "dp_replicate", "recompute",
-    "sequence_parallel", "scheme", "panels", "placement",
-)  # fmt: skip
+    "tp",
+    "cp",
+    "pp",
+    "dp",
+    "ep",
+    "etp",
+    "microbatch",
+    "interleave",
+    "schedule",
+    "zero",
+    "dp_replicate",
+    "recompute",
+    "sequence_parallel",
+    "scheme",
+    "panels",
+    "placement",
+)
 PLAIN = {"sequence_parallel": True, "scheme": "megatron", "recompute": "none", "zero": 0}
-"""Fields that name a layout of a plan, and those values (and degrees of 1) that go without saying."""
+"""Fields that name a layout of a plan, and those values (and degrees of 1) that go without
+saying.
+"""
 POINT = ("flops", "chips", "utilisation", "parameters", "degrees", "step")
 """What is kept of a point of a limits curve; of the smooth curve only chips and utilisation."""
 
@@ -56,7 +74,9 @@ HOMES = {
     "search.best": ("Best",),
     "search.space": ("Options", "Sharding", "Space"),
 }
-"""Where the names that this tool uses live; several homes of one name may be listed while modules move."""
+"""Where the names that this tool uses live; several homes of one name may be listed while modules
+move.
+"""
 
 
 def inside(name: str) -> Any:
@@ -95,7 +115,9 @@ def of_step(line: str, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
-    """Seconds of a pipeline hop, and the bound that the search gives this row under these very options."""
+    """Seconds of a pipeline hop, and the bound that the search gives this row under these very
+    options.
+    """
     import numpy as np
 
     from meshwright import Layout
@@ -113,7 +135,8 @@ def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
         (_sharding(layout),),
     )
     space = inside("Space")(scheme=layout["scheme"])
-    roomy = replace(job.assumptions.memory, capacity_share=1e9)  # a bound of seconds alone: everything fits
+    # a bound of seconds alone: everything fits
+    roomy = replace(job.assumptions.memory, capacity_share=1e9)
     easy = replace(job, assumptions=replace(job.assumptions, memory=roomy))
     bound, _ = inside("lower")(easy, space, inside("Best")(10, options), row, row)
     body = inside("body")(job, placed)
@@ -137,7 +160,10 @@ def of_plan(line: str, found: dict[str, Any]) -> dict[str, Any]:
     rows: dict[str, Any] = {"searched": found["searched"]}
     for i, p in enumerate(filter(None, [found["best"], *found["alternatives"]]), 1):
         rows[f"{i}.layout"] = name_of(p["layout"])
-        rows[f"{i}.step_time_s"], rows[f"{i}.total_bytes"] = p["step_time_s"], p["memory_bytes"]["needed"]
+        rows[f"{i}.step_time_s"], rows[f"{i}.total_bytes"] = (
+            p["step_time_s"],
+            p["memory_bytes"]["needed"],
+        )
     if found["closest"]:
         rows["closest"] = name_of(found["closest"]["layout"])
     return rows
@@ -146,7 +172,9 @@ def of_plan(line: str, found: dict[str, Any]) -> dict[str, Any]:
 def name_of(layout: dict[str, Any]) -> str:
     """The layout as text, defaults left out."""
     text = [f"{k}={layout[k]}" for k in LAYOUT[:-1] if layout.get(k, 1) != PLAIN.get(k, 1)]
-    return " ".join([*text, *(f"{a}:{'x'.join(f'{n:g}' for n in s)}" for a, s in layout["placement"].items())])
+    return " ".join(
+        [*text, *(f"{a}:{'x'.join(f'{n:g}' for n in s)}" for a, s in layout["placement"].items())]
+    )
 
 
 def of_limits(line: str, found: dict[str, Any]) -> dict[str, Any]:
@@ -164,9 +192,25 @@ def of_limits(line: str, found: dict[str, Any]) -> dict[str, Any]:
 
 def of_roofline(line: str, found: dict[str, Any]) -> dict[str, Any]:
     """Thresholds, theory, the best splits, and each scheme without its curve."""
-    schemes = {s["name"]: {k: v for k, v in s.items() if k not in ("name", "curve")} for s in found["schemes"]}
-    names = ("hbm_tokens", "data_tokens_per_shard", "largest_tensor", "memory_bytes", "flops_per_token")
-    return flat({**{k: found[k] for k in names}, "scheme": schemes, "theory": found["theory"], "whole": found["whole"]})
+    schemes = {
+        s["name"]: {k: v for k, v in s.items() if k not in ("name", "curve")}
+        for s in found["schemes"]
+    }
+    names = (
+        "hbm_tokens",
+        "data_tokens_per_shard",
+        "largest_tensor",
+        "memory_bytes",
+        "flops_per_token",
+    )
+    return flat(
+        {
+            **{k: found[k] for k in names},
+            "scheme": schemes,
+            "theory": found["theory"],
+            "whole": found["whole"],
+        }
+    )
 
 
 KINDS = {"predict": of_step, "plan": of_plan, "limits": of_limits, "roofline": of_roofline}
@@ -176,7 +220,11 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
     """Nested fields as a.b.0.c -> number or text; true and false as 1 and 0, null left out."""
     if isinstance(value, (dict, list)):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        return {k: v for key, x in pairs for k, v in flat(x, f"{name}.{key}" if name else str(key)).items()}
+        return {
+            k: v
+            for key, x in pairs
+            for k, v in flat(x, f"{name}.{key}" if name else str(key)).items()
+        }
     return {} if value is None else {name: int(value) if isinstance(value, bool) else value}
 
 
@@ -195,29 +243,44 @@ def stored(path: Path = STORED) -> dict[str, dict[str, Any]]:
 
 
 def write(reason: str, path: Path = STORED, anew: bool = False) -> None:
-    """Answer the stored questions (or draw them) and write them, one a line, under a line with date and reason."""
+    """Answer the stored questions (or draw them) and write them, one a line, under a line with date
+    and reason.
+    """
     rows: Iterable[tuple[str, dict[str, Any]]] = (
         drawn() if anew or not path.exists() else ((line, answer(line)) for line in stored(path))
     )
-    head = {"date": date.today().isoformat(), "commit": git("rev-parse", "--short", "HEAD"), "reason": reason}
-    lines = [json.dumps(head), *(json.dumps({"ask": line, "answer": found}) for line, found in rows)]
+    head = {
+        "date": date.today().isoformat(),
+        "commit": git("rev-parse", "--short", "HEAD"),
+        "reason": reason,
+    }
+    lines = [
+        json.dumps(head),
+        *(json.dumps({"ask": line, "answer": found}) for line, found in rows),
+    ]
     path.write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def git(*words: str) -> str:
     """What git says in this repository."""
-    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def answers_of(revision: str, path: Path) -> dict[str, dict[str, Any]]:
-    """The answers of another revision to the questions of a corpus file, in a work tree of its own."""
+    """The answers of another revision to the questions of a corpus file, in a work tree of its
+    own.
+    """
     with tempfile.TemporaryDirectory() as folder:
         tree, out = Path(folder) / "tree", Path(folder) / "answers.jsonl"
         git("worktree", "add", "--detach", str(tree), revision)
         try:
             out.write_text(path.read_text("utf-8"), "utf-8")
             words = [sys.executable, __file__, "write", "--reason", revision, "--corpus", str(out)]
-            subprocess.run(words, check=True, env={**os.environ, "CORPUS_SOURCES": str(tree / "src")})
+            subprocess.run(
+                words, check=True, env={**os.environ, "CORPUS_SOURCES": str(tree / "src")}
+            )
             return stored(out)
         finally:
             git("worktree", "remove", "--force", str(tree))
@@ -241,7 +304,12 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, default=STORED)
     parser.add_argument("--since", metavar="REV", help="diff: each commit after REV")
     parser.add_argument("--rows", type=int, default=30, help="diff: rows shown in full (0: none)")
-    parser.add_argument("--tolerance", type=float, default=0.0, help="diff: relative difference that counts as equal")
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.0,
+        help="diff: relative difference that counts as equal",
+    )
     parser.add_argument("--only", default="", help="diff: only questions that contain this text")
     given = parser.parse_args()
     if given.command == "write":
@@ -250,7 +318,9 @@ def main() -> None:
         write(given.reason, given.corpus, given.anew)
     elif given.since:
         for title, found, asked in since(given.since, given.corpus):
-            print(f"== {title}\n{report([c for c in found if c.beyond(given.tolerance)], asked, given.rows)}\n")
+            print(
+                f"== {title}\n{report([c for c in found if c.beyond(given.tolerance)], asked, given.rows)}\n"
+            )
     else:
         before = {line: a for line, a in stored(given.corpus).items() if given.only in line}
         found = changes(before, {line: answer(line) for line in before})

@@ -44,7 +44,9 @@ def changes(before: Answers, after: Answers) -> Iterator[Change]:
     for line, old in before.items():
         new = after.get(line, {"refused": "not asked"})
         if ("refused" in old) != ("refused" in new):
-            yield Change(line, "refused", old.get("refused", "answered"), new.get("refused", "answered"))
+            yield Change(
+                line, "refused", old.get("refused", "answered"), new.get("refused", "answered")
+            )
             continue
         for field in dict.fromkeys([*old, *new]):
             a, b = (x.get(field, 0) for x in (old, new))
@@ -64,7 +66,10 @@ def report(found: list[Change], asked: int, rows: int) -> str:
     if not found:
         return f"none of {asked} answers changed"
     changed = Counter(line.split()[0] for line in dict.fromkeys(c.ask for c in found))
-    lines = [f"{sum(changed.values())} of {asked} answers changed: {', '.join(f'{n} {k}' for k, n in changed.items())}"]
+    lines = [
+        f"{sum(changed.values())} of {asked} answers changed:"
+        f" {', '.join(f'{n} {k}' for k, n in changed.items())}"
+    ]
     lines += [f"  {text}" for text in summary(found)]
     by_row: dict[str, list[Change]] = defaultdict(list)
     for change in found:
@@ -86,5 +91,9 @@ def summary(found: list[Change]) -> Iterator[str]:
     for (verb, field), mine in groups.items():
         shares = sorted(c.share for c in mine if c.share is not None)
         rows = len({c.ask for c in mine})
-        how = f"{percent(shares[0])} .. {percent(shares[-1])}, median {percent(median(shares))}" if shares else "text"
+        how = (
+            f"{percent(shares[0])} .. {percent(shares[-1])}, median {percent(median(shares))}"
+            if shares
+            else "text"
+        )
         yield f"{verb:8} {field:32} {rows:4} rows: {how}"

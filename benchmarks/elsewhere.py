@@ -1,12 +1,15 @@
-"""Each value that only runs tell, taken from other laboratories' runs than those that are judged by it.
+"""Each value that only runs tell, taken from other laboratories' runs than those that are judged by
+it.
 
     python benchmarks/elsewhere.py                      a table by laboratory to stdout
     python benchmarks/elsewhere.py -o docs/physics.md   written between its markers
 
-For each laboratory the marked values (`ablation.marked`) are estimated on the rows of all others: least squares on the logarithm of
-predicted over measured with every source weighing alike, from a value of no runs (PLAIN) with the width SPREAD, in steps that follow
-the change of each prediction with each value. A value that the others do not show so falls back to where it would stand without any.
-Then the laboratory's own rows are predicted with them. Nothing of this is used anywhere: the catalogue keeps its values.
+For each laboratory the marked values (`ablation.marked`) are estimated on the rows of all others:
+least squares on the logarithm of predicted over measured with every source weighing alike, from a
+value of no runs (PLAIN) with the width SPREAD, in steps that follow the change of each prediction
+with each value. A value that the others do not show so falls back to where it would stand without
+any. Then the laboratory's own rows are predicted with them. Nothing of this is used anywhere: the
+catalogue keeps its values.
 """
 
 from __future__ import annotations
@@ -77,16 +80,24 @@ def changed(values: Mapping[Value, float]) -> Assumptions:
     how = REALISTIC
     for of, number in values.items():
         if of.kind == "host":
-            how = replace(how, chip=replace(how.chip, host=replace(how.chip.host, **{of.field: number})))
+            how = replace(
+                how, chip=replace(how.chip, host=replace(how.chip.host, **{of.field: number}))
+            )
         else:
-            every: dict[str, Any] = constants.every() if of.kind == "kernels" else profiles.frameworks()
+            every: dict[str, Any] = (
+                constants.every() if of.kind == "kernels" else profiles.frameworks()
+            )
             every.update({name: replace(every[name], **{of.field: number}) for name in of.names})
     return how
 
 
 def rows(values: Mapping[int, float]) -> dict[str, tuple[str, float]]:
-    """Row -> its source and the logarithm of predicted over measured. values: place in VALUES -> number."""
-    found = validate(published(), changed({VALUES[place]: number for place, number in values.items()}))
+    """Row -> its source and the logarithm of predicted over measured. values: place in VALUES ->
+    number.
+    """
+    found = validate(
+        published(), changed({VALUES[place]: number for place, number in values.items()})
+    )
     return {r.id: (r.source, float(np.log(r.ratio))) for r in found.having("step_time") if r.ratio}
 
 
@@ -106,7 +117,9 @@ def effects(base: Mapping[str, tuple[str, float]]) -> np.ndarray:
 
 
 def estimated(error: np.ndarray, effect: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Changes of the logarithms of the values that the rows of positive weight ask for, large errors counting less (Huber)."""
+    """Changes of the logarithms of the values that the rows of positive weight ask for, large
+    errors counting less (Huber).
+    """
     start = np.log([now(v) for v in VALUES])
     plain, spread = np.log([v.plain for v in VALUES]), np.array([v.spread for v in VALUES])
     x = np.zeros(len(VALUES))
@@ -119,7 +132,9 @@ def estimated(error: np.ndarray, effect: np.ndarray, weight: np.ndarray) -> np.n
 
 
 def judged() -> Iterator[tuple[str, ...]]:
-    """A line for each laboratory: its rows with the catalogue's values, and with those that the others' rows give."""
+    """A line for each laboratory: its rows with the catalogue's values, and with those that the
+    others' rows give.
+    """
     base = apart({})
     effect, error = effects(base), np.array([log for _, log in base.values()])
     labs = [LABS.get(source, source) for source, _ in base.values()]
@@ -149,7 +164,15 @@ def _shown(ratios: list[float]) -> tuple[str, str]:
 def tables() -> str:
     """The values as they are, and the table by laboratory."""
     names = "; ".join(f"{v.field} of {', '.join(v.names) or v.kind} {now(v):.3g}" for v in VALUES)
-    header = ("laboratory", "rows", "as they are: median", "bias", "from others: median", "bias", "values")
+    header = (
+        "laboratory",
+        "rows",
+        "as they are: median",
+        "bias",
+        "from others: median",
+        "bias",
+        "values",
+    )
     return f"As they are: {names}. Errors in percent.\n\n{table(header, list(judged()))}"
 
 

@@ -1,12 +1,16 @@
-"""What can only be checked on a GPU: run `python3 run.py gpu-check --chip h200-sxm --docs` where one is at hand.
+"""What can only be checked on a GPU: run `python3 run.py gpu-check --chip h200-sxm --docs` where
+one is at hand.
 
-1. Strict semantics: losses of 20 steps under every layout the GPUs allow, in fp32, within 1e-5 of one process on the CPU; half of the
-   steps are done by trainers that go on from the others' checkpoint.
-2. MFU of 1B- to 8B-shaped layers, beside the same decoder in a plain PyTorch loop with torch.compile and fused AdamW.
+1. Strict semantics: losses of 20 steps under every layout the GPUs allow, in fp32, within 1e-5 of
+   one process on the CPU; half of the steps are done by trainers that go on from the others'
+   checkpoint.
+2. MFU of 1B- to 8B-shaped layers, beside the same decoder in a plain PyTorch loop with
+   torch.compile and fused AdamW.
 3. The step time predicted after `meshwright calibrate`, for twelve shapes: within 5 % each.
 
-Prints a section in Markdown; --docs writes it to docs/accuracy.md. Exit code 1 if something is out of its bounds. --device cpu runs the
-same at toy sizes, without bounds on times: it shows that the command works, and its figures mean nothing.
+Prints a section in Markdown; --docs writes it to docs/accuracy.md. Exit code 1 if something is out
+of its bounds. --device cpu runs the same at toy sizes, without bounds on times: it shows that the
+command works, and its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -65,20 +69,31 @@ class Shape(NamedTuple):
 
 
 SHAPES = [
-    Shape("llama3.2-1b", 16, 2048, 32, 8, 8192, 2048, 4), Shape("llama3.2-1b", 16, 2048, 32, 8, 8192, 4096, 2),
-    Shape("llama3.2-1b", 16, 2048, 32, 8, 8192, 8192, 1), Shape("llama3.2-1b", 16, 2048, 32, 8, 8192, 2048, 1, 4),
-    Shape("llama3.2-3b", 14, 3072, 24, 8, 8192, 2048, 4), Shape("llama3.2-3b", 14, 3072, 24, 8, 8192, 4096, 2),
-    Shape("llama3.2-3b", 14, 3072, 24, 8, 8192, 8192, 1), Shape("gpt3-2.7b", 16, 2560, 32, 32, 6912, 2048, 4),
-    Shape("llama3-8b", 10, 4096, 32, 8, 14336, 2048, 4), Shape("llama3-8b", 10, 4096, 32, 8, 14336, 4096, 2),
-    Shape("llama3-8b", 10, 4096, 32, 8, 14336, 8192, 1), Shape("llama2-7b", 12, 4096, 32, 32, 11008, 4096, 2),
-]  # fmt: skip
+    Shape("llama3.2-1b", 16, 2048, 32, 8, 8192, 2048, 4),
+    Shape("llama3.2-1b", 16, 2048, 32, 8, 8192, 4096, 2),
+    Shape("llama3.2-1b", 16, 2048, 32, 8, 8192, 8192, 1),
+    Shape("llama3.2-1b", 16, 2048, 32, 8, 8192, 2048, 1, 4),
+    Shape("llama3.2-3b", 14, 3072, 24, 8, 8192, 2048, 4),
+    Shape("llama3.2-3b", 14, 3072, 24, 8, 8192, 4096, 2),
+    Shape("llama3.2-3b", 14, 3072, 24, 8, 8192, 8192, 1),
+    Shape("gpt3-2.7b", 16, 2560, 32, 32, 6912, 2048, 4),
+    Shape("llama3-8b", 10, 4096, 32, 8, 14336, 2048, 4),
+    Shape("llama3-8b", 10, 4096, 32, 8, 14336, 4096, 2),
+    Shape("llama3-8b", 10, 4096, 32, 8, 14336, 8192, 1),
+    Shape("llama2-7b", 12, 4096, 32, 32, 11008, 4096, 2),
+]
 COMPARED = (1, 5, 9)
 """The shapes that are also run in plain PyTorch."""
 LAYOUTS = {
-    "1": Layout(microbatch=4), "dp2 zero1": Layout(dp=2, zero=1, microbatch=4), "dp2 zero3": Layout(dp=2, zero=3, microbatch=4),
-    "tp2": Layout(tp=2, microbatch=4), "cp2": Layout(cp=2, microbatch=4), "pp2": Layout(pp=2, microbatch=2),
-    "tp2 pp2": Layout(tp=2, pp=2, microbatch=2), "tp2 pp2 dp2": Layout(tp=2, pp=2, dp=2, zero=1, microbatch=2),
-}  # fmt: skip
+    "1": Layout(microbatch=4),
+    "dp2 zero1": Layout(dp=2, zero=1, microbatch=4),
+    "dp2 zero3": Layout(dp=2, zero=3, microbatch=4),
+    "tp2": Layout(tp=2, microbatch=4),
+    "cp2": Layout(cp=2, microbatch=4),
+    "pp2": Layout(pp=2, microbatch=2),
+    "tp2 pp2": Layout(tp=2, pp=2, microbatch=2),
+    "tp2 pp2 dp2": Layout(tp=2, pp=2, dp=2, zero=1, microbatch=2),
+}
 STRICT = Model("strict", 4, 128, 4, 352, 256, 64, kv_heads=2)
 
 
@@ -87,17 +102,31 @@ def job(s: Shape, chip: Chip, toy: bool) -> Job:
     vocab, scale = (256, 32) if toy else (32768, 1)
     width = s.hidden // scale
     model = Model(
-        s.like, min(s.layers, 2) if toy else s.layers, width, s.heads // (16 if toy else 1), s.ffn // scale, vocab, s.seq // scale,
+        s.like,
+        min(s.layers, 2) if toy else s.layers,
+        width,
+        s.heads // (16 if toy else 1),
+        s.ffn // scale,
+        vocab,
+        s.seq // scale,
         kv_heads=max(1, s.kv_heads // (16 if toy else 1)),
-    )  # fmt: skip
+    )
     cluster = Cluster(chip, Network("one", (Dim("one", 1e11, 1e-5),)), 1)
     precision = PRECISIONS["fp32" if toy else "bf16"]
-    return Job(model, cluster, s.microbatch * s.microbatches, Layout(microbatch=s.microbatch), precision=precision)
+    return Job(
+        model,
+        cluster,
+        s.microbatch * s.microbatches,
+        Layout(microbatch=s.microbatch),
+        precision=precision,
+    )
 
 
 def batch(j: Job, step: int, device: torch.device) -> tuple[Any, Any]:
     """Inputs and targets of a step."""
-    whole = torch.from_numpy(Synthetic(j.model.vocab, j.T, 1).samples(step * j.batch, j.batch)).to(device)
+    whole = torch.from_numpy(Synthetic(j.model.vocab, j.T, 1).samples(step * j.batch, j.batch)).to(
+        device
+    )
     return whole[:, :-1].contiguous(), whole[:, 1:].contiguous()
 
 
@@ -125,7 +154,9 @@ def plain(j: Job, device: torch.device, compiled: bool) -> Iterator[Any]:
     decoder = Decoder(j.model, range(j.model.layers), j.T).to(device)
     initialise(decoder, j.model, 1)
     run = torch.compile(decoder) if compiled else decoder
-    optimizer = torch.optim.AdamW(decoder.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    optimizer = torch.optim.AdamW(
+        decoder.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True
+    )
     m = j.batch // int(j.layout.microbatch)
     for step in range(10**6):
         optimizer.zero_grad()
@@ -153,7 +184,9 @@ def measured(j: Job, which: Any, device: str) -> float:
 
 
 def strict(device: str, devices: int) -> list[tuple[str, float]]:
-    """(layout, largest difference of a loss from one process on the CPU) of the layouts that fit."""
+    """(layout, largest difference of a loss from one process on the CPU) of the layouts that
+    fit.
+    """
     rows, want = [], losses(LAYOUTS["1"], "cpu")
     for name, layout in LAYOUTS.items():
         if int(layout.chips) <= devices:
@@ -190,19 +223,46 @@ def losses(layout: Layout, device: str) -> list[float]:
 
 
 def predictions(jobs: list[Job], device: str, folder: Path) -> list[float] | None:
-    """Step times after `meshwright calibrate` of this machine; None where that verb is not there."""
+    """Step times after `meshwright calibrate` of this machine; None where that verb is not
+    there.
+    """
     meshwright = [sys.executable, "-m", "meshwright"]
     precision = jobs[0].precision.compute
-    made = subprocess.run([*meshwright, "calibrate", "--device", device, "--precision", precision, "--ranks", "1",
-                           *(["--quick"] if device == "cpu" else []), "-o", "machine.toml"], cwd=folder, check=False)  # fmt: skip
+    made = subprocess.run(
+        [
+            *meshwright,
+            "calibrate",
+            "--device",
+            device,
+            "--precision",
+            precision,
+            "--ranks",
+            "1",
+            *(["--quick"] if device == "cpu" else []),
+            "-o",
+            "machine.toml",
+        ],
+        cwd=folder,
+        check=False,
+    )
     if made.returncode:
         return None
     found = []
     for j in jobs:
         (folder / "job.toml").write_text(dump_job(j), "utf-8")
         # exit code 1: it does not fit by the prediction, which is there all the same
-        words = ["predict", "job.toml", "--on", "1x./machine.toml", "--assumptions", "pytorch", "--json"]
-        told = subprocess.run([*meshwright, *words], cwd=folder, capture_output=True, text=True, check=False)
+        words = [
+            "predict",
+            "job.toml",
+            "--on",
+            "1x./machine.toml",
+            "--assumptions",
+            "pytorch",
+            "--json",
+        ]
+        told = subprocess.run(
+            [*meshwright, *words], cwd=folder, capture_output=True, text=True, check=False
+        )
         found.append(float(json.loads(told.stdout)["step_time_s"]))
     return found
 
@@ -228,7 +288,11 @@ def main() -> int:
         parser.error("there is no GPU here; --device cpu shows that the command works")
     if toy and given.docs:
         parser.error("--docs needs a GPU: figures of toy sizes are not written down")
-    devices, title = (2, "a CPU, toy sizes: these figures mean nothing") if toy else (nvidia_count(), nvidia_name())
+    devices, title = (
+        (2, "a CPU, toy sizes: these figures mean nothing")
+        if toy
+        else (nvidia_count(), nvidia_name())
+    )
     chip = Chip("toy", {"fp32": 1e11}, 1e10, 1e10, 1e10) if toy else catalog.chip(given.chip)
     shapes = SHAPES[: given.shapes]
     jobs = [job(s, chip, toy) for s in shapes]
@@ -237,9 +301,13 @@ def main() -> int:
     beside = {i: measured(jobs[i], plain, given.device) for i in COMPARED if i < len(jobs)}
     with tempfile.TemporaryDirectory() as folder:
         predicted = None if given.no_calibrate else predictions(jobs, given.device, Path(folder))
-    text = f"{HEADING}\n\nWritten by `benchmarks/gpu.py` on {title}, PyTorch {torch.__version__}, {time.strftime('%Y-%m')}.\n\n"
+    text = (
+        f"{HEADING}\n\nWritten by `benchmarks/gpu.py` on {title}, PyTorch {torch.__version__},"
+        f" {time.strftime('%Y-%m')}.\n\n"
+    )
     text += table(
-        "layout (saved and resumed after 10 steps), largest difference of a loss from one process on the CPU",
+        "layout (saved and resumed after 10 steps), largest difference of a loss from one process"
+        " on the CPU",
         [(n, f"{d:.1e}") for n, d in same],
     )
     rows, fine = [], all(difference <= TOLERANCE for _, difference in same)
@@ -247,9 +315,20 @@ def main() -> int:
         mfu = model_flops(j.model, j.T) * j.batch_tokens / took / chip.peak(j.precision.compute)
         error = predicted[i] / took - 1 if predicted else None
         fine &= toy or (error is not None and abs(error) <= CLOSE)
-        rows.append((f"{s.like}, {j.model.layers} layers", j.T, f"{s.microbatch} x {s.microbatches}", f"{took * 1e3:.1f}", f"{mfu:.1%}",
-                     f"{beside[i] / took:.3f}" if i in beside else "", f"{error:+.1%}" if error is not None else "not predicted"))  # fmt: skip
-    text += "\n" + table("shape, tokens, batch, ms a step, MFU, plain PyTorch / ours, predicted / measured - 1", rows)
+        rows.append(
+            (
+                f"{s.like}, {j.model.layers} layers",
+                j.T,
+                f"{s.microbatch} x {s.microbatches}",
+                f"{took * 1e3:.1f}",
+                f"{mfu:.1%}",
+                f"{beside[i] / took:.3f}" if i in beside else "",
+                f"{error:+.1%}" if error is not None else "not predicted",
+            )
+        )
+    text += "\n" + table(
+        "shape, tokens, batch, ms a step, MFU, plain PyTorch / ours, predicted / measured - 1", rows
+    )
     print(text)
     if given.docs:
         before = re.split(rf"^{HEADING}$", DOCS.read_text("utf-8"), flags=re.M)[0].rstrip()
@@ -271,7 +350,12 @@ def nvidia(what: str) -> list[str]:
     """A column of nvidia-smi; nothing where there is no driver."""
     if not shutil.which("nvidia-smi"):
         return []
-    told = subprocess.run(["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader"], capture_output=True, text=True, check=True)  # fmt: skip
+    told = subprocess.run(
+        ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return told.stdout.split("\n")[:-1]
 
 

@@ -1,12 +1,13 @@
-"""The loop: what `plan --framework meshwright` proposes is what the trainer runs, `predict` says again, `export` starts, and the
-program itself needs the memory that was planned.
+"""The loop: what `plan --framework meshwright` proposes is what the trainer runs, `predict` says
+again, `export` starts, and the program itself needs the memory that was planned.
 
     python benchmarks/loop.py [NUMBER ...] [--no-oracle]
 
-For each job: plan -o FILE; the rules of the trainer; export FILE; predict FILE, equal in every field; and the peak of live tensors of the
-trainer's own program (compare --oracle, run without hardware, of the fullest rank) beside the memory of the plan, without the bytes of
-the framework itself. Hundreds of microbatches take the program minutes to hours.
-Exit 1 of a plan is an answer too, with the sentence that says what the trainer cannot hold.
+For each job: plan -o FILE; the rules of the trainer; export FILE; predict FILE, equal in every
+field; and the peak of live tensors of the trainer's own program (compare --oracle, run without
+hardware, of the fullest rank) beside the memory of the plan, without the bytes of the framework
+itself. Hundreds of microbatches take the program minutes to hours. Exit 1 of a plan is an answer
+too, with the sentence that says what the trainer cannot hold.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ JOBS = {
     7: "mistral-7b --on 16xh100-sxm --batch 16seq --seq 65536",
     8: "llama3.2-1b --on 24xa100-80 --batch 96seq",
 }
-"""Small and large, long sequences, sliding windows, hundreds of microbatches, a number of chips that is no power of two."""
+"""Small and large, long sequences, sliding windows, hundreds of microbatches, a number of chips
+that is no power of two.
+"""
 SAME = ("schema", "verb")
 """Keys of an answer that name the verb."""
 
@@ -54,7 +57,9 @@ def ask(*words: str) -> tuple[int, dict[str, Any], str]:
 def loop(words: str, file: Path, oracle: bool = True) -> dict[str, Any]:
     """What became of one job: the fields of a row."""
     start = time.perf_counter()
-    code, planned, said = ask("plan", *words.split(), "--framework", "meshwright", "--json", "-o", str(file))
+    code, planned, said = ask(
+        "plan", *words.split(), "--framework", "meshwright", "--json", "-o", str(file)
+    )
     found: dict[str, Any] = {"job": words, "exit": code, "plan_s": time.perf_counter() - start}
     if code:
         return {**found, "why": said or "; ".join(planned.get("notes", []))}
@@ -80,7 +85,9 @@ def loop(words: str, file: Path, oracle: bool = True) -> dict[str, Any]:
 
         start = time.perf_counter()
         ranks = program.compare(job, settings)
-        counted = [row.counted for rank in ranks for row in rank.rows if row.quantity == "peak memory"]
+        counted = [
+            row.counted for rank in ranks for row in rank.rows if row.quantity == "peak memory"
+        ]
         found |= {
             "counted_bytes": max(counted),
             "oracle": need / max(counted) - 1,
@@ -95,11 +102,22 @@ def told(number: int, row: dict[str, Any]) -> str:
     if row["exit"]:
         return f"{number}  {row['job']}: exit {row['exit']}: {row['why']}"
     l = row["layout"]
-    layout = f"tp {l['tp']} cp {l['cp']} pp {l['pp']} dp {l['dp']} b {l['microbatch']} {l['schedule']} ZeRO-{l['zero']} {l['recompute']}"
-    line = f"{number}  {row['job']}: {layout}; {row['memory_bytes'] / 2**30:.2f} GiB, walk {row['walk']:+.2%}; export {row['export']}, "
-    line += f"predict {row['predict']}, {len(row['differs'])} fields differ; plan {row['plan_s']:.1f} s"
+    layout = (
+        f"tp {l['tp']} cp {l['cp']} pp {l['pp']} dp {l['dp']} b {l['microbatch']} {l['schedule']}"
+        f" ZeRO-{l['zero']} {l['recompute']}"
+    )
+    line = (
+        f"{number}  {row['job']}: {layout}; {row['memory_bytes'] / 2**30:.2f} GiB, walk"
+        f" {row['walk']:+.2%}; export {row['export']}, "
+    )
+    line += (
+        f"predict {row['predict']}, {len(row['differs'])} fields differ; plan {row['plan_s']:.1f} s"
+    )
     if "oracle" in row:
-        line += f"; program {row['counted_bytes'] / 2**30:.2f} GiB ({row['oracle']:+.2%}), counts {'agree' if row['agrees'] else 'DIFFER'}, {row['oracle_s']:.0f} s"
+        line += (
+            f"; program {row['counted_bytes'] / 2**30:.2f} GiB ({row['oracle']:+.2%}), counts"
+            f" {'agree' if row['agrees'] else 'DIFFER'}, {row['oracle_s']:.0f} s"
+        )
     return line
 
 
@@ -109,4 +127,7 @@ if __name__ == "__main__":
     chosen = [int(word) for word in given if word.isdigit()] or [*JOBS]
     with tempfile.TemporaryDirectory() as folder:
         for number in chosen:
-            print(told(number, loop(JOBS[number], Path(folder) / f"{number}.toml", oracle)), flush=True)
+            print(
+                told(number, loop(JOBS[number], Path(folder) / f"{number}.toml", oracle)),
+                flush=True,
+            )

@@ -1,4 +1,6 @@
-"""Mutants of a source text: one operator, number, comparison or minimum changed (operators and parser of cosmic-ray)."""
+"""Mutants of a source text: one operator, number, comparison or minimum changed (operators and
+parser of cosmic-ray).
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,47 @@ import parso
 from cosmic_ray.mutating import MutationVisitor
 from cosmic_ray.operators.operator import Operator
 
-ARITHMETIC = (("Add", "Sub"), ("Sub", "Add"), ("Mul", "Div"), ("Div", "Mul"), ("FloorDiv", "Mul"), ("Mod", "Mul"),
-              ("Pow", "Mul"), ("BitAnd", "BitOr"), ("BitOr", "BitAnd"))  # fmt: skip
-COMPARISON = (("Lt", "LtE"), ("LtE", "Lt"), ("Gt", "GtE"), ("GtE", "Gt"), ("Eq", "NotEq"), ("NotEq", "Eq"))
-PLAIN = ("NumberReplacer", "ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd",
-         "ReplaceUnaryOperator_Delete_Not", "ReplaceUnaryOperator_Delete_USub")  # fmt: skip
+ARITHMETIC = (
+    ("Add", "Sub"),
+    ("Sub", "Add"),
+    ("Mul", "Div"),
+    ("Div", "Mul"),
+    ("FloorDiv", "Mul"),
+    ("Mod", "Mul"),
+    ("Pow", "Mul"),
+    ("BitAnd", "BitOr"),
+    ("BitOr", "BitAnd"),
+)
+COMPARISON = (
+    ("Lt", "LtE"),
+    ("LtE", "Lt"),
+    ("Gt", "GtE"),
+    ("GtE", "Gt"),
+    ("Eq", "NotEq"),
+    ("NotEq", "Eq"),
+)
+PLAIN = (
+    "NumberReplacer",
+    "ReplaceTrueWithFalse",
+    "ReplaceFalseWithTrue",
+    "ReplaceAndWithOr",
+    "ReplaceOrWithAnd",
+    "ReplaceUnaryOperator_Delete_Not",
+    "ReplaceUnaryOperator_Delete_USub",
+)
 NAMES = (
     *(f"ReplaceBinaryOperator_{a}_{b}" for a, b in ARITHMETIC),
     *(f"ReplaceComparisonOperator_{a}_{b}" for a, b in COMPARISON),
     *PLAIN,
 )
-SWAPS = {"minimum": "maximum", "maximum": "minimum", "floor": "ceil", "ceil": "floor", "min": "max", "max": "min"}
+SWAPS = {
+    "minimum": "maximum",
+    "maximum": "minimum",
+    "floor": "ceil",
+    "ceil": "floor",
+    "min": "max",
+    "max": "min",
+}
 LARGEST = 1000.0
 """Numbers beyond this are not changed by 1: nothing would notice, and nothing should."""
 
@@ -37,7 +69,11 @@ class Swap(Operator):  # type: ignore[misc]
     def mutate(self, node: Any, index: int) -> Any:
         other = SWAPS[node.value]
         # the other function need not be imported in the file
-        text = other if node.value in ("min", "max") else f"__import__('meshwright.num', fromlist=['num']).{other}"
+        text = (
+            other
+            if node.value in ("min", "max")
+            else f"__import__('meshwright.num', fromlist=['num']).{other}"
+        )
         return parso.python.tree.Name(text, node.start_pos, prefix=node.prefix)
 
     @classmethod
@@ -53,11 +89,15 @@ class Mutant(NamedTuple):
     line: int
 
 
-OPERATORS = {name: cosmic_ray.plugins.get_operator(f"core/{name}")() for name in NAMES} | {"Swap": Swap()}
+OPERATORS = {name: cosmic_ray.plugins.get_operator(f"core/{name}")() for name in NAMES} | {
+    "Swap": Swap()
+}
 
 
 def every(source: str) -> list[Mutant]:
-    """All places of a source text that Python looks at, with each change of them; in the order of cosmic-ray."""
+    """All places of a source text that Python looks at, with each change of them; in the order of
+    cosmic-ray.
+    """
     seen, found = Counter[str](), []
 
     def walk(node: Any) -> None:
@@ -85,7 +125,9 @@ def difference(source: str, code: str, around: int = 30) -> tuple[str, str]:
     first = len(os.path.commonprefix([old, new]))
     last = len(os.path.commonprefix([old[:first:-1], new[:first:-1]]))
     start = max(first - around, 0)
-    return old[start : max(len(old) - last, first) + around], new[start : max(len(new) - last, first) + around]
+    return old[start : max(len(old) - last, first) + around], new[
+        start : max(len(new) - last, first) + around
+    ]
 
 
 def _called(node: Any) -> bool:
@@ -103,9 +145,11 @@ def _in_annotation(node: Any) -> bool:
     """Annotations are never looked at when the code runs."""
     while node is not None:
         parent = node.parent
-        if parent is not None and parent.type in ("annassign", "tfpdef") and parent.children.index(node) == (
-            1 if parent.type == "annassign" else 2
-        ):  # fmt: skip
+        if (
+            parent is not None
+            and parent.type in ("annassign", "tfpdef")
+            and parent.children.index(node) == (1 if parent.type == "annassign" else 2)
+        ):
             return True
         if parent is not None and parent.type == "funcdef" and node is parent.annotation:
             return True

@@ -1,12 +1,14 @@
-"""How many wrong formulas the tests notice: a seeded sample of mutants, each against the tests of its own room.
+"""How many wrong formulas the tests notice: a seeded sample of mutants, each against the tests of
+its own room.
 
     uv run --group test --group mutation python benchmarks/mutation.py run
     uv run --group test --group mutation python benchmarks/mutation.py score
 
-`run` mutates one operator, number, comparison or minimum at a time (operators of cosmic-ray), stratified over the files of
-the rooms below, and stops a mutant at its first failing test. No file is changed: each mutant lives in a process of its
-own, so tests that start other processes do not see it. `run` goes on where it was stopped; `score` writes mutation.md.
-Not part of CI: it takes hours.
+`run` mutates one operator, number, comparison or minimum at a time (operators of cosmic-ray),
+stratified over the files of the rooms below, and stops a mutant at its first failing test. No file
+is changed: each mutant lives in a process of its own, so tests that start other processes do not
+see it. `run` goes on where it was stopped; `score` writes mutation.md. Not part of CI: it takes
+hours.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ SCORE = Path(__file__).with_name("mutation.md")
 SEED, SAMPLE, HOURS = 1, 400, 3.0
 LEAST_OF_A_FILE = 2
 SLACK, LEAST_LIMIT_S = 2.0, 30.0
-"""A mutant may use this many times the CPU seconds of the tests without one, and at least so many."""
+"""A mutant may use this many times the CPU seconds of the tests without one, and at least so
+many.
+"""
 
 LBL, BOOK = "tests/reproduce/test_lbl.py::test_", "tests/reproduce/test_scaling_book.py::test_"
 PUBLISHED = (
@@ -44,15 +48,46 @@ PUBLISHED = (
     "tests/reproduce/test_megatron.py",
 )
 ROOMS = {
-    "count": (("count/*.py",), ("tests/count", "tests/step", "tests/test_memory.py", "tests/cost/test_arrays.py", *PUBLISHED)),
+    "count": (
+        ("count/*.py",),
+        (
+            "tests/count",
+            "tests/step",
+            "tests/test_memory.py",
+            "tests/cost/test_arrays.py",
+            *PUBLISHED,
+        ),
+    ),
     "cost": (("cost/*.py",), ("tests/cost", "tests/step", *PUBLISHED)),
-    "step": (("step/[!m]*.py", "step/microbatch.py", "layout/*.py", "program/cpu.py"), ("tests/step", "tests/test_pipeline.py", "tests/test_terms.py", "tests/test_prediction.py",
-                              "tests/formats/test_machine.py", "tests/cost/test_arrays.py", *PUBLISHED)),
-    "schedule": (("schedule/*.py",), ("tests/schedule", "tests/test_pipeline.py", "tests/test_replay.py")),
+    "step": (
+        ("step/[!m]*.py", "step/microbatch.py", "layout/*.py", "program/cpu.py"),
+        (
+            "tests/step",
+            "tests/test_pipeline.py",
+            "tests/test_terms.py",
+            "tests/test_prediction.py",
+            "tests/formats/test_machine.py",
+            "tests/cost/test_arrays.py",
+            *PUBLISHED,
+        ),
+    ),
+    "schedule": (
+        ("schedule/*.py",),
+        ("tests/schedule", "tests/test_pipeline.py", "tests/test_replay.py"),
+    ),
     "memory": (("step/memory.py",), ("tests/step", "tests/test_memory.py", *PUBLISHED)),
-    "search": (("search/*.py",), ("tests/test_search_bounds.py", "tests/test_search_plan.py", "tests/test_search.py", "tests/test_search_ranked.py",
-                                  "tests/test_search_framework.py", "tests/test_sweep.py")),
-}  # fmt: skip
+    "search": (
+        ("search/*.py",),
+        (
+            "tests/test_search_bounds.py",
+            "tests/test_search_plan.py",
+            "tests/test_search.py",
+            "tests/test_search_ranked.py",
+            "tests/test_search_framework.py",
+            "tests/test_sweep.py",
+        ),
+    ),
+}
 """room -> (its files below src/meshwright, its own tests and the published checks named for it)."""
 
 
@@ -87,17 +122,32 @@ def files(room: str) -> list[Path]:
 
 
 def sample(count: int, seed: int) -> list[tuple[str, Path, mutants.Mutant]]:
-    """So many mutants as (room, file, mutant): from each file its share of all, and at least a few, in random order."""
+    """So many mutants as (room, file, mutant): from each file its share of all, and at least a few,
+    in random order.
+    """
     rng = random.Random(seed)
-    every = {(room, path): mutants.every(path.read_text("utf-8")) for room in ROOMS for path in files(room)}
+    every = {
+        (room, path): mutants.every(path.read_text("utf-8"))
+        for room in ROOMS
+        for path in files(room)
+    }
     every = {at: found for at, found in every.items() if found}
     total = sum(map(len, every.values()))
-    exact = {at: max(count * len(found) / total, min(LEAST_OF_A_FILE, len(found))) for at, found in every.items()}
+    exact = {
+        at: max(count * len(found) / total, min(LEAST_OF_A_FILE, len(found)))
+        for at, found in every.items()
+    }
     scale = count / sum(exact.values())
     shares = {at: int(x * scale) for at, x in exact.items()}
-    for at in sorted(exact, key=lambda at: shares[at] - exact[at] * scale)[: count - sum(shares.values())]:
+    for at in sorted(exact, key=lambda at: shares[at] - exact[at] * scale)[
+        : count - sum(shares.values())
+    ]:
         shares[at] += 1
-    chosen = [(*at, m) for at, found in every.items() for m in rng.sample(found, min(shares[at], len(found)))]
+    chosen = [
+        (*at, m)
+        for at, found in every.items()
+        for m in rng.sample(found, min(shares[at], len(found)))
+    ]
     rng.shuffle(chosen)
     return chosen
 
@@ -135,16 +185,30 @@ def run(results: Path, count: int, seed: int, hours: float) -> None:
         found = trial.run(ROOT, path, code, ROOMS[room][1], limits[room])
         spent += found.cpu_s
         row = Row(
-            file, mutant.line, mutant.operator, mutant.occurrence, before, after, source,
-            found.outcome, found.test, round(found.cpu_s, 2),
-        )  # fmt: skip
+            file,
+            mutant.line,
+            mutant.operator,
+            mutant.occurrence,
+            before,
+            after,
+            source,
+            found.outcome,
+            found.test,
+            round(found.cpu_s, 2),
+        )
         with results.open("a", encoding="utf-8") as out:
             out.write(json.dumps(row._asdict()) + "\n")
-        print(f"{i}/{count} {found.outcome:8} {file}:{row.line} {before} -> {after} [{found.test}] {found.cpu_s:.0f} s", flush=True)  # fmt: skip
+        print(
+            f"{i}/{count} {found.outcome:8} {file}:{row.line} {before} -> {after} [{found.test}]"
+            f" {found.cpu_s:.0f} s",
+            flush=True,
+        )
 
 
 def limit(room: str, path: Path) -> tuple[float, float]:
-    """(CPU seconds a mutant of a room may use, those that its tests took without one); they must pass."""
+    """(CPU seconds a mutant of a room may use, those that its tests took without one); they must
+    pass.
+    """
     found = trial.run(ROOT, path, path.read_text("utf-8"), ROOMS[room][1], 3600.0)
     if found.outcome != "survived":
         sys.exit(f"the tests of room {room} fail without any mutant: {found.test}\n{found.output}")
@@ -153,7 +217,10 @@ def limit(room: str, path: Path) -> tuple[float, float]:
 
 def score(results: Path, count: int, seed: int, commit: str) -> str:
     """The table by file and the list of survivors, as Markdown."""
-    chosen = {(str(p.relative_to(SOURCE)), m.operator, m.occurrence, digest(p)) for _, p, m in sample(count, seed)}
+    chosen = {
+        (str(p.relative_to(SOURCE)), m.operator, m.occurrence, digest(p))
+        for _, p, m in sample(count, seed)
+    }
     rows = [row for row in {row.key: row for row in read(results)}.values() if row.key in chosen]
     by_file: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
@@ -161,18 +228,26 @@ def score(results: Path, count: int, seed: int, commit: str) -> str:
     whole = sum(by_file.values(), Counter())
     lines = [
         "# Mutants that the tests notice\n",
-        f"{date.today().isoformat()}, commit {commit}: {killed(whole)} of {whole.total()} mutants killed "
-        f"({killed(whole) / max(whole.total(), 1):.0%}), {whole['survived']} survived; "
-        f"{sum(r.cpu_s for r in rows) / 3600:.1f} CPU hours.",
-        f"Sample: {len(rows)} of {count} with seed {seed}, stratified by file; each against the tests of its room "
-        "(`ROOMS` in `benchmarks/mutation.py`), until the first one fails.\n",
+        (
+            f"{date.today().isoformat()}, commit {commit}: {killed(whole)} of {whole.total()}"
+            f" mutants killed ({killed(whole) / max(whole.total(), 1):.0%}), {whole['survived']}"
+            f" survived; {sum(r.cpu_s for r in rows) / 3600:.1f} CPU hours."
+        ),
+        (
+            f"Sample: {len(rows)} of {count} with seed {seed}, stratified by file; each against the"
+            " tests of its room (`ROOMS` in `benchmarks/mutation.py`), until the first one"
+            " fails.\n"
+        ),
         "| file | mutants | killed | of these by timeout | survived |",
         "|---|---|---|---|---|",
-        *(f"| {f} | {n.total()} | {killed(n)} | {n['timeout']} | {n['survived']} |" for f, n in sorted(by_file.items())),
+        *(
+            f"| {f} | {n.total()} | {killed(n)} | {n['timeout']} | {n['survived']} |"
+            for f, n in sorted(by_file.items())
+        ),
         f"| all | {whole.total()} | {killed(whole)} | {whole['timeout']} | {whole['survived']} |",
         "\n## Survivors\n",
         *survivors(rows),
-    ]  # fmt: skip
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -1,11 +1,13 @@
-"""What the trainer costs beside a plain PyTorch loop with the same parallel calls, in CPU seconds of a step summed over ranks.
+"""What the trainer costs beside a plain PyTorch loop with the same parallel calls, in CPU seconds
+of a step summed over ranks.
 
     python benchmarks/overhead.py [LAYOUT ...] [--pairs N] [-o benchmarks/overhead.md]
 
-Both loops run in the same processes, a step of one after a step of the other: what disturbs one disturbs both, and CPU seconds do not
-count waiting. Ours is everything `meshwright train` does in a step: data, pipeline, gradients, norm over all ranks, clipping, AdamW,
-recording, metrics. The plain loop is written out below for each layout with PyTorch's own calls; only the decoder's modules are shared.
-The figure is the median over steps of one over that of the other.
+Both loops run in the same processes, a step of one after a step of the other: what disturbs one
+disturbs both, and CPU seconds do not count waiting. Ours is everything `meshwright train` does in a
+step: data, pipeline, gradients, norm over all ranks, clipping, AdamW, recording, metrics. The plain
+loop is written out below for each layout with PyTorch's own calls; only the decoder's modules are
+shared. The figure is the median over steps of one over that of the other.
 """
 
 from __future__ import annotations
@@ -86,7 +88,9 @@ def plain(name: str, job: Any, settings: Settings, data: np.ndarray) -> Step:
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
         {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.95), foreach=False if name == "tp2" else None)
+    optimizer = torch.optim.AdamW(
+        groups, lr=settings.lr, betas=(0.9, 0.95), foreach=False if name == "tp2" else None
+    )
 
     def criterion(logits: Any, target: Any) -> Any:
         if name == "tp2":
@@ -104,7 +108,9 @@ def plain(name: str, job: Any, settings: Settings, data: np.ndarray) -> Step:
         number = next(steps)
         first = number * job.batch + (rank * rows if name == "dp2 zero1" else 0)
         picked = [(first + i) % count * job.T for i in range(rows)]
-        both = torch.from_numpy(np.stack([data[at : at + job.T + 1] for at in picked]).astype(np.int64))
+        both = torch.from_numpy(
+            np.stack([data[at : at + job.T + 1] for at in picked]).astype(np.int64)
+        )
         x, y = both[:, :-1], both[:, 1:]
         optimizer.zero_grad()
         losses: list[Any] = []
@@ -115,7 +121,9 @@ def plain(name: str, job: Any, settings: Settings, data: np.ndarray) -> Step:
                 else:
                     schedule.step(target=y, losses=losses, return_outputs=False)
             else:
-                for i, (a, b) in enumerate(zip(x.chunk(microbatches), y.chunk(microbatches), strict=True)):
+                for i, (a, b) in enumerate(
+                    zip(x.chunk(microbatches), y.chunk(microbatches), strict=True)
+                ):
                     if name == "dp2 zero1":
                         model.set_requires_gradient_sync(i == microbatches - 1)  # type: ignore[operator]
                         model.set_reshard_after_backward(i == microbatches - 1)  # type: ignore[operator]
@@ -123,14 +131,18 @@ def plain(name: str, job: Any, settings: Settings, data: np.ndarray) -> Step:
                     (loss / microbatches).backward()
                     losses.append(loss.detach())
         norm = global_norm(name, parameters, mesh)
-        nn.utils.clip_grads_with_norm_(parameters, settings.clip, norm, foreach=False if name == "tp2" else None)
+        nn.utils.clip_grads_with_norm_(
+            parameters, settings.clip, norm, foreach=False if name == "tp2" else None
+        )
         for group in optimizer.param_groups:
             group["lr"] = settings.lr * 0.5 * (1 + math.cos(math.pi * number / 1e6))
         optimizer.step()
         mean = (
             torch.zeros(1)
             if not losses
-            else torch.stack([v.detach().full_tensor() if name == "tp2" else v.detach() for v in losses]).mean()
+            else torch.stack(
+                [v.detach().full_tensor() if name == "tp2" else v.detach() for v in losses]
+            ).mean()
         )
         dist.all_reduce(mean)
         return float(mean)
@@ -158,21 +170,37 @@ def global_norm(name: str, parameters: list[Any], mesh: Any) -> Any:
 
 def sharded(model: Decoder, tp: Any) -> None:
     """Tensor and sequence parallel, as in PyTorch's tutorial."""
-    parallelize_module(model, tp, {
-        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
-        "norm": SequenceParallel(use_local_output=True),
-        "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1)),
-    })  # fmt: skip
+    parallelize_module(
+        model,
+        tp,
+        {
+            "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+            "norm": SequenceParallel(use_local_output=True),
+            "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1)),
+        },
+    )
     for block in model.blocks:
-        parallelize_module(block, tp, {
-            "attention_norm": SequenceParallel(use_local_output=True),
-            "attention": PrepareModuleInput(input_layouts=(Shard(1), None), desired_input_layouts=(Replicate(), None)),
-            "attention.wq": ColwiseParallel(), "attention.wk": ColwiseParallel(), "attention.wv": ColwiseParallel(),
-            "attention.wo": RowwiseParallel(output_layouts=Shard(1)),
-            "ffn_norm": SequenceParallel(use_local_output=True),
-            "ffn": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)),
-            "ffn.gate": ColwiseParallel(), "ffn.up": ColwiseParallel(), "ffn.down": RowwiseParallel(output_layouts=Shard(1)),
-        })  # fmt: skip
+        parallelize_module(
+            block,
+            tp,
+            {
+                "attention_norm": SequenceParallel(use_local_output=True),
+                "attention": PrepareModuleInput(
+                    input_layouts=(Shard(1), None), desired_input_layouts=(Replicate(), None)
+                ),
+                "attention.wq": ColwiseParallel(),
+                "attention.wk": ColwiseParallel(),
+                "attention.wv": ColwiseParallel(),
+                "attention.wo": RowwiseParallel(output_layouts=Shard(1)),
+                "ffn_norm": SequenceParallel(use_local_output=True),
+                "ffn": PrepareModuleInput(
+                    input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)
+                ),
+                "ffn.gate": ColwiseParallel(),
+                "ffn.up": ColwiseParallel(),
+                "ffn.down": RowwiseParallel(output_layouts=Shard(1)),
+            },
+        )
 
 
 def ours(plan: run.Plan, trainer: Trainer) -> Step:
@@ -195,11 +223,17 @@ def ours(plan: run.Plan, trainer: Trainer) -> Step:
 
 
 def measure(name: str, pairs: int, folder: Path) -> dict[str, Any]:
-    """Medians of both loops' CPU seconds of a step, all ranks together, and of the ratio of neighbours."""
+    """Medians of both loops' CPU seconds of a step, all ranks together, and of the ratio of
+    neighbours.
+    """
     job = replace(load_job(JOB), layout=LAYOUTS[name])
     job = replace(job, cluster=replace(job.cluster, chips=int(job.layout.chips)))
     settings = Settings(
-        **{**tomllib.loads(JOB.read_text("utf-8"))["train"], "steps": 10**6, "output": str(folder / name)}
+        **{
+            **tomllib.loads(JOB.read_text("utf-8"))["train"],
+            "steps": 10**6,
+            "output": str(folder / name),
+        }
     )
     plan = run.Plan(job, settings, predict(job), None)
     plan.folder.mkdir(parents=True, exist_ok=True)
@@ -241,12 +275,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         rows = {name: measure(name, given.pairs, Path(folder)) for name in given.layout or LAYOUTS}
     lines = ["| layout | ours, CPU s a step | plain PyTorch | ours / plain |", "|---|---|---|---|"]
-    lines += [f"| {name} | {r['ours_s']:.4f} | {r['plain_s']:.4f} | {r['ratio']:.3f} |" for name, r in rows.items()]
+    lines += [
+        f"| {name} | {r['ours_s']:.4f} | {r['plain_s']:.4f} | {r['ratio']:.3f} |"
+        for name, r in rows.items()
+    ]
     text = (
-        "# Overhead of the trainer\n\nWritten by `benchmarks/overhead.py` (which says what is compared): the model of `examples/quickstart.toml`, "
-        f"{given.pairs} pairs of steps, CPU seconds summed over ranks.\nPyTorch {torch.__version__}, {platform.machine()}, one thread a rank.\n\n"
-        + "\n".join(lines) + "\n"
-    )  # fmt: skip
+        "# Overhead of the trainer\n\nWritten by `benchmarks/overhead.py` (which says what is"
+        f" compared): the model of `examples/quickstart.toml`, {given.pairs} pairs of steps, CPU"
+        f" seconds summed over ranks.\nPyTorch {torch.__version__}, {platform.machine()}, one"
+        " thread a rank.\n\n" + "\n".join(lines) + "\n"
+    )
     print(text)
     if given.output:
         given.output.write_text(text, "utf-8")

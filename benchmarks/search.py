@@ -1,9 +1,10 @@
-"""How fast the search is, beside the same formulas evaluated one layout at a time, in one run on one core.
+"""How fast the search is, beside the same formulas evaluated one layout at a time, in one run on
+one core.
 
     python benchmarks/search.py [-o benchmarks/search.md]
 
-Seconds are CPU seconds of this process, the best of a few runs. Machines differ and are noisy, so the figures to compare are the ratios: grid
-points a second over layouts a second one at a time.
+Seconds are CPU seconds of this process, the best of a few runs. Machines differ and are noisy, so
+the figures to compare are the ratios: grid points a second over layouts a second one at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from meshwright.layout.placement import placed
 from meshwright.search import Space, brute, plan, search
 from meshwright.step import step_time
 
-SPARSE = Model("moe-64", 64, 7168, 128, 18432, 129280, 8192, head_dim=128, moe=MoE(256, 8, 2048, 2048))
+SPARSE = Model(
+    "moe-64", 64, 7168, 128, 18432, 129280, 8192, head_dim=128, moe=MoE(256, 8, 2048, 2048)
+)
 """DeepSeek-V3-like: 64 layers, 256 experts, top 8."""
 
 
@@ -46,7 +49,10 @@ def jobs(chips: int) -> dict[str, Job]:
     """A dense and a sparse job on that many B200 in NVLink domains of 8."""
     on = cluster(f"{chips}xlbl-b200")
     fp16 = PRECISIONS["fp16"]
-    return {"dense": Job(model("gpt3-1t"), on, 4096, precision=fp16), "MoE": Job(SPARSE, on, 16384, precision=fp16)}
+    return {
+        "dense": Job(model("gpt3-1t"), on, 4096, precision=fp16),
+        "MoE": Job(SPARSE, on, 16384, precision=fp16),
+    }
 
 
 def one_at_a_time(job: Job) -> float:
@@ -62,7 +68,9 @@ def rows() -> list[tuple[str, ...]]:
         single = one_at_a_time(job)
         table.append((f"{kind}: one layout at a time", f"{single:,.0f} layouts/s", "1"))
         found = brute(job, Space())
-        rate = found.evaluated / seconds(lambda job=job: brute(job, Space()), 2 if kind == "MoE" else 5)
+        rate = found.evaluated / seconds(
+            lambda job=job: brute(job, Space()), 2 if kind == "MoE" else 5
+        )
         table.append(
             (
                 f"{kind}: brute force, 16,384 chips, {found.evaluated:,} grid points",
@@ -72,7 +80,10 @@ def rows() -> list[tuple[str, ...]]:
         )
     for chips in (16384, 131072, 1048576):
         for kind, job in jobs(chips).items():
-            covered, took = search(job, Space()).searched, seconds(lambda job=job: search(job, Space()), 5)
+            covered, took = (
+                search(job, Space()).searched,
+                seconds(lambda job=job: search(job, Space()), 5),
+            )
             table.append(
                 (
                     f"{kind}: exact top 10, strict, {chips:,} chips, {covered:,} layouts",
@@ -116,7 +127,10 @@ def main() -> None:
         "|---|---|---|",
         *(f"| {' | '.join(row)} |" for row in rows()),
     ]
-    head = f"Measured with `python benchmarks/search.py` on one core of {platform.processor() or platform.machine()}, Python {platform.python_version()}.\n\n"
+    head = (
+        "Measured with `python benchmarks/search.py` on one core of"
+        f" {platform.processor() or platform.machine()}, Python {platform.python_version()}.\n\n"
+    )
     text = head + "\n".join(lines) + "\n"
     if output:
         output.write_text(text, "utf-8")

@@ -1,4 +1,6 @@
-"""The tests with one module in another version, in a process forked from one in which the libraries are loaded."""
+"""The tests with one module in another version, in a process forked from one in which the libraries
+are loaded.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ class _First:
             self.test, self.why = f"{report.nodeid} (not importable)", report.longreprtext[-2000:]
 
 
-def _in_child(root: Path, path: Path, code: str, tests: Sequence[str], limit_s: float, write: int) -> None:
+def _in_child(
+    root: Path, path: Path, code: str, tests: Sequence[str], limit_s: float, write: int
+) -> None:
     """Run the tests and say how it ended; never returns."""
     os.setsid()
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -106,13 +110,17 @@ class _Instead:
         self.name = ".".join(parts[:-1] if self.package else parts)
         self.path, self.code = path, code
 
-    def find_spec(self, name: str, where: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, name: str, where: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if name != self.name:
             return None
         loader = _Loader(name, str(self.path))
         loader.code = self.code
         inside = [str(self.path.parent)] if self.package else None
-        return importlib.util.spec_from_file_location(name, self.path, loader=loader, submodule_search_locations=inside)
+        return importlib.util.spec_from_file_location(
+            name, self.path, loader=loader, submodule_search_locations=inside
+        )
 
 
 class _Loader(importlib.machinery.SourceFileLoader):

@@ -4,10 +4,18 @@ from meshwright import Job, Layout, cluster, model, predict
 from meshwright.prediction.replay import replay
 
 job = Job(model("gpt3-175b"), cluster("64xa100-80"), batch=64)
-for schedule, chunks in [("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 4), ("zb-h1", 1), ("zbv", 1)]:
+for schedule, chunks in [
+    ("gpipe", 1),
+    ("1f1b", 1),
+    ("interleaved", 2),
+    ("interleaved", 4),
+    ("zb-h1", 1),
+    ("zbv", 1),
+]:
     exact = replay(predict(job, Layout(tp=8, pp=8, dp=1, schedule=schedule, interleave=chunks)))
     held = max(exact.timeline.in_flight)
     print(
-        f"{schedule:>11} x{chunks}: {exact.exact_s:6.2f} s exact, closed form {100 * exact.difference:+.1f} %, "
-        f"{100 * exact.timeline.bubble_fraction:4.1f} % idle, {held:g} microbatches held"
+        f"{schedule:>11} x{chunks}: {exact.exact_s:6.2f} s exact, closed form"
+        f" {100 * exact.difference:+.1f} %, {100 * exact.timeline.bubble_fraction:4.1f} % idle,"
+        f" {held:g} microbatches held"
     )

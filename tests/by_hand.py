@@ -1,8 +1,9 @@
 """A job whose seconds can be worked out on paper.
 
-One layer, one sequence of T = 128 tokens, D = 64, 4 heads, F = 256, no gate, no norm parameters: 4 D^2 + 2 D F = 49,152
-weights, so 2 x 49,152 x 128 FLOPs of matrices and 4 T^2 D of attention, together 2^24 forward and twice that backward. On a
-chip of 2^24 FLOP/s, and nothing else counted, a layer takes 1 s forward and 2 s backward.
+One layer, one sequence of T = 128 tokens, D = 64, 4 heads, F = 256, no gate, no norm parameters: 4
+D^2 + 2 D F = 49,152 weights, so 2 x 49,152 x 128 FLOPs of matrices and 4 T^2 D of attention,
+together 2^24 forward and twice that backward. On a chip of 2^24 FLOP/s, and nothing else counted, a
+layer takes 1 s forward and 2 s backward.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from dataclasses import replace
 from typing import Any
 
 from meshwright import Prediction, assumptions, predict
-from meshwright.describe.assumptions import Assumptions, ChipTime, Counting, HidePass, MemoryCount, NetworkTime, Overlap
+from meshwright.describe.assumptions import (
+    Assumptions,
+    ChipTime,
+    Counting,
+    HidePass,
+    MemoryCount,
+    NetworkTime,
+    Overlap,
+)
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.holding import Holding
@@ -26,10 +35,20 @@ FORWARD, BACKWARD = 1.0, 2.0
 """Seconds of a layer and microbatch of one sequence."""
 TOKENS, WIDTH = 128, 64
 MODEL = Model(
-    "by hand", layers=2, hidden=WIDTH, heads=4, ffn=256, vocab=0, seq=TOKENS,
-    gated=False, norm="nonparametric", positions="none",
-)  # fmt: skip
-CHIP = Chip("by hand", {"bf16": 2.0**24}, vector_flops=1.0, hbm_bytes=1e12, hbm_bandwidth=1.0, power_w=250.0)
+    "by hand",
+    layers=2,
+    hidden=WIDTH,
+    heads=4,
+    ffn=256,
+    vocab=0,
+    seq=TOKENS,
+    gated=False,
+    norm="nonparametric",
+    positions="none",
+)
+CHIP = Chip(
+    "by hand", {"bf16": 2.0**24}, vector_flops=1.0, hbm_bytes=1e12, hbm_bandwidth=1.0, power_w=250.0
+)
 SET: Assumptions = replace(
     assumptions("lbl-2024"),
     name="by hand",
@@ -45,8 +64,9 @@ SET: Assumptions = replace(
 
 
 GPT2_CONFIG = (
-    '{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 12, "n_embd": 768, "n_head": 12, '
-    '"vocab_size": 50257, "n_positions": 1024, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}'
+    '{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 12, "n_embd": 768,'
+    ' "n_head": 12, "vocab_size": 50257, "n_positions": 1024, "resid_pdrop": 0.0, "embd_pdrop":'
+    ' 0.0, "attn_pdrop": 0.0}'
 )
 """GPT-2 as this project's trainer takes it: without dropout."""
 
@@ -59,11 +79,21 @@ def by_hand(
     hardware: Chip = CHIP,
     **joints: Any,
 ) -> Prediction:
-    """The prediction of a job in which every replica has so many microbatches, on one switch of `rate` B/s.
+    """The prediction of a job in which every replica has so many microbatches, on one switch of
+    `rate` B/s.
 
     joints: other joints of the assumption set.
     """
     network = Network("by hand", (Dim("switch", rate, 0.0),))
     batch = microbatches * int(layout.dp) * int(layout.microbatch)
     cluster = Cluster(hardware, network, int(layout.chips))
-    return predict(Job(model, cluster, batch, layout, attention_kernel="unfused", assumptions=replace(SET, **joints)))
+    return predict(
+        Job(
+            model,
+            cluster,
+            batch,
+            layout,
+            attention_kernel="unfused",
+            assumptions=replace(SET, **joints),
+        )
+    )

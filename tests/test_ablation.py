@@ -1,4 +1,6 @@
-"""The ablation: every law that it names does something, and every value that only runs tell is taken from elsewhere once."""
+"""The ablation: every law that it names does something, and every value that only runs tell is
+taken from elsewhere once.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,17 @@ SAMPLE = 29
 def rows() -> list[Row]:
     """One row of each kind that a law is about, and a sample."""
     every = [row for row in published() if not row["measured"].get("oom")]
-    wanted = ("cp", "nvfp4", "zb", "rowwise", "zero-3", "hybridep", "overlap=true", "kernel=torch", 'head_dim": 150')
+    wanted = (
+        "cp",
+        "nvfp4",
+        "zb",
+        "rowwise",
+        "zero-3",
+        "hybridep",
+        "overlap=true",
+        "kernel=torch",
+        'head_dim": 150',
+    )
     return (
         every[::SAMPLE]
         + [next(row for row in every if word in str(row).lower()) for word in wanted[:8]]
@@ -32,10 +44,15 @@ def rows() -> list[Row]:
 
 
 def unaligned(every: list[Row]) -> list[Row]:
-    """A run of unfused attention whose heads 8 does not divide, one with context parallelism, and one under a lower power limit."""
+    """A run of unfused attention whose heads 8 does not divide, one with context parallelism, and
+    one under a lower power limit.
+    """
     return [
         next(
-            r for r in every if r["source"] == "bigscience-tr11" and (r["model"]["hidden"] // r["model"]["heads"]) % 8
+            r
+            for r in every
+            if r["source"] == "bigscience-tr11"
+            and (r["model"]["hidden"] // r["model"]["heads"]) % 8
         ),
         next(r for r in every if (r["parallel"].get("cp") or 1) > 1),
         next(r for r in every if "500W" in r["hardware"]["gpu"]),
@@ -54,7 +71,9 @@ def without(place: int) -> dict[str, float]:
         return pool.apply(seconds, (place,))
 
 
-@pytest.mark.parametrize("place", range(1, len(ablation.LAWS)), ids=lambda place: ablation.LAWS[place].name)
+@pytest.mark.parametrize(
+    "place", range(1, len(ablation.LAWS)), ids=lambda place: ablation.LAWS[place].name
+)
 def test_switching_a_law_off_changes_a_prediction(place: int) -> None:
     assert without(place) != without(0)
     assert without(place).keys() == without(0).keys()

@@ -1,4 +1,6 @@
-"""The house rules that code can break: imports run one way, importing costs little, names are kept."""
+"""The house rules that code can break: imports run one way, importing costs little, names are
+kept.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,41 @@ import meshwright
 
 SOURCE = Path(meshwright.__file__).parent
 ROOMS = (
-    "_version", "errors", "units", "num", "schedule", "describe", "catalog", "layout", "count", "cost", "step",
-    "program", "prediction", "search", "limits", "roofline", "formats", "sweep", "validate", "compare", "report",
-    "reproduce", "train", "web", "cli", "__main__",
-)  # fmt: skip
+    "_version",
+    "errors",
+    "units",
+    "num",
+    "schedule",
+    "describe",
+    "catalog",
+    "layout",
+    "count",
+    "cost",
+    "step",
+    "program",
+    "prediction",
+    "search",
+    "limits",
+    "roofline",
+    "formats",
+    "sweep",
+    "validate",
+    "compare",
+    "report",
+    "reproduce",
+    "train",
+    "web",
+    "cli",
+    "__main__",
+)
 """In the order data walks through them: a room imports only rooms before it, without exception."""
 LEVEL = {room: i for i, room in enumerate(ROOMS)}
 
 
 def imports(file: Path) -> set[str]:
-    """Rooms of the package that a file imports, at its top or inside functions, but for types only."""
+    """Rooms of the package that a file imports, at its top or inside functions, but for types
+    only.
+    """
     found = set()
     tree = ast.parse(file.read_text("utf-8"))
     typing_only = {
@@ -71,13 +98,17 @@ def run(code: str) -> str:
 
 def test_importing_loads_nothing_heavy() -> None:
     heavy = "('torch', 'matplotlib', 'starlette', 'rich', 'cyclopts', 'numpy')"
-    assert run(f"import sys, meshwright; print([m for m in {heavy} if m in sys.modules])").strip() == "[]"
+    assert (
+        run(f"import sys, meshwright; print([m for m in {heavy} if m in sys.modules])").strip()
+        == "[]"
+    )
 
 
 def test_a_prediction_needs_no_torch_and_no_plots() -> None:
     code = (
-        "import sys; from meshwright import *; predict(Job(model('llama3-8b'), cluster('64xh100-sxm'), 512, Layout(dp=64, zero=3)));"
-        "print([m for m in ('torch', 'matplotlib', 'rich', 'starlette') if m in sys.modules])"
+        "import sys; from meshwright import *; predict(Job(model('llama3-8b'),"
+        " cluster('64xh100-sxm'), 512, Layout(dp=64, zero=3)));print([m for m in ('torch',"
+        " 'matplotlib', 'rich', 'starlette') if m in sys.modules])"
     )
     assert run(code).strip() == "[]"
 
@@ -87,11 +118,18 @@ def test_what_is_installed_is_imported() -> None:
     project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
     needed = {re.split(r"[<>=!~\[]", words)[0] for words in project["dependencies"]}
     text = "\n".join(file.read_text("utf-8") for file in FILES)
-    assert needed == {name for name in needed if re.search(rf"^\s*(?:from|import) {name}\b", text, re.MULTILINE)}
+    assert needed == {
+        name for name in needed if re.search(rf"^\s*(?:from|import) {name}\b", text, re.MULTILINE)
+    }
 
 
 def test_that_test_can_fail() -> None:
-    assert run("import sys, json, meshwright; print([m for m in ('json',) if m in sys.modules])").strip() == "['json']"
+    assert (
+        run(
+            "import sys, json, meshwright; print([m for m in ('json',) if m in sys.modules])"
+        ).strip()
+        == "['json']"
+    )
 
 
 def test_public_names_exist_and_are_sorted() -> None:

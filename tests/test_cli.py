@@ -20,9 +20,21 @@ from meshwright.errors import BadInput
 LLAMA = ["llama3-8b", "--on", "64xh100-sxm", "--batch", "1Mi"]
 SHARDED = [*LLAMA, "--tp", "2", "--zero", "1"]
 CONTRACT = {
-    "step_time_s", "interval_s", "tokens_per_s", "tokens_per_s_per_chip", "model_flops_per_s_per_chip", "mfu", "hfu",
-    "time_s", "memory_bytes", "fits", "train_time_s", "cost_usd", "layout", "assumptions",
-}  # fmt: skip
+    "step_time_s",
+    "interval_s",
+    "tokens_per_s",
+    "tokens_per_s_per_chip",
+    "model_flops_per_s_per_chip",
+    "mfu",
+    "hfu",
+    "time_s",
+    "memory_bytes",
+    "fits",
+    "train_time_s",
+    "cost_usd",
+    "layout",
+    "assumptions",
+}
 
 
 def ask(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
@@ -36,13 +48,17 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """The one sentence with which a command is refused."""
     assert cli.run([*words]) == 2
     caught = capsys.readouterr()
-    assert caught.out == "" and caught.err.count("\n") == 1 and caught.err.startswith("meshwright: ")
+    assert (
+        caught.out == "" and caught.err.count("\n") == 1 and caught.err.startswith("meshwright: ")
+    )
     return caught.err
 
 
 def process(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
     """The command as a process of its own."""
-    return subprocess.run([sys.executable, "-m", "meshwright", *words], capture_output=True, text=True, **options)  # type: ignore[call-overload]
+    return subprocess.run(
+        [sys.executable, "-m", "meshwright", *words], capture_output=True, text=True, **options
+    )  # type: ignore[call-overload]
 
 
 def test_predict_prints_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +89,9 @@ def test_predict_prints_a_readable_answer(capsys: pytest.CaptureFixture[str]) ->
 TOO_BIG = ["llama3-70b", "--on", "8xh100-sxm", "--batch", "64seq"]
 
 
-def test_what_does_not_fit_is_said_first_and_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_fit_is_said_first_and_ends_with_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert cli.run(["predict", *TOO_BIG]) == 1
     text = capsys.readouterr().out
     assert "short" in text and text.index("does NOT fit") < text.index("step time")
@@ -83,7 +101,18 @@ def test_what_does_not_fit_is_said_first_and_ends_with_1(capsys: pytest.CaptureF
 
 
 def test_idle_chips_are_said_before_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["predict", "llama3-8b", "--on", "64xh100-sxm", "--batch", "64seq", "--zero", "3", "--dp", "8"]
+    words = [
+        "predict",
+        "llama3-8b",
+        "--on",
+        "64xh100-sxm",
+        "--batch",
+        "64seq",
+        "--zero",
+        "3",
+        "--dp",
+        "8",
+    ]
     assert cli.run(words) == 0
     text = capsys.readouterr().out
     assert text.count("56 of 64 chips are idle") == 1, "said once"
@@ -92,34 +121,70 @@ def test_idle_chips_are_said_before_the_numbers(capsys: pytest.CaptureFixture[st
 
 
 def test_a_rounded_batch_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    data = ask(capsys, "predict", "llama3-8b", "--on", "8xh100-sxm", "--batch", "1M", "--tp", "2", "--zero", "3")
+    data = ask(
+        capsys,
+        "predict",
+        "llama3-8b",
+        "--on",
+        "8xh100-sxm",
+        "--batch",
+        "1M",
+        "--tp",
+        "2",
+        "--zero",
+        "3",
+    )
     assert data["batch_sequences"] == 122
     assert any("rounded to 122 sequences" in note for note in data["notes"])
 
 
-def test_8k_tokens_are_8192_wherever_a_length_is_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_8k_tokens_are_8192_wherever_a_length_is_given(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     exact = ask(capsys, "predict", *SHARDED, "--seq", "8192")
     found = ask(capsys, "predict", *SHARDED, "--seq", "8k")
     assert found["seq_tokens"] == 8192 and found["step_time_s"] == exact["step_time_s"]
     said = "seq: 8k are 8,192 tokens (in lengths of sequences k is 1,024, as in 8k and 128k)"
     assert said in found["notes"] and not any("seq" in note for note in exact["notes"])
     tables = (
-        '[job]\nbatch = "64seq"\nseq = "16k"\n[model]\nname = "llama3-8b"\nseq = "4k"\n[cluster]\non = "64xh100-sxm"\n'
+        '[job]\nbatch = "64seq"\nseq = "16k"\n[model]\nname = "llama3-8b"\nseq ='
+        ' "4k"\n[cluster]\non = "64xh100-sxm"\n'
     )
     (tmp_path / "job.toml").write_text(tables + "[layout]\ntp = 4\ndp = 16\nzero = 3")
     notes = ask(capsys, "predict", str(tmp_path / "job.toml"))["notes"]
     assert "seq: 16k are 16,384" in " ".join(notes) and "seq: 4k are 4,096" in " ".join(notes)
     swept = ask(capsys, "sweep", *SHARDED, "--fixed", "--over", "seq=4k,8Ki,32768")["points"]
-    assert [p["value"] for p in swept] == [p["prediction"]["seq_tokens"] for p in swept] == [4096, 8192, 32768]
-    assert "must be a whole number, not '8.1k'" in refusal(capsys, "predict", *SHARDED, "--seq", "8.1k")
+    assert (
+        [p["value"] for p in swept]
+        == [p["prediction"]["seq_tokens"] for p in swept]
+        == [4096, 8192, 32768]
+    )
+    assert "must be a whole number, not '8.1k'" in refusal(
+        capsys, "predict", *SHARDED, "--seq", "8.1k"
+    )
 
 
-def test_interleave_alone_means_the_interleaved_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+def test_interleave_alone_means_the_interleaved_schedule(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     data = ask(capsys, "predict", *LLAMA, "--pp", "4", "--interleave", "2", "--zero", "1")
     assert data["layout"]["schedule"] == "interleaved"
 
 
-FLAGS = ["--tp", "2", "--pp", "2", "--dp", "16", "--schedule", "gpipe", "--microbatch", "2", "--recompute", "full"]
+FLAGS = [
+    "--tp",
+    "2",
+    "--pp",
+    "2",
+    "--dp",
+    "16",
+    "--schedule",
+    "gpipe",
+    "--microbatch",
+    "2",
+    "--recompute",
+    "full",
+]
 FILE = """
 [model]
 name = "llama3-8b"
@@ -138,7 +203,9 @@ recompute = "full"
 """
 
 
-def test_a_file_and_a_command_line_are_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_file_and_a_command_line_are_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     job = tmp_path / "job.toml"
     job.write_text(FILE)
     flags = ask(capsys, "predict", *LLAMA, *FLAGS, "--precision", "fp8")
@@ -148,7 +215,9 @@ def test_a_file_and_a_command_line_are_one(capsys: pytest.CaptureFixture[str], t
 def test_flags_are_laid_over_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text(FILE)
-    changed = ask(capsys, "predict", str(job), "--recompute", "none", "--batch", "64seq", "--headroom", "0.5")
+    changed = ask(
+        capsys, "predict", str(job), "--recompute", "none", "--batch", "64seq", "--headroom", "0.5"
+    )
     flags = ask(
         capsys,
         "predict",
@@ -174,23 +243,38 @@ def test_a_job_on_standard_input() -> None:
 def test_a_config_beside_a_job_file(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = {"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 8}
+    config = {
+        "model_type": "llama",
+        "num_hidden_layers": 4,
+        "hidden_size": 512,
+        "num_attention_heads": 8,
+    }
     config |= {"intermediate_size": 1024, "vocab_size": 1000, "max_position_embeddings": 1024}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    (tmp_path / "job.toml").write_text('model.config = "config.json"\ncluster.on = "8xh100-sxm"\njob.batch = "8seq"\n')
+    (tmp_path / "job.toml").write_text(
+        'model.config = "config.json"\ncluster.on = "8xh100-sxm"\njob.batch = "8seq"\n'
+    )
     from_file = ask(capsys, "predict", str(tmp_path / "job.toml"))
-    from_flags = ask(capsys, "predict", str(tmp_path / "config.json"), "--on", "8xh100-sxm", "--batch", "8seq")
+    from_flags = ask(
+        capsys, "predict", str(tmp_path / "config.json"), "--on", "8xh100-sxm", "--batch", "8seq"
+    )
     assert from_file == from_flags and from_file["layout"]["dp"] == 8
 
 
-def test_the_written_job_predicts_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_written_job_predicts_the_same(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     job = str(tmp_path / "out.toml")
     first = ask(capsys, "predict", *SHARDED, "-o", job)
     second = ask(capsys, "predict", job)
-    assert {k: v for k, v in first.items() if k != "notes"} == {k: v for k, v in second.items() if k != "notes"}
+    assert {k: v for k, v in first.items() if k != "notes"} == {
+        k: v for k, v in second.items() if k != "notes"
+    }
 
 
-def test_written_json_is_what_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_written_json_is_what_is_printed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     path = tmp_path / "out.json"
     assert ask(capsys, "predict", *SHARDED, "-o", str(path)) == json.loads(path.read_text())
 
@@ -201,14 +285,22 @@ def test_plan_finds_and_explains(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert data["best"]["layout"]["tp"] in (1, 2, 4)
     times = [data["best"]["step_time_s"], *(p["step_time_s"] for p in data["alternatives"])]
     assert times == sorted(times) and len(times) == 3
-    assert cli.run(["plan", *LLAMA, "--tp", "1,2,4", "--top", "3", "-o", str(tmp_path / "plan.toml")]) == 0
+    assert (
+        cli.run(["plan", *LLAMA, "--tp", "1,2,4", "--top", "3", "-o", str(tmp_path / "plan.toml")])
+        == 0
+    )
     text = capsys.readouterr().out
     for words in ("why", "runner-up", "searched", "again: meshwright predict llama3-8b"):
         assert words in text
-    again = next(line for line in text.splitlines() if line.startswith("again: ")).removeprefix("again: meshwright ")
+    again = next(line for line in text.splitlines() if line.startswith("again: ")).removeprefix(
+        "again: meshwright "
+    )
     for words in (shlex.split(again), ["predict", str(tmp_path / "plan.toml")]):
         found = ask(capsys, *words)
-        assert (found["step_time_s"], found["layout"]) == (data["best"]["step_time_s"], data["best"]["layout"])
+        assert (found["step_time_s"], found["layout"]) == (
+            data["best"]["step_time_s"],
+            data["best"]["layout"],
+        )
 
 
 def test_plan_keeps_constraints(capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,9 +335,19 @@ def test_an_interleave_is_a_constraint_too(
 
 @pytest.mark.parametrize(
     "impossible",
-    ["--tp 3", "--pp 9999", "--interleave 3", "--dp 999", "--recompute selective --pp 7", "--ep 2", "--etp 2"],
+    [
+        "--tp 3",
+        "--pp 9999",
+        "--interleave 3",
+        "--dp 999",
+        "--recompute selective --pp 7",
+        "--ep 2",
+        "--etp 2",
+    ],
 )
-def test_impossible_constraints_are_no_layout(impossible: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_constraints_are_no_layout(
+    impossible: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.run(["plan", *LLAMA, *impossible.split()]) in (0, 1)
     text = capsys.readouterr().out
     assert "no layout fits" in text or "again: " in text
@@ -259,7 +361,9 @@ def test_plan_under_several_assumptions(capsys: pytest.CaptureFixture[str]) -> N
     assert best == ["realistic", "megatron-2021"]
 
 
-def test_a_file_of_one_job_takes_one_assumption_set(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_file_of_one_job_takes_one_assumption_set(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     words = ["plan", *LLAMA, "--pp", "1", "--top", "1", "--assumptions", "realistic,lbl-2024", "-o"]
     assert "give one assumption set" in refusal(capsys, *words, str(tmp_path / "x.toml"))
     assert cli.run([*words, str(tmp_path / "x.csv")]) == 0
@@ -267,7 +371,11 @@ def test_a_file_of_one_job_takes_one_assumption_set(capsys: pytest.CaptureFixtur
     assert [row["assumptions"] for row in rows] == ["realistic", "lbl-2024"]
 
 
-NOT_TAKEN = {"plan": ("--placement",), "timeline": ("--tokens",), "roofline": ("--optimizer", "--tokens", "--attention-kernel", "--tp")}  # fmt: skip
+NOT_TAKEN = {
+    "plan": ("--placement",),
+    "timeline": ("--tokens",),
+    "roofline": ("--optimizer", "--tokens", "--attention-kernel", "--tp"),
+}
 
 
 @pytest.mark.parametrize("verb", NOT_TAKEN)
@@ -279,14 +387,18 @@ def test_help_lists_what_a_verb_takes(verb: str, capsys: pytest.CaptureFixture[s
         assert flag in refusal(capsys, verb, *LLAMA, flag, "1")
 
 
-def test_the_catalogue_says_what_is_stated_and_what_is_a_default(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_catalogue_says_what_is_stated_and_what_is_a_default(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert cli.run(["catalog", "models", "llama3-70b"]) == 0
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
     assert "500000" in rows["rope_base"] and "config.json" in rows["rope_base"]
     assert rows["norm_epsilon"].split()[-1] == "default" and "default" not in rows["layers"]
 
 
-@pytest.mark.parametrize("name", ["llama3-8b", "llama3-70b", "llama3-405b", "llama3.2-1b", "llama3.2-3b"])
+@pytest.mark.parametrize(
+    "name", ["llama3-8b", "llama3-70b", "llama3-405b", "llama3.2-1b", "llama3.2-3b"]
+)
 def test_llama_3_turns_with_base_500000(name: str) -> None:
     """rope_theta of the config.json of every Llama 3, 3.1 and 3.2; Llama 2 has 10,000."""
     assert model(name).rope_base == 500_000 and model("llama2-7b").rope_base == 10_000
@@ -300,11 +412,27 @@ def test_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_sweep(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     table = tmp_path / "sweep.csv"
-    data = ask(capsys, "sweep", *LLAMA, "--over", "chips=16..64", "--fixed", "--zero", "3", "-o", str(table))
+    data = ask(
+        capsys,
+        "sweep",
+        *LLAMA,
+        "--over",
+        "chips=16..64",
+        "--fixed",
+        "--zero",
+        "3",
+        "-o",
+        str(table),
+    )
     assert [p["value"] for p in data["points"]] == [16, 32, 64]
     assert [p["prediction"]["layout"]["dp"] for p in data["points"]] == [16, 32, 64]
     assert table.read_text().splitlines()[0].startswith("chips,step_time_s,")
-    assert cli.run(["sweep", "llama3-70b", "--on", "1xh100-sxm", "--batch", "8seq", "--over", "chips=1,2"]) == 1
+    assert (
+        cli.run(
+            ["sweep", "llama3-70b", "--on", "1xh100-sxm", "--batch", "8seq", "--over", "chips=1,2"]
+        )
+        == 1
+    )
 
 
 def test_timeline(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -329,17 +457,35 @@ MISTAKES = {
     "plann llama3-8b": "did you mean plan",
     "plan llama3-8b --gpus 8": "--on says how many chips and which, such as --on 8xh100-sxm",
     "predict llama3-8b --on 8xh100-sxm --batch -5seq": "batch '-5seq' must be between 1",
-    "predict llama3-8b --on 8xh100-sxm --batch 4M --tp 1,2": "--tp takes one whole number here, not '1,2'",
-    "plan llama3-8b --on 8xh100-sxm --batch 4M --tp eight": "--tp takes whole numbers: one, a list 1,2,4 or a range 1..16, not 'eight'",
-    "plan llama3-8b --on 8xh100-sxm --batch 4M --tp 1..x": "--tp takes whole numbers: one, a list 1,2,4 or a range 1..16, not '1..x'",
-    "plan llama3-8b --on 8xh100-sxm --batch 4M --tp -4..8": "--tp takes whole numbers: one, a list 1,2,4 or a range 1..16, not '-4..8'",
+    "predict llama3-8b --on 8xh100-sxm --batch 4M --tp 1,2": (
+        "--tp takes one whole number here, not '1,2'"
+    ),
+    "plan llama3-8b --on 8xh100-sxm --batch 4M --tp eight": (
+        "--tp takes whole numbers: one, a list 1,2,4 or a range 1..16, not 'eight'"
+    ),
+    "plan llama3-8b --on 8xh100-sxm --batch 4M --tp 1..x": (
+        "--tp takes whole numbers: one, a list 1,2,4 or a range 1..16, not '1..x'"
+    ),
+    "plan llama3-8b --on 8xh100-sxm --batch 4M --tp -4..8": (
+        "--tp takes whole numbers: one, a list 1,2,4 or a range 1..16, not '-4..8'"
+    ),
     "plan llama3-8b --on 8xh100-sxm --batch 4M --tp 0..8": "layout.tp must be between 1 and",
-    "plan llama3-8b --on 8xh100-sxm --batch 4M --zero 0..5": "layout.zero must be between 0 and 3, not 5",
-    "plan llama3-8b --on 8xh100-sxm --batch 4M --tp 1..1000000000": "--tp 1..1000000000 must rise, by at most 1,048,576",
+    "plan llama3-8b --on 8xh100-sxm --batch 4M --zero 0..5": (
+        "layout.zero must be between 0 and 3, not 5"
+    ),
+    "plan llama3-8b --on 8xh100-sxm --batch 4M --tp 1..1000000000": (
+        "--tp 1..1000000000 must rise, by at most 1,048,576"
+    ),
     "predict llama3-8b --on 8xh100-sxm --batch 4M --tp 3": "tp may be 1, 2, 4",
-    "predict llama3-8b --on 8xh100-sxm --batch 4M --dp 8 --ep 2": "experts 1 cannot be split 2 ways: ep may be 1",
-    "predict llama3-8b --on 8xh100-sxm --batch 4M --dp 8 --etp 2": "expert ffn 1 cannot be split 2 ways: etp may be 1",
-    "predict llama3-8b --on 8xh100-sxm --batch 4M --tp x": "--tp takes one whole number here, not 'x'",
+    "predict llama3-8b --on 8xh100-sxm --batch 4M --dp 8 --ep 2": (
+        "experts 1 cannot be split 2 ways: ep may be 1"
+    ),
+    "predict llama3-8b --on 8xh100-sxm --batch 4M --dp 8 --etp 2": (
+        "expert ffn 1 cannot be split 2 ways: etp may be 1"
+    ),
+    "predict llama3-8b --on 8xh100-sxm --batch 4M --tp x": (
+        "--tp takes one whole number here, not 'x'"
+    ),
     "predict llama3-8b --on 8xh100-sxm --batch 4M --bogus 3": "--bogus",
     "predict llama3-8b --on 8xh100-sxm --batch 4M --tp": "--tp",
     "predict llama3-8b --on 8xh100-sxm": "--batch",
@@ -374,7 +520,10 @@ def test_a_mistake_is_one_sentence(words: str, capsys: pytest.CaptureFixture[str
 
 def test_other_tools_spellings(capsys: pytest.CaptureFixture[str]) -> None:
     """Megatron's flags mean what they mean there: its batch counts sequences."""
-    theirs = "--tensor-model-parallel-size 2 --pipeline-model-parallel-size=4 --vpp 2 --micro-batch-size 2 --gbs 128 --zero-stage 1"
+    theirs = (
+        "--tensor-model-parallel-size 2 --pipeline-model-parallel-size=4 --vpp 2 --micro-batch-size"
+        " 2 --gbs 128 --zero-stage 1"
+    )
     ours = "--tp 2 --pp 4 --interleave 2 --microbatch 2 --batch 128seq --zero 1"
     job = ["predict", "llama3-8b", "--on", "64xh100-sxm"]
     assert ask(capsys, *job, *theirs.split()) == ask(capsys, *job, *ours.split())
@@ -391,8 +540,12 @@ def test_a_row_has_one_value_a_cell(capsys: pytest.CaptureFixture[str], tmp_path
     path = tmp_path / "x.csv"
     data = ask(capsys, "plan", *LLAMA, "--pp", "1", "--top", "2", "-o", str(path))
     row = next(csv.DictReader(path.read_text().splitlines()))
-    assert [float(row[f"interval_{end}_s"]) for end in ("low", "high")] == data["best"]["interval_s"]
-    assert row["layout.placement.dp"] == "x".join(map(str, data["best"]["layout"]["placement"]["dp"]))
+    assert [float(row[f"interval_{end}_s"]) for end in ("low", "high")] == data["best"][
+        "interval_s"
+    ]
+    assert row["layout.placement.dp"] == "x".join(
+        map(str, data["best"]["layout"]["placement"]["dp"])
+    )
     assert not [cell for cell in row.values() if cell[:1] in ("[", "(", "{")]
 
 
@@ -407,7 +560,9 @@ def test_a_plan_on_fewer_chips_says_how(capsys: pytest.CaptureFixture[str], tmp_
     assert json.loads(capsys.readouterr().out)["chips"] == 32
 
 
-def test_a_bug_is_one_sentence_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_one_sentence_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cli, "run", lambda words: 1 / 0)
     assert cli.main(["predict"]) == 2
     assert "internal error" in capsys.readouterr().err
@@ -416,7 +571,9 @@ def test_a_bug_is_one_sentence_too(capsys: pytest.CaptureFixture[str], monkeypat
         cli.main(["predict"])
 
 
-def test_an_interruption_is_quiet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_is_quiet(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(words: object) -> int:
         raise KeyboardInterrupt
 
@@ -425,7 +582,9 @@ def test_an_interruption_is_quiet(capsys: pytest.CaptureFixture[str], monkeypatc
     assert capsys.readouterr() == ("", "")
 
 
-def test_missing_matplotlib_is_a_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_matplotlib_is_a_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("meshwright.report.files.find_spec", lambda name: None)
     assert "pip install 'meshwright[plot]'" in refusal(capsys, "predict", *SHARDED, "-o", "x.png")
 
@@ -453,18 +612,30 @@ def test_every_field_has_help() -> None:
     from meshwright.formats.flags import flags
 
     assert [flag.name for flag in flags() if not flag.help] == []
-    assert {flag.name for flag in flags()} >= {"tp", "placement", "batch", "attention_kernel", "on", "network"}
+    assert {flag.name for flag in flags()} >= {
+        "tp",
+        "placement",
+        "batch",
+        "attention_kernel",
+        "on",
+        "network",
+    }
 
 
 def test_help_loads_nothing_heavy() -> None:
-    code = "import sys; from meshwright.cli.main import main; main(['plan', '--help']); print(*sys.modules)"
+    code = (
+        "import sys; from meshwright.cli.main import main; main(['plan', '--help']);"
+        " print(*sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
     assert not loaded & {"numpy", "matplotlib", "torch", "starlette", "meshwright.search"}
     assert "meshwright.cli.main" in loaded, "the list is the one of that process"
 
 
-def test_the_three_errors_of_the_family(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_three_errors_of_the_family(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> object:
         raise BadInput("two\nlines")
 

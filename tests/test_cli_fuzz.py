@@ -21,7 +21,10 @@ from meshwright.formats.toml_writer import dumps_toml
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "500"))
 """Of each test; more for a night."""
 FUZZ = settings(
-    max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 ODD = [
     "",
@@ -111,11 +114,15 @@ NUMBERS = [str(n) for n in (1, 2, 3, 4, 7, 8, 16, 64, 100, 4096, 10**6, 10**9, 1
     "9..1",
 ]
 OUT = ["x.json", "x.toml", "x.csv", "x.svg", "x", ".json", "no/x.json"]
-WORDS = st.one_of(st.sampled_from([*ODD, *NAMES, *NUMBERS]), st.text(max_size=12).filter(lambda t: "/" not in t))
+WORDS = st.one_of(
+    st.sampled_from([*ODD, *NAMES, *NUMBERS]), st.text(max_size=12).filter(lambda t: "/" not in t)
+)
 
 
 SWEEPS = st.builds(
-    "{}={}".format, WORDS | st.sampled_from(["model.layers", "network.ib.bandwidth", "chip.hbm_bytes"]), WORDS
+    "{}={}".format,
+    WORDS | st.sampled_from(["model.layers", "network.ib.bandwidth", "chip.hbm_bytes"]),
+    WORDS,
 )
 
 
@@ -127,9 +134,15 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     if verb in ("predict", "timeline", "plan", "sweep"):
         words.append(draw(st.sampled_from(NAMES[:3])) if draw(st.integers(0, 9)) else draw(WORDS))
         for name, usual in (("--on", NAMES[3:7]), ("--batch", ["64seq", "1Mi", "4M"])):
-            words += [name, draw(st.sampled_from(usual)) if draw(st.integers(0, 9)) else draw(WORDS)]
+            words += [
+                name,
+                draw(st.sampled_from(usual)) if draw(st.integers(0, 9)) else draw(WORDS),
+            ]
     if verb == "sweep":
-        words += ["--over", draw(st.sampled_from(["chips=4..8", "tp=1,2,3", "batch=64seq"]) | SWEEPS)]
+        words += [
+            "--over",
+            draw(st.sampled_from(["chips=4..8", "tp=1,2,3", "batch=64seq"]) | SWEEPS),
+        ]
         words += ["--fixed"] if draw(st.integers(0, 2)) else []
     names = [*(flag.spelled for flag in flags()), "--explain", "--top", "--bogus", "--"]
     for name in draw(st.lists(st.sampled_from(names), max_size=5, unique=True)):
@@ -146,7 +159,9 @@ def ends_well(words: list[str], stdin: str = "") -> int:
         patch.setattr("sys.stdin", io.StringIO(stdin))
         code = cli.run(words)
     if code == 2:
-        assert err.getvalue().startswith("meshwright: ") and err.getvalue().count("\n") == 1, err.getvalue()
+        assert err.getvalue().startswith("meshwright: ") and err.getvalue().count("\n") == 1, (
+            err.getvalue()
+        )
         assert len(err.getvalue()) < 3000 and out.getvalue() == ""
     else:
         assert code in (0, 1) and out.getvalue() and err.getvalue() == ""
@@ -168,10 +183,16 @@ def test_command_lines(elsewhere: None, words: list[str]) -> None:
 
 @FUZZ
 @given(
-    st.lists(st.one_of(WORDS, st.sampled_from(["--json", "--help", *VERBS])).filter(lambda w: w != "all"), max_size=6)
+    st.lists(
+        st.one_of(WORDS, st.sampled_from(["--json", "--help", *VERBS])).filter(
+            lambda w: w != "all"
+        ),
+        max_size=6,
+    )
 )
 def test_random_words(elsewhere: None, words: list[str]) -> None:
-    if not {"reproduce", "validate", "calibrate"} & {*words}:  # without arguments these are long, legitimate work
+    # without arguments these are long, legitimate work
+    if not {"reproduce", "validate", "calibrate"} & {*words}:
         ends_well(words)
 
 
@@ -184,7 +205,9 @@ VALUES = st.recursive(
 
 @st.composite
 def job_files(draw: st.DrawFn) -> str:
-    """A good job with a few fields replaced by anything, now and then with a bit of its text cut out."""
+    """A good job with a few fields replaced by anything, now and then with a bit of its text cut
+    out.
+    """
     job: dict[str, Any] = {
         "model": {"name": draw(st.sampled_from(NAMES[:3]))},
         "cluster": {"on": draw(st.sampled_from(NAMES[3:7]))},
@@ -207,7 +230,9 @@ def job_files(draw: st.DrawFn) -> str:
     for _ in range(draw(st.integers(0, 4))):
         table = job.get(draw(st.sampled_from([*job])), {})
         if isinstance(table, dict):
-            table[draw(st.sampled_from(fields) if draw(st.integers(0, 9)) else WORDS)] = draw(VALUES)
+            table[draw(st.sampled_from(fields) if draw(st.integers(0, 9)) else WORDS)] = draw(
+                VALUES
+            )
     if not draw(st.integers(0, 9)):
         job[draw(WORDS)] = draw(VALUES)
     text = dumps_toml(job)
@@ -230,7 +255,23 @@ def test_random_files(elsewhere: None, text: str) -> None:
 
 
 def test_the_fuzz_reaches_results(elsewhere: None) -> None:
-    words = ["predict", "llama3-8b", "--on", "8xh100-sxm", "--batch", "64seq", "--zero", "3", "-o", "x.svg"]
+    words = [
+        "predict",
+        "llama3-8b",
+        "--on",
+        "8xh100-sxm",
+        "--batch",
+        "64seq",
+        "--zero",
+        "3",
+        "-o",
+        "x.svg",
+    ]
     assert ends_well(words) == 0
-    tables = {"model": "llama3-8b", "cluster": "8xh100-sxm", "job": {"batch": "64seq"}, "layout": {"dp": 8, "zero": 3}}
+    tables = {
+        "model": "llama3-8b",
+        "cluster": "8xh100-sxm",
+        "job": {"batch": "64seq"},
+        "layout": {"dp": 8, "zero": 3},
+    }
     assert ends_well(["predict", "-"], dumps_toml(tables)) == 0

@@ -1,4 +1,5 @@
-"""The tool that shows what a change moves (`benchmarks/corpus.py`): it is quiet where nothing moved and speaks where something did.
+"""The tool that shows what a change moves (`benchmarks/corpus.py`): it is quiet where nothing moved
+and speaks where something did.
 
 Whether today's answers are those that were frozen is no test: works change numbers on purpose.
 """
@@ -26,7 +27,9 @@ ASKS = (
 def run(corpus: Path, *words: str) -> str:
     """What the tool prints."""
     words = (sys.executable, str(SCRIPT), *words, "--corpus", str(corpus))
-    return subprocess.run(words, check=True, capture_output=True, text=True, env={**os.environ}).stdout
+    return subprocess.run(
+        words, check=True, capture_output=True, text=True, env={**os.environ}
+    ).stdout
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,9 @@ def test_the_same_tree_gives_the_same_answers(corpus: Path) -> None:
     assert run(corpus, "diff") == "none of 5 answers changed\n"
     head, *rows = map(json.loads, corpus.read_text("utf-8").splitlines())
     assert head["reason"] == "a test" and [row["ask"] for row in rows] == list(ASKS)
-    assert {"step_time_s", "time_s.compute", "memory_bytes.weights", "hop_s", "bound_s"} <= set(rows[0]["answer"])
+    assert {"step_time_s", "time_s.compute", "memory_bytes.weights", "hop_s", "bound_s"} <= set(
+        rows[0]["answer"]
+    )
     for row in (rows[0], rows[4]):
         assert 0 < row["answer"]["bound_s"] <= row["answer"]["step_time_s"] * (1 + 1e-9)
     assert "heads 32 cannot be split 3 ways" in rows[1]["answer"]["refused"]
@@ -50,7 +55,9 @@ def test_the_same_tree_gives_the_same_answers(corpus: Path) -> None:
 
 
 def test_what_changed_is_shown_by_row_and_summed_up(corpus: Path, tmp_path: Path) -> None:
-    """A frozen answer 2 % too small, one that was legal before, and a layout that was another one."""
+    """A frozen answer 2 % too small, one that was legal before, and a layout that was another
+    one.
+    """
     head, *rows = map(json.loads, corpus.read_text("utf-8").splitlines())
     rows[0]["answer"]["time_s.compute"] /= 1.02
     rows[1]["answer"] = {"step_time_s": 1.0}

@@ -1,4 +1,5 @@
-"""What `plan` proposes for the trainer's framework is what the trainer accepts, `export` starts and `predict` says again.
+"""What `plan` proposes for the trainer's framework is what the trainer accepts, `export` starts and
+`predict` says again.
 
 The benchmark benchmarks/loop.py does the same for eight jobs and runs the program itself beside it.
 """
@@ -26,7 +27,11 @@ def benchmark() -> Any:
 
 
 @pytest.mark.parametrize(
-    "words", ["llama3.2-1b --on 24xa100-80 --batch 96seq", "llama3-70b --on 64xh100-sxm --batch 64seq --tp 8 --pp 4"]
+    "words",
+    [
+        "llama3.2-1b --on 24xa100-80 --batch 96seq",
+        "llama3-70b --on 64xh100-sxm --batch 64seq --tp 8 --pp 4",
+    ],
 )
 def test_a_plan_is_run_as_it_was_planned(words: str, tmp_path: Path) -> None:
     row = benchmark().loop(words, tmp_path / "plan.toml", oracle=False)
@@ -38,11 +43,17 @@ def test_a_plan_is_run_as_it_was_planned(words: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("llama3-70b --on 8xh100-sxm --batch 64seq", "even the smallest layout does not fit: .*; the trainer holds .* GiB optimizer"),
-        ("llama2-13b --on 8xa100-40 --batch 4096seq --pp 8 --recompute none", "the trainer holds .* receive buffers"),
+        (
+            "llama3-70b --on 8xh100-sxm --batch 64seq",
+            "even the smallest layout does not fit: .*; the trainer holds .* GiB optimizer",
+        ),
+        (
+            "llama2-13b --on 8xa100-40 --batch 4096seq --pp 8 --recompute none",
+            "the trainer holds .* receive buffers",
+        ),
         ("deepseek-v2-lite --on 8xh100-sxm --batch 64seq", "latent attention is not trained yet"),
     ],
-)  # fmt: skip
+)
 def test_what_the_trainer_cannot_hold_is_named(words: str, says: str, tmp_path: Path) -> None:
     import re
 

@@ -29,17 +29,23 @@ PLAIN = replace(REALISTIC, memory=MemoryCount(framework_bytes=0.0, holding=Holdi
 
 
 def every_device(job: Job, layout: Layout) -> float:
-    """Bytes of the fullest device (ZeRO 0 or 1, nothing recomputed), by a loop over the pipeline: layers dealt to stages one by
-    one, stages to ranks as the schedule places them, and its actions followed with what each leaves until its backward."""
+    """Bytes of the fullest device (ZeRO 0 or 1, nothing recomputed), by a loop over the pipeline:
+    layers dealt to stages one by one, stages to ranks as the schedule places them, and its actions
+    followed with what each leaves until its backward.
+    """
     parts, schedule = body(job, layout), schedule_named(layout.schedule)
     t, d, L, pp, v = parts.typical, parts.leading, job.model.layers, layout.pp, layout.interleave
     count = pp * int(schedule.chunks(v))
     lead = job.model.moe.dense_layers if job.model.moe else 0
     most = -(-L // count)
     held = [most] * count
-    for spare in range(count * most - L):  # the last stage gets fewer, then the first, then those before the last
+    # the last stage gets fewer, then the first, then those before the last
+    for spare in range(count * most - L):
         held[(-1, 0, *range(count - 2, 0, -1))[spare]] -= 1
-    dense = [sum(1 for i in range(end - n, end) if i < lead) for end, n in zip(accumulate(held), held, strict=True)]
+    dense = [
+        sum(1 for i in range(end - n, end) if i < lead)
+        for end, n in zip(accumulate(held), held, strict=True)
+    ]
     order = schedule.order(pp, int(microbatches(job, layout)), v)
     logits = layout.microbatch * job.T * job.model.vocab / layout.tp
     fullest = 0.0
@@ -49,7 +55,8 @@ def every_device(job: Job, layout: Layout) -> float:
         plain += parts.embedding.weights * (0 in mine) + parts.head.weights * (count - 1 in mine)
         expert = sum(held[s] - dense[s] for s in mine) * t.expert_weights
         layers = [(held[s] - dense[s]) * t.saved + dense[s] * d.saved for s in mine]
-        # until the gradient of its input is there the head keeps its logits in fp32, then their gradient in 16 bits
+        # until the gradient of its input is there the head keeps its logits in fp32, then their
+        # gradient in 16 bits
         left = [n + parts.head.saved * (s == count - 1) for n, s in zip(layers, mine, strict=True)]
         late = [n - 2 * logits * (s == count - 1) for n, s in zip(left, mine, strict=True)]
         states = memory.states(job, layout, (plain, expert), layout.zero).total
@@ -69,9 +76,17 @@ def every_device(job: Job, layout: Layout) -> float:
     ],
 )
 def test_the_fullest_device_is_found(name: str, degrees: dict[str, int]) -> None:
-    """Models with leading dense layers and with layers that do not divide: the first device is not the fullest."""
+    """Models with leading dense layers and with layers that do not divide: the first device is not
+    the fullest.
+    """
     layout = Layout(**degrees)
-    job = Job(catalog.model(name), catalog.cluster(f"{layout.chips}xh100-sxm"), 4096, layout, assumptions=PLAIN)
+    job = Job(
+        catalog.model(name),
+        catalog.cluster(f"{layout.chips}xh100-sxm"),
+        4096,
+        layout,
+        assumptions=PLAIN,
+    )
     layout = placed(layout, job.cluster.sizes)
     found = float(memory.use(job, layout, body(job, layout), schedule_named("1f1b")).total)
     assert found == pytest.approx(every_device(replace(job, layout=layout), layout), rel=0.02)
@@ -82,7 +97,9 @@ def test_the_fullest_device_is_found(name: str, degrees: dict[str, int]) -> None
 @pytest.mark.parametrize("vocab", [32_000, 4_000_000])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_fullest_device_under_every_schedule(name: str, vocab: int, m: int) -> None:
-    """Heads light and heavy (the last device, or whichever holds the head, is the fullest then), few and many microbatches."""
+    """Heads light and heavy (the last device, or whichever holds the head, is the fullest then),
+    few and many microbatches.
+    """
     schedule, v = schedule_named(name), 2 if name.startswith("interleaved") else 1
     if not schedule.legal(4, m, v):
         return
@@ -94,8 +111,10 @@ def test_the_fullest_device_under_every_schedule(name: str, vocab: int, m: int) 
 
 
 def test_gpipe_keeps_the_logits_of_every_microbatch() -> None:
-    """llama3-8b, 4,096 tokens a microbatch: fp32 logits of 4096 x 128256 and two bf16 inputs of 4096 x 4096 wait in the head;
-    each of 4 recomputed layers keeps its input. 16 microbatches of all that under GPipe, one under 1F1B."""
+    """llama3-8b, 4,096 tokens a microbatch: fp32 logits of 4096 x 128256 and two bf16 inputs of
+    4096 x 4096 wait in the head; each of 4 recomputed layers keeps its input. 16 microbatches of
+    all that under GPipe, one under 1F1B.
+    """
     model, on = catalog.model("llama3-8b"), catalog.cluster("64xh100-sxm")
     logits, x = 4096 * 128256 * 4, 4096 * 4096 * 2
     last = {}
@@ -120,8 +139,9 @@ def test_one_replica_needs_the_same_under_every_zero_stage(degrees: dict[str, in
 
 
 def test_whole_units_lie_on_the_devices_that_hold_them() -> None:
-    """ZeRO 3, pp 4, 8 layers each: two layers and the gradient of the largest unit, plus the embedding on the first device and
-    the head on the last; in the middle the embedding's 525 M parameters are nowhere."""
+    """ZeRO 3, pp 4, 8 layers each: two layers and the gradient of the largest unit, plus the
+    embedding on the first device and the head on the last; in the middle the embedding's 525 M
+    parameters are nowhere."""
     layout = Layout(pp=4, dp=2, zero=3)
     job = Job(catalog.model("llama3-8b"), catalog.cluster("8xh100-sxm"), 64, assumptions=PLAIN)
     D, F, V = 4096, 14336, 128256
@@ -133,16 +153,21 @@ def test_whole_units_lie_on_the_devices_that_hold_them() -> None:
 
 
 def test_a_higher_zero_stage_needs_no_more() -> None:
-    """On every device of random jobs, but for one thing: a unit that is gathered, or whose gradient is whole, lies beside its own
-    shard. So stage 2 may need the shard of the gradients more than stage 1, and stage 3 that of the weights more than stage 2, where
-    a device holds hardly more than these units; never more than that."""
+    """On every device of random jobs, but for one thing: a unit that is gathered, or whose gradient
+    is whole, lies beside its own shard. So stage 2 may need the shard of the gradients more than
+    stage 1, and stage 3 that of the weights more than stage 2, where a device holds hardly more
+    than these units; never more than that."""
     rng, compared, more = random.Random(8), 0, 0
     while compared < 300:
         job, _, _ = random_job(rng)
         layout = Layout(
-            tp=rng.choice([1, 2]), pp=rng.choice([1, 2, 3]), dp=rng.choice([1, 2, 4, 8]), cp=rng.choice([1, 2]),
-            ep=rng.choice([1, 2]), schedule=rng.choice(["1f1b", "gpipe", "zbv"]),
-        )  # fmt: skip
+            tp=rng.choice([1, 2]),
+            pp=rng.choice([1, 2, 3]),
+            dp=rng.choice([1, 2, 4, 8]),
+            cp=rng.choice([1, 2]),
+            ep=rng.choice([1, 2]),
+            schedule=rng.choice(["1f1b", "gpipe", "zbv"]),
+        )
         job = replace(
             job,
             cluster=replace(job.cluster, chips=layout.chips),
@@ -162,8 +187,12 @@ def test_a_higher_zero_stage_needs_no_more() -> None:
     assert more  # the exception is real: models of a few layers
 
 
-@pytest.mark.parametrize("name", ["llama3-8b", "llama3-70b", "mixtral-8x7b", "gemma2-9b", "gpt3-175b"])
-@pytest.mark.parametrize("degrees", [{"dp": 64}, {"tp": 8, "dp": 8}, {"tp": 2, "pp": 4, "dp": 8}, {"pp": 2, "dp": 32}])
+@pytest.mark.parametrize(
+    "name", ["llama3-8b", "llama3-70b", "mixtral-8x7b", "gemma2-9b", "gpt3-175b"]
+)
+@pytest.mark.parametrize(
+    "degrees", [{"dp": 64}, {"tp": 8, "dp": 8}, {"tp": 2, "pp": 4, "dp": 8}, {"pp": 2, "dp": 32}]
+)
 def test_on_real_models_a_higher_zero_stage_needs_less(name: str, degrees: dict[str, int]) -> None:
     job = Job(catalog.model(name), catalog.cluster("64xh100-sxm"), 256)
     zero = uses(job, Layout(**degrees))
@@ -174,18 +203,24 @@ def test_on_real_models_a_higher_zero_stage_needs_less(name: str, degrees: dict[
 
 @pytest.mark.parametrize("tp", [1, 4, 8])
 def test_activations_of_korthikanti(tp: int) -> None:
-    """With sequence parallelism a layer keeps 34 s b h / t + 5 a s^2 b / t; without the core of attention 34 s b h / t (Korthikanti et al. 2022)."""
+    """With sequence parallelism a layer keeps 34 s b h / t + 5 a s^2 b / t; without the core of
+    attention 34 s b h / t (Korthikanti et al. 2022).
+    """
     model = replace(catalog.model("gpt3-175b"), dropout=True)
     layout = placed(Layout(tp=tp, dp=8 // tp), (8, 1))
     job = Job(model, catalog.cluster("8xa100-80"), 8, layout, attention_kernel="unfused")
     t = body(job, layout, again=("selective",)).typical
     sbh = job.T * model.hidden
     assert float(t.redone["selective"].saved) == pytest.approx(34 * sbh / tp, rel=2e-3)
-    assert float(t.saved) == pytest.approx((34 + 5 * model.heads * job.T / model.hidden) * sbh / tp, rel=2e-3)
+    assert float(t.saved) == pytest.approx(
+        (34 + 5 * model.heads * job.T / model.hidden) * sbh / tp, rel=2e-3
+    )
 
 
 def test_weights_in_fp32_need_no_master_copy() -> None:
-    job = Job(catalog.model("llama3.2-1b"), catalog.cluster("1xh100-sxm"), 8, precision=PRECISIONS["fp32"])
+    job = Job(
+        catalog.model("llama3.2-1b"), catalog.cluster("1xh100-sxm"), 8, precision=PRECISIONS["fp32"]
+    )
     use = predict(job).memory_use
     assert use.optimizer == pytest.approx(2 * use.weights)
 
@@ -193,7 +228,10 @@ def test_weights_in_fp32_need_no_master_copy() -> None:
 def test_more_chips_never_slow_a_layout_down() -> None:
     """Nodes keep their size, whatever the number of chips."""
     layout, model = Layout(tp=8, dp=12, zero=1), catalog.model("llama3-8b")
-    times = [predict(Job(model, catalog.cluster(f"{n}xh100-sxm"), 96, layout)).step_time_s for n in (96, 97, 100, 104)]
+    times = [
+        predict(Job(model, catalog.cluster(f"{n}xh100-sxm"), 96, layout)).step_time_s
+        for n in (96, 97, 100, 104)
+    ]
     assert max(times) == pytest.approx(min(times))
 
 
@@ -207,10 +245,18 @@ def test_what_does_not_fit_the_last_dimension_is_refused() -> None:
 
 def test_framework_bytes_are_those_of_the_assumption_set() -> None:
     heavy = replace(PLAIN, memory=replace(PLAIN.memory, framework_bytes=2e9))
-    job = Job(catalog.model("llama3-8b"), catalog.cluster("64xh100-sxm"), 64, Layout(dp=64, zero=1), assumptions=PLAIN)
+    job = Job(
+        catalog.model("llama3-8b"),
+        catalog.cluster("64xh100-sxm"),
+        64,
+        Layout(dp=64, zero=1),
+        assumptions=PLAIN,
+    )
     lean, more = (predict(replace(job, assumptions=of)).memory_bytes for of in (PLAIN, heavy))
     assert lean["allocated"] == more["allocated"] == lean["needed"]
-    assert more["needed"] - lean["needed"] == more["device"] - more["reserved"] == pytest.approx(2e9)
+    assert (
+        more["needed"] - lean["needed"] == more["device"] - more["reserved"] == pytest.approx(2e9)
+    )
 
 
 @pytest.mark.parametrize(
@@ -225,8 +271,16 @@ def test_framework_bytes_are_those_of_the_assumption_set() -> None:
     ids=lambda layout: repr(layout)[7:-1],
 )
 def test_two_ways_to_ask_for_the_trainers_memory_agree(layout: Layout) -> None:
-    """`predict` under the trainer's framework, and the walk through its program: one answer, whatever the layout."""
-    job = Job(catalog.model("llama3.2-1b"), catalog.cluster("8xh100-sxm"), 64, layout, assumptions="pytorch")
+    """`predict` under the trainer's framework, and the walk through its program: one answer,
+    whatever the layout.
+    """
+    job = Job(
+        catalog.model("llama3.2-1b"),
+        catalog.cluster("8xh100-sxm"),
+        64,
+        layout,
+        assumptions="pytorch",
+    )
     found = predict(job).memory_use.total
     walked = max(peak(carried_out(job), rank).highest for rank in range(layout.pp))
     assert found == pytest.approx(walked, rel=0.05)

@@ -1,4 +1,6 @@
-"""The mutation sample (`benchmarks/mutation.py`): what it changes, and that a changed module is seen by tests and by nothing else."""
+"""The mutation sample (`benchmarks/mutation.py`): what it changes, and that a changed module is
+seen by tests and by nothing else.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,18 @@ def test_one_change_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     import mutants
 
     found = mutants.every(TEXT)
-    changes = sorted(mutants.difference(TEXT, mutants.mutated(TEXT, m))[1].replace(" ", "") for m in found)
+    changes = sorted(
+        mutants.difference(TEXT, mutants.mutated(TEXT, m))[1].replace(" ", "") for m in found
+    )
     assert len(changes) == 5
     assert "returna-minimum(b,2)*4096" in changes and "returna+minimum(b,2)/4096" in changes
     assert "returna+minimum(b,3)*4096" in changes and "returna+minimum(b,1)*4096" in changes
     assert any("maximum(b,2)" in change for change in changes)
 
 
-def test_a_wrong_formula_is_killed_and_a_right_one_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_formula_is_killed_and_a_right_one_survives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import trial
 

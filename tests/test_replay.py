@@ -52,12 +52,21 @@ OVERLAPPED = replace(LAYERS_ONLY, overlap=replace(LAYERS_ONLY.overlap, step_barr
 @pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name != "dualpipev"])
 @pytest.mark.parametrize("batch", [24, 64])
 def test_closed_form_and_replay_take_the_same_step_in_a_run(schedule: str, batch: int) -> None:
-    """Without a barrier between steps, with as many microbatches as zero bubble asks for or three a stage."""
+    """Without a barrier between steps, with as many microbatches as zero bubble asks for or three a
+    stage.
+    """
     interleave = 2 if schedule.startswith("interleaved") else 1
     layout = Layout(tp=8, pp=8, dp=1, schedule=schedule, interleave=interleave)
-    alone, in_run = (replay(predict(replace(job(a), batch=batch), layout)) for a in (LAYERS_ONLY, OVERLAPPED))
+    alone, in_run = (
+        replay(predict(replace(job(a), batch=batch), layout)) for a in (LAYERS_ONLY, OVERLAPPED)
+    )
     assert in_run.exact_s == pytest.approx(in_run.closed_s, rel=1e-9)
-    assert alone.exact_s == alone.timeline.makespan_s == in_run.timeline.makespan_s >= in_run.exact_s * (1 - 1e-9)
+    assert (
+        alone.exact_s
+        == alone.timeline.makespan_s
+        == in_run.timeline.makespan_s
+        >= in_run.exact_s * (1 - 1e-9)
+    )
     f, i, w = in_run.stages[0]
     if schedule == "zb-h2":
         assert in_run.exact_s == pytest.approx(batch * (f + i + w) + max(0, 7 * (f + i - 2 * w)))
@@ -68,9 +77,13 @@ def test_closed_form_and_replay_take_the_same_step_in_a_run(schedule: str, batch
 
 
 def test_who_ends_a_step_with_a_barrier() -> None:
-    """PyTorch and the trainer clip by a global norm; published zero bubble does not wait (Qi et al. 2024)."""
+    """PyTorch and the trainer clip by a global norm; published zero bubble does not wait (Qi et al.
+    2024).
+    """
     asks = {name for name, s in SETS.items() if s.overlap.step_barrier == ASK}
-    assert asks == {"realistic", "pytorch"}, "frameworks differ: Megatron Core's zero bubble validates afterwards"
+    assert asks == {"realistic", "pytorch"}, (
+        "frameworks differ: Megatron Core's zero bubble validates afterwards"
+    )
     free = {name for name, s in SETS.items() if s.overlap.step_barrier == "none"}
     assert free == {"epoch-2024"}, "the paper takes ZB-H2 for free of bubbles"
     layout, batch = Layout(tp=8, pp=8, dp=1, schedule="zb-h2"), 24
@@ -78,19 +91,25 @@ def test_who_ends_a_step_with_a_barrier() -> None:
     free, fenced = (
         predict(
             replace(
-                j, assumptions=replace(SETS["realistic"], overlap=replace(SETS["realistic"].overlap, step_barrier=b))
+                j,
+                assumptions=replace(
+                    SETS["realistic"], overlap=replace(SETS["realistic"].overlap, step_barrier=b)
+                ),
             ),
             layout,
         )
         for b in ("none", "global norm")
     )
     assert free.time_s["bubble"] < fenced.time_s["bubble"]
-    for cause in free.time_s.keys() - {"bubble", "pp_comm"}:  # what nobody waits for is a difference of two sums
+    # what nobody waits for is a difference of two sums
+    for cause in free.time_s.keys() - {"bubble", "pp_comm"}:
         assert free.time_s[cause] == pytest.approx(fenced.time_s[cause], rel=1e-12, abs=1e-12)
 
 
 def test_a_heavier_last_stage_is_seen() -> None:
-    light, heavy = (replay(predict(job(a), Layout(tp=8, pp=8, dp=1))) for a in (LAYERS_ONLY, MEGATRON))
+    light, heavy = (
+        replay(predict(job(a), Layout(tp=8, pp=8, dp=1))) for a in (LAYERS_ONLY, MEGATRON)
+    )
     assert heavy.stages[-1] > heavy.stages[3] == pytest.approx(light.stages[3])
     assert heavy.exact_s > light.exact_s
 
@@ -113,7 +132,12 @@ def test_stages_add_up_to_the_model(pp: int, schedule: str) -> None:
     layout = Layout(pp=pp, dp=64 // pp, schedule=schedule)
     full = placed(layout, j.cluster.sizes)
     parts = body(j, full)
-    whole = 58 * parts.typical.forward + 3 * parts.leading.forward + parts.embedding.forward + parts.head.forward
+    whole = (
+        58 * parts.typical.forward
+        + 3 * parts.leading.forward
+        + parts.embedding.forward
+        + parts.head.forward
+    )
     assert stage_seconds(j, full, parts)[:, 0].sum() == pytest.approx(whole)
 
 

@@ -1,4 +1,6 @@
-"""The search against a plain loop over layouts, one at a time: same best layouts, same numbers, same order of ties."""
+"""The search against a plain loop over layouts, one at a time: same best layouts, same numbers,
+same order of ties.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,15 @@ from meshwright.search.placement import triples
 from meshwright.search.space import RELAXED_MICROBATCH, SMALLEST_SHARD, Space, options
 from meshwright.step import body, memory, room, step
 
-WAYS = ["layernorm+mlp", "moe_act+shared_experts", "op", "save_qkv_proj", "full:1", "op:2", "selective+mlp:3"]
+WAYS = [
+    "layernorm+mlp",
+    "moe_act+shared_experts",
+    "op",
+    "save_qkv_proj",
+    "full:1",
+    "op:2",
+    "selective+mlp:3",
+]
 """To recompute parts of a layer, in some layers."""
 
 
@@ -37,18 +47,39 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
     hidden = heads * rng.choice([32, 64, 128])
     experts, layers = rng.choice([0, 0, 4, 8, 6]), rng.choice([2, 3, 4, 6, 8])
     lead = rng.choice([0, 0, 1, layers - 1, layers])
-    moe = MoE(experts, rng.choice([1, 2]), hidden // 2, rng.choice([0, hidden]), lead) if experts else None
+    moe = (
+        MoE(experts, rng.choice([1, 2]), hidden // 2, rng.choice([0, hidden]), lead)
+        if experts
+        else None
+    )
     vocab = rng.choice([0, 1000])
     model = Model(
-        "random", layers, hidden, heads, 4 * hidden, vocab, rng.choice([128, 256, 512]),
-        kv_heads=rng.choice([None, 1, 2]), gated=rng.random() < 0.5, tied_embeddings=rng.random() < 0.3, moe=moe,
-        window=rng.choice([None, None, 64]), full_every=rng.choice([0, 2, 3]), mtp_layers=rng.choice([0, 0, 1]) if vocab else 0,
-    )  # fmt: skip
+        "random",
+        layers,
+        hidden,
+        heads,
+        4 * hidden,
+        vocab,
+        rng.choice([128, 256, 512]),
+        kv_heads=rng.choice([None, 1, 2]),
+        gated=rng.random() < 0.5,
+        tied_embeddings=rng.random() < 0.3,
+        moe=moe,
+        window=rng.choice([None, None, 64]),
+        full_every=rng.choice([0, 2, 3]),
+        mtp_layers=rng.choice([0, 0, 1]) if vocab else 0,
+    )
     dims = random_dims(rng)
     chip = Chip(
-        "random", {"bf16": rng.choice([1e13, 3e14])}, 1e13, rng.choice([2.2e9, 3e9, 1e11]), rng.choice([5e11, 2e12])
+        "random",
+        {"bf16": rng.choice([1e13, 3e14])},
+        1e13,
+        rng.choice([2.2e9, 3e9, 1e11]),
+        rng.choice([5e11, 2e12]),
     )
-    cluster = Cluster(chip, Network("random", tuple(dims)), rng.choice([1, 2, 4, 6, 8, 12, 16, 24, 48]))
+    cluster = Cluster(
+        chip, Network("random", tuple(dims)), rng.choice([1, 2, 4, 6, 8, 12, 16, 24, 48])
+    )
     space = Space(
         schedule=tuple(rng.sample(sorted(SCHEDULES), 3)),
         zero=tuple(sorted(rng.sample(range(4), 2))),
@@ -73,16 +104,21 @@ def random_dims(rng: random.Random) -> list[Dim]:
     far = Dim("far", rng.choice([1e9, 2.5e10, 5e10]), rng.choice([5e-6, 1e-5]))
     if kind == "torus":
         axes = [
-            Dim(n, 1e11, 1e-6, size, rng.choice(["ring", "line"])) for n, size in (("x", 4), ("y", rng.choice([2, 3])))
+            Dim(n, 1e11, 1e-6, size, rng.choice(["ring", "line"]))
+            for n, size in (("x", 4), ("y", rng.choice([2, 3])))
         ]
         return [*axes, far]
-    near = Dim("near", rng.choice([1e11, 3e11, 9e11]), rng.choice([0.0, 1e-6, 2.5e-6]), domain, kind)
+    near = Dim(
+        "near", rng.choice([1e11, 3e11, 9e11]), rng.choice([0.0, 1e-6, 2.5e-6]), domain, kind
+    )
     middle = Dim("middle", 6e10, 3e-6, rng.choice([2, 3]), rng.choice(["switch", "mesh"]))
     return [near, middle, far] if rng.random() < 0.3 else [near, far]
 
 
 def every_layout(job: Job, space: Space, relaxed: bool):
-    """All layouts of the space, by plain loops: the definition that the tables must agree with. What is legal, `rules` say."""
+    """All layouts of the space, by plain loops: the definition that the tables must agree with.
+    What is legal, `rules` say.
+    """
     m, N, B, T = job.model, job.cluster.chips, job.batch, job.T
     choice = options(job, space)
     contexts = [cp for cp in divisors(T) if cp == 1 or T // cp >= SMALLEST_SHARD]
@@ -94,40 +130,76 @@ def every_layout(job: Job, space: Space, relaxed: bool):
             sorted({1, tp}) if m.moe else [1],
             range(1, min(B, RELAXED_MICROBATCH if relaxed else B) + 1),
         ):
-            degrees = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "ep": ep, "etp": etp, "microbatch": b}
+            degrees = {
+                "tp": tp,
+                "cp": cp,
+                "pp": pp,
+                "dp": dp,
+                "ep": ep,
+                "etp": etp,
+                "microbatch": b,
+            }
             bare = Layout(**degrees, sequence_parallel=False)
             if not relaxed and bare.chips < N or not all(r.holds(job, bare) for r in OF_DEGREES):
                 continue
             places = list(every_placement(job, degrees, relaxed))
             for (i, sp), (r, recompute), (k, (name, v)), (z, sharding) in itertools.product(
-                *(enumerate(x) for x in (choice.sequence_parallel, choice.recompute, choice.schedules, choice.zero))
+                *(
+                    enumerate(x)
+                    for x in (
+                        choice.sequence_parallel,
+                        choice.recompute,
+                        choice.schedules,
+                        choice.zero,
+                    )
+                )
             ):
                 layout = replace(
-                    bare, schedule=name, interleave=v, zero=sharding.zero, recompute=recompute, sequence_parallel=sp
+                    bare,
+                    schedule=name,
+                    interleave=v,
+                    zero=sharding.zero,
+                    recompute=recompute,
+                    sequence_parallel=sp,
                 )
                 copies = sharding.copies or groups_of_a_node(job, layout)
                 if copies == 0 or (copies > 1 and copies >= layout.replicas):
                     continue
                 layout = replace(layout, dp_replicate=copies)
-                if says_the_same(job, layout, z, choice, relaxed) or not legal(job, layout, relaxed):
+                if says_the_same(job, layout, z, choice, relaxed) or not legal(
+                    job, layout, relaxed
+                ):
                     continue
                 for shares in places:
                     yield (i, r, k, z), replace(layout, placement=shares)
 
 
-OF_DEGREES = [r for r in ALWAYS if r.name not in ("schedule", "sequence over cp", "experts need sequence parallelism")]
-"""Rules that hold for one stage's worth of chunks, whatever else is chosen, or for no choice at all: only a shortcut."""
+OF_DEGREES = [
+    r
+    for r in ALWAYS
+    if r.name not in ("schedule", "sequence over cp", "experts need sequence parallelism")
+]
+"""Rules that hold for one stage's worth of chunks, whatever else is chosen, or for no choice at
+all: only a shortcut.
+"""
 
 
 def legal(job: Job, layout: Layout, relaxed: bool) -> bool:
-    """The rules, and what the space asks besides: a batch without remainder (strict), as many layers in each chunk."""
+    """The rules, and what the space asks besides: a batch without remainder (strict), as many
+    layers in each chunk.
+    """
     chunked = schedule_named(layout.schedule).chunks(layout.interleave) > 1
     more = [EVEN_LAYERS] * chunked + [EVEN_BATCH] * (not relaxed)
-    return all(r.holds(job, layout) for r in (*ALWAYS, *more, *(r for r in of_framework(job) if not r.placed)))
+    return all(
+        r.holds(job, layout)
+        for r in (*ALWAYS, *more, *(r for r in of_framework(job) if not r.placed))
+    )
 
 
 def groups_of_a_node(job: Job, layout: Layout) -> int:
-    """Groups of dp ranks that each fill a node beside tp and cp; 0 if there are no two such groups."""
+    """Groups of dp ranks that each fill a node beside tp and cp; 0 if there are no two such
+    groups.
+    """
     inside, rest = divmod(job.cluster.sizes[0], layout.tp * layout.cp)
     if rest or not inside or layout.dp % inside:
         return 0
@@ -135,7 +207,8 @@ def groups_of_a_node(job: Job, layout: Layout) -> int:
 
 
 def says_the_same(job: Job, layout: Layout, zero: int, choice, relaxed: bool) -> bool:
-    """Choices that change nothing count once: sequence parallelism on one rank, schedules of one stage, ZeRO without replicas.
+    """Choices that change nothing count once: sequence parallelism on one rank, schedules of one
+    stage, ZeRO without replicas.
 
     Of the schedules that one stage can run, the one that counts holds the fewest microbatches.
     """
@@ -151,7 +224,9 @@ def says_the_same(job: Job, layout: Layout, zero: int, choice, relaxed: bool) ->
 
 def held_alone(layout: Layout) -> float:
     """Microbatches of two that one stage holds at once."""
-    return float(memory.in_flight(1.0, 2.0, schedule_named(layout.schedule), layout.interleave, "first"))
+    return float(
+        memory.in_flight(1.0, 2.0, schedule_named(layout.schedule), layout.interleave, "first")
+    )
 
 
 def every_placement(job: Job, degrees: dict[str, int], relaxed: bool, i: int = 0):
@@ -171,7 +246,9 @@ def every_placement(job: Job, degrees: dict[str, int], relaxed: bool, i: int = 0
         here = {"tp": tp, "cp": cp, "pp": pp, "dp": dp}
         left = {a: degrees[a] // here[a] for a in AXES}
         more = room // dp
-        if relaxed and any(left[a] % factor == 0 for factor in range(2, more + 1) for a in ("tp", "cp", "pp")):
+        if relaxed and any(
+            left[a] % factor == 0 for factor in range(2, more + 1) for a in ("tp", "cp", "pp")
+        ):
             continue  # a larger share would fit
         for rest in every_placement(job, {**degrees, **left}, relaxed, i + 1):
             yield {a: (here[a], *rest[a]) for a in AXES}
@@ -182,7 +259,9 @@ BODY = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "sequence_parallel")
 
 
 def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], int, int]:
-    """The k best by (seconds, bytes, degrees, options, placement); how many were searched; how many fit."""
+    """The k best by (seconds, bytes, degrees, options, placement); how many were searched; how many
+    fit.
+    """
     found, searched, bodies = [], 0, {}
     for numbers, layout in every_layout(job, space, relaxed):
         key = tuple(getattr(layout, f) for f in BODY), *layout.placement.values()
@@ -203,7 +282,9 @@ def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], in
                 layout.microbatch,
                 layout.panels,
             )
-            found.append((seconds, use, *degrees, *numbers, *(s for a in AXES for s in layout.placement[a])))
+            found.append(
+                (seconds, use, *degrees, *numbers, *(s for a in AXES for s in layout.placement[a]))
+            )
     return sorted(found)[:k], searched, len(found)
 
 
@@ -234,7 +315,9 @@ def test_no_number_of_microbatches_beats_the_least_bubble() -> None:
     for schedule in SCHEDULES.values():
         v = np.full(n, float(schedule.chunks(3)))
         short = schedule.bubble(p, m, v, f, i, w) - schedule.least_bubble(p, v, f, i, w)
-        assert np.all(short[schedule.legal(p, m, v)] >= -1e-9 * np.max(f + i + w) * 32), schedule.name
+        assert np.all(short[schedule.legal(p, m, v)] >= -1e-9 * np.max(f + i + w) * 32), (
+            schedule.name
+        )
 
 
 def test_any_number_of_chips() -> None:
@@ -247,11 +330,15 @@ def test_any_number_of_chips() -> None:
         best = search(job, Space(), 1, relaxed=True)
         layout = best.layouts("megatron", 2)[0]
         assert layout.chips <= chips
-        assert best.rows[0][0] == pytest.approx(float(step(job, layout, body(job, layout)).total), rel=1e-12)
+        assert best.rows[0][0] == pytest.approx(
+            float(step(job, layout, body(job, layout)).total), rel=1e-12
+        )
 
 
 def test_breaking_a_bound_is_noticed() -> None:
-    """A network whose far dimension is faster is not searched by bounds that assume the opposite."""
+    """A network whose far dimension is faster is not searched by bounds that assume the
+    opposite.
+    """
     job, space, _ = random_job(random.Random(3))
     odd = Network("odd", (Dim("near", 1e9, 1e-4, 4), Dim("far", 1e11, 1e-6)))
     job = replace(job, cluster=Cluster(job.cluster.chip, odd, 8), batch=8)

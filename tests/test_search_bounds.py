@@ -38,7 +38,9 @@ def test_bounds_lose_nothing(seed: int) -> None:
 
 
 def test_a_schedule_that_runs_only_with_fewer_replicas() -> None:
-    """dualpipev needs 2 pp microbatches: with a replica for every sequence it cannot run, with fewer it can."""
+    """dualpipev needs 2 pp microbatches: with a replica for every sequence it cannot run, with
+    fewer it can.
+    """
     network = Network("two levels", (Dim("near", 9e11, 1e-6, 4), Dim("far", 5e10, 5e-6)))
     chip = Chip("c", {"bf16": 3e14}, 1e13, 3e9, 2e12)
     job = Job(Model("m", 2, 256, 4, 1024, 0, 256), Cluster(chip, network, 8), 8)
@@ -50,8 +52,9 @@ def test_a_schedule_that_runs_only_with_fewer_replicas() -> None:
 
 
 def test_a_single_replica_may_need_less_than_two() -> None:
-    """It gathers and scatters nothing: of two chips with room for one layer's weights, gradients and a small state, but not for half
-    of them beside a whole layer and its gradient, the relaxed search uses one."""
+    """It gathers and scatters nothing: of two chips with room for one layer's weights, gradients
+    and a small state, but not for half of them beside a whole layer and its gradient, the relaxed
+    search uses one."""
     network, small = Network("one level", (Dim("near", 9e11, 1e-6),)), OPTIMIZERS["adafactor"]
     model = Model("m", 1, 2048, 16, 8192, 0, 128)
     chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
@@ -66,11 +69,20 @@ def test_a_single_replica_may_need_less_than_two() -> None:
 
 
 def test_an_interval_of_replicas_in_a_mesh_is_bounded_by_its_fastest() -> None:
-    """4 to 7 replicas make 2 microbatches of 8 sequences; 7 reach twice the links of 4 and synchronise faster."""
+    """4 to 7 replicas make 2 microbatches of 8 sequences; 7 reach twice the links of 4 and
+    synchronise faster.
+    """
     mesh = Network("mesh", (Dim("near", 7e10, 0.0, 8, kind="mesh"), Dim("far", 1e9, 1e-5)))
     chip = Chip("c", {"bf16": 3e15}, 1e14, 8e10, 2e13)
     job = Job(Model("m", 4, 1024, 4, 4096, 0, 128), Cluster(chip, mesh, 8), 8)
-    one = {"tp": (1,), "cp": (1,), "pp": (1,), "microbatch": (1,), "zero": (0,), "schedule": ("1f1b",)}
+    one = {
+        "tp": (1,),
+        "cp": (1,),
+        "pp": (1,),
+        "microbatch": (1,),
+        "zero": (0,),
+        "schedule": ("1f1b",),
+    }
     times = {dp: brute(job, Space(**one, dp=(dp,)), 1, True).rows[0][0] for dp in (4, 5, 6, 7)}
     assert times[7] < times[4], "a larger group is faster here"
     space = Space(**one)

@@ -1,4 +1,6 @@
-"""The search under the trainer's framework: its memory and its legal layouts, against brute force and a plain loop."""
+"""The search under the trainer's framework: its memory and its legal layouts, against brute force
+and a plain loop.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from test_search import every_layout, random_job
 
 
 def trained_job(rng: random.Random, size: tuple[int, int]) -> tuple[Job, Space, bool]:
-    """A random job of the trainer, in a space that has more than it can run, on chips that hold some of what it can.
+    """A random job of the trainer, in a space that has more than it can run, on chips that hold
+    some of what it can.
 
     size: the most chips x sequences of a relaxed space and of a strict one.
     """
@@ -28,8 +31,12 @@ def trained_job(rng: random.Random, size: tuple[int, int]) -> tuple[Job, Space, 
         if job.cluster.chips * job.batch > size[not relaxed]:
             continue
         moe = job.model.moe and replace(job.model.moe, shared_ffn=0)
-        model = replace(job.model, vocab=rng.choice([1000, 1024, 6000]), mtp_layers=0, moe=moe, bias=False)
-        job = replace(job, model=model, assumptions=SETS["realistic"], framework=framework("meshwright"))
+        model = replace(
+            job.model, vocab=rng.choice([1000, 1024, 6000]), mtp_layers=0, moe=moe, bias=False
+        )
+        job = replace(
+            job, model=model, assumptions=SETS["realistic"], framework=framework("meshwright")
+        )
         seen = brute(on(job, 1e11), space, 200, relaxed).rows
         if seen:
             return room.just_fitting(job, rng.choice(seen)[1] * (1 + 1e-9)), space, relaxed
@@ -42,7 +49,9 @@ def on(job: Job, hbm_bytes: float) -> Job:
 
 
 def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], int, int]:
-    """The k best that the framework runs, how many it runs, how many fit: one layout after the other."""
+    """The k best that the framework runs, how many it runs, how many fit: one layout after the
+    other.
+    """
     found, searched = [], 0
     for numbers, layout in every_layout(job, space, relaxed):
         if not all(rule.holds(job, layout) for rule in of_framework(job)):
@@ -52,9 +61,18 @@ def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], in
         use = float(resident.use(job, layout, parts, schedule_named(layout.schedule)).total)
         searched += 1
         if use <= room.limit(job):
-            degrees = [getattr(layout, d) for d in ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "panels")]
+            degrees = [
+                getattr(layout, d)
+                for d in ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "panels")
+            ]
             found.append(
-                (seconds, use, *degrees, *numbers, *(s for shares in layout.placement.values() for s in shares))
+                (
+                    seconds,
+                    use,
+                    *degrees,
+                    *numbers,
+                    *(s for shares in layout.placement.values() for s in shares),
+                )
             )
     return sorted(found)[:k], searched, len(found)
 
@@ -88,31 +106,41 @@ def test_bounds_lose_nothing(seed: int) -> None:
 
 
 def test_a_plan_keeps_to_what_the_trainer_runs() -> None:
-    job = Job(catalog.model("llama3-8b"), catalog.cluster("16xh100-sxm"), 64, framework="meshwright")
+    job = Job(
+        catalog.model("llama3-8b"), catalog.cluster("16xh100-sxm"), 64, framework="meshwright"
+    )
     found = plan(job, Space(pp=(2, 4)))
     assert found.best
     for each in (found.best, *found.alternatives):
         assert framework("meshwright").choices[0].allows(each.layout)
         assert predict(job, each.layout).to_dict() == each.to_dict()
     assert found.best.to_dict()["framework"] == "meshwright"
-    with pytest.raises(BadInput, match="framework meshwright runs schedule gpipe, 1f1b, .* not zb-h1"):
+    with pytest.raises(
+        BadInput, match="framework meshwright runs schedule gpipe, 1f1b, .* not zb-h1"
+    ):
         plan(job, Space(schedule=("zb-h1",)))
     with pytest.raises(BadInput, match="zero 3 with schedule zbv is not carried out rightly"):
         predict(job, Layout(pp=2, dp=8, schedule="zbv", zero=3))
 
 
 @pytest.mark.parametrize(
-    "name", ["megatron-2021", "megatron-deepspeed", "deepspeed-zero3", "torchtitan", "maxtext", "unknown"]
+    "name",
+    ["megatron-2021", "megatron-deepspeed", "deepspeed-zero3", "torchtitan", "maxtext", "unknown"],
 )
 def test_search_equals_a_plain_loop_under_every_framework(name: str) -> None:
-    """Buffers, copies at the step and the larger of head and backward pass, on chips that hold some of what it runs."""
+    """Buffers, copies at the step and the larger of head and backward pass, on chips that hold some
+    of what it runs.
+    """
     rng, by = random.Random(len(name)), framework(name)
     for _ in range(40):
         job, space, relaxed = random_job(rng)
         if job.cluster.chips * job.batch > (60, 150)[not relaxed]:
             continue
         job = replace(
-            job, assumptions=SETS["realistic"], framework=by, precision=rng.choice(["fp16", "bf16", "bf16-pure"])
+            job,
+            assumptions=SETS["realistic"],
+            framework=by,
+            precision=rng.choice(["fp16", "bf16", "bf16-pure"]),
         )
         try:
             seen = brute(on(job, 1e12), space, 200, relaxed).rows

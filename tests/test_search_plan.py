@@ -1,4 +1,6 @@
-"""What `plan` answers: layouts that something can run, on numbers that divide, and sentences where there are none."""
+"""What `plan` answers: layouts that something can run, on numbers that divide, and sentences where
+there are none.
+"""
 
 from __future__ import annotations
 
@@ -58,20 +60,31 @@ def test_a_pinned_value_is_never_faster_than_the_free_search(seed: int) -> None:
 
 
 def test_rows_that_only_a_choice_without_sequence_parallelism_runs_are_tried() -> None:
-    """tp 3 does not divide 256 tokens: with sequence parallelism 3 sequences go together (PaLM: tp 12 of 2,048 tokens)."""
+    """tp 3 does not divide 256 tokens: with sequence parallelism 3 sequences go together (PaLM: tp
+    12 of 2,048 tokens).
+    """
     net = Network("n", (Dim("near", 9e11, 1e-6, 3), Dim("far", 1e9, 1e-5)))
     chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
     job = Job(Model("m", 4, 384, 3, 1536, 0, 256), Cluster(chip, net, 6), 8)
     only = Space(tp=(3,), cp=(1,), pp=(1,))
-    free, without = (search(job, replace(only, **x), 1).rows for x in ({}, {"sequence_parallel": (False,)}))
+    free, without = (
+        search(job, replace(only, **x), 1).rows for x in ({}, {"sequence_parallel": (False,)})
+    )
     assert free and free[0][0] <= without[0][0]
 
 
-STRICT_IS_EMPTY = [("olmo2-13b", "20xh100-sxm", 40), ("gpt2", "9xh100-sxm", 9), ("gpt2-xl", "25xa100-40", 5), ("llama-30b", "52xa100-40", 52)]  # fmt: skip
+STRICT_IS_EMPTY = [
+    ("olmo2-13b", "20xh100-sxm", 40),
+    ("gpt2", "9xh100-sxm", 9),
+    ("gpt2-xl", "25xa100-40", 5),
+    ("llama-30b", "52xa100-40", 52),
+]
 
 
 @pytest.mark.parametrize(("name", "on", "batch"), STRICT_IS_EMPTY)
-def test_chips_that_fill_no_nodes(name: str, on: str, batch: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_chips_that_fill_no_nodes(
+    name: str, on: str, batch: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Strict: a sentence and exit code 1. By default: fewer chips, named first."""
     job = job_of(name, on, batch)
     strict = plan(job, Space(relaxed=False))
@@ -82,22 +95,30 @@ def test_chips_that_fill_no_nodes(name: str, on: str, batch: int, capsys: pytest
     found = plan(job)
     if found.best:
         used = int(found.best.layout.chips)
-        assert used < job.cluster.chips and found.idle.startswith(f"{used} of {job.cluster.chips} chips")
+        assert used < job.cluster.chips and found.idle.startswith(
+            f"{used} of {job.cluster.chips} chips"
+        )
 
 
 @pytest.mark.parametrize("relaxed", [False, True])
 def test_the_front_of_time_and_memory(relaxed: bool) -> None:
-    """Every point is the fastest of all layouts that need a tenth less memory than the one before; after the last there is none.
-    Not asked for, there is none."""
+    """Every point is the fastest of all layouts that need a tenth less memory than the one before;
+    after the last there is none. Not asked for, there is none."""
     net = Network("n", (Dim("near", 4e11, 1e-6, 4), Dim("far", 5e10, 5e-6)))
-    job = Job(Model("m", 8, 1024, 8, 4096, 1000, 512), Cluster(Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12), net, 8), 16)
+    job = Job(
+        Model("m", 8, 1024, 8, 4096, 1000, 512),
+        Cluster(Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12), net, 8),
+        16,
+    )
     space = Space(schedule=("1f1b", "interleaved"), relaxed=relaxed)
     assert plan(job, space).pareto is None
     front = plan(job, space, pareto=True).pareto
     assert front and len(front) > 2
     every = [(row[1], row[0]) for row in brute(job, space, 100_000, relaxed).rows]
     for one, leaner in zip(front, [*front[1:], None], strict=True):
-        less = [seconds for bytes_, seconds in every if bytes_ <= one.memory_bytes["allocated"] * 0.9]
+        less = [
+            seconds for bytes_, seconds in every if bytes_ <= one.memory_bytes["allocated"] * 0.9
+        ]
         if leaner:
             assert leaner.step_time_s == pytest.approx(min(less), rel=1e-12)
         else:
@@ -105,7 +126,9 @@ def test_the_front_of_time_and_memory(relaxed: bool) -> None:
 
 
 def test_experts_in_no_layer() -> None:
-    """A mixture of experts whose layers are all dense has a plan, and its prediction is that of the plan."""
+    """A mixture of experts whose layers are all dense has a plan, and its prediction is that of the
+    plan.
+    """
     net = Network("n", (Dim("near", 4e11, 1e-6, 4), Dim("far", 5e10, 5e-6)))
     chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
     moe = Model("m", 4, 512, 8, 2048, 1000, 512, moe=MoE(4, 1, 8, 0, 4), mtp_layers=1)
@@ -118,13 +141,19 @@ def test_experts_in_no_layer() -> None:
 
 
 ASKED = [
-    ("llama3-70b", "500xh100-sxm", 512), ("llama3-8b", "100xh100-sxm", 512), ("llama3-8b", "4096xgb200", 2048),
-    ("llama3-405b", "1000xa100-80", 512), ("mixtral-8x7b", "1000xa100-80", 128), ("llama3-70b", "1024xh100-sxm", 512),
-]  # fmt: skip
+    ("llama3-70b", "500xh100-sxm", 512),
+    ("llama3-8b", "100xh100-sxm", 512),
+    ("llama3-8b", "4096xgb200", 2048),
+    ("llama3-405b", "1000xa100-80", 512),
+    ("mixtral-8x7b", "1000xa100-80", 128),
+    ("llama3-70b", "1024xh100-sxm", 512),
+]
 
 
 @pytest.mark.parametrize(("name", "on", "batch"), ASKED)
-def test_a_default_answer_divides_the_batch_and_names_idle_chips_first(name: str, on: str, batch: int) -> None:
+def test_a_default_answer_divides_the_batch_and_names_idle_chips_first(
+    name: str, on: str, batch: int
+) -> None:
     found = plan(job_of(name, on, batch), top=3)
     for p in (found.best, *found.alternatives):
         assert not rules.broken(p.job, p.layout, (*rules.ALWAYS, rules.EVEN_BATCH))
@@ -135,19 +164,28 @@ def test_a_default_answer_divides_the_batch_and_names_idle_chips_first(name: str
 
 
 def test_fewer_chips_are_those_that_batch_and_network_divide() -> None:
-    """500 of 8 with 512 sequences: the largest multiples of 8, 32, 64, 128, 256 below 500 (16 gives 496 too)."""
+    """500 of 8 with 512 sequences: the largest multiples of 8, 32, 64, 128, 256 below 500 (16 gives
+    496 too).
+    """
     jobs = fewer_chips(job_of("llama3-70b", "500xh100-sxm", 512))
     assert [j.cluster.chips for j in jobs] == [496, 480, 448, 384, 256]
     for j in fewer_chips(job_of("llama3-8b", "4096xgb200", 2048)):
         chips, ports = j.cluster.chips, j.cluster.sizes[0]
-        assert ports in (64, 72) and chips % ports == 0 and chips // ports <= 57 and chips >= LEAST_CHIPS * 4096
+        assert (
+            ports in (64, 72)
+            and chips % ports == 0
+            and chips // ports <= 57
+            and chips >= LEAST_CHIPS * 4096
+        )
     assert not fewer_chips(job_of("llama3-70b", "1024xh100-sxm", 512))
 
 
 @pytest.mark.parametrize("tokens", [15e6, 4e6, 1e6, 123456789.0])
 @pytest.mark.parametrize("chips", [8, 1000, 1024, 2304, 4096])
 def test_tokens_are_rounded_to_sequences_that_the_chips_share(tokens: float, chips: int) -> None:
-    """No number of sequences within the tolerance has more in common with the chips; sequences are never rounded."""
+    """No number of sequences within the tolerance has more in common with the chips; sequences are
+    never rounded.
+    """
     count, said = parse_batch(str(tokens), 4096, chips)
     least, most = tokens / 4096 * (1 - ROUNDED), tokens / 4096 * (1 + ROUNDED)
     assert least <= count <= most and said and f"{count:,} sequences" in said
@@ -156,8 +194,12 @@ def test_tokens_are_rounded_to_sequences_that_the_chips_share(tokens: float, chi
     assert parse_batch(4096 * 1831 * 2, 4096, chips) == (3662, None)
 
 
-def test_an_awkward_batch_is_not_answered_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
-    """15 M tokens are 3,662 = 2 x 1,831 sequences, which 2,304 chips cannot share; the answer keeps up with a relaxed one."""
+def test_an_awkward_batch_is_not_answered_without_a_word(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """15 M tokens are 3,662 = 2 x 1,831 sequences, which 2,304 chips cannot share; the answer keeps
+    up with a relaxed one.
+    """
     deepseek = ["plan", "deepseek-v3", "--on", "2304xgb200", "--json", "--batch"]
     asked = [_answer(capsys, *deepseek, *more) for more in (["15M"], ["15M", "--relaxed"])]
     rates = [data["best"]["tokens_per_s"] for data in asked]
@@ -190,7 +232,12 @@ def test_lighter_numbers_and_optimizers_are_suggested_where_they_help() -> None:
     small = Model("m", 4, 1024, 8, 4096, 1000, 16384)
     suggested = set()
     for share in (0.55, 0.65, 0.75, 0.85, 0.95):
-        base = Job(small, Cluster(Chip("c", {"bf16": 3e14}, 1e13, 1e12, 2e12), net, 1), 1, assumptions=_bare())
+        base = Job(
+            small,
+            Cluster(Chip("c", {"bf16": 3e14}, 1e13, 1e12, 2e12), net, 1),
+            1,
+            assumptions=_bare(),
+        )
         least = predict(base, Layout(recompute="full")).memory_bytes["allocated"]
         job = room.just_fitting(base, least * share)
         notes = plan(job).notes
@@ -212,18 +259,25 @@ def _bare():
 def test_the_answer_says_among_what_it_is_the_fastest() -> None:
     job = job_of("llama3-8b", "8xh100-sxm", 16)
     free, pinned = plan(job), plan(job, Space(zero=(1,), tp=(2,)))
-    assert "1f1b, interleaved" in free.tried and "gpipe" in free.untried and "zbv" not in free.untried
+    assert (
+        "1f1b, interleaved" in free.tried and "gpipe" in free.untried and "zbv" not in free.untried
+    )
     assert "ZeRO 1;" in pinned.tried and "tp 2" in pinned.tried and "ZeRO 0, 2, 3" in pinned.untried
     assert free.to_dict()["space"] == {"tried": free.tried, "not_tried": free.untried}
 
 
 def test_links_of_a_mesh_count_in_the_step() -> None:
-    """Two of eight MI300X have one of seven links between them: tensor-parallel traffic takes nearly seven times as long."""
+    """Two of eight MI300X have one of seven links between them: tensor-parallel traffic takes
+    nearly seven times as long.
+    """
     job = Job(model("llama3-8b"), cluster("8xmi300x"), 8)
     dims = job.cluster.network.dims
     switch = replace(job.cluster.network, dims=(replace(dims[0], kind="switch"), *dims[1:]))
     layout = Layout(tp=2, dp=4)
-    times = [predict(replace(job, cluster=replace(job.cluster, network=n)), layout).time_s["tp_comm"] for n in (job.cluster.network, switch)]  # fmt: skip
+    times = [
+        predict(replace(job, cluster=replace(job.cluster, network=n)), layout).time_s["tp_comm"]
+        for n in (job.cluster.network, switch)
+    ]
     assert 6.5 < times[0] / times[1] < 7
     assert room.limit(job) > 0
 
@@ -233,15 +287,23 @@ def test_links_of_a_mesh_count_in_the_step() -> None:
     [
         ("llama3.2-1b", "64xh100-sxm", True),  # sharded, one stage
         ("llama3-8b", "64xh100-sxm", False),  # the same: autograd keeps more, FSDP gathers weights
-        ("llama3-70b", "512xh100-sxm", False),  # PyTorch's pipeline needs buffers that the prediction leaves out
+        # PyTorch's pipeline needs buffers that the prediction leaves out
+        ("llama3-70b", "512xh100-sxm", False),
     ],
 )
 def test_plan_says_where_export_refuses_its_answer(
     name: str, on: str, runs: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A best layout without a note starts; one that the trainer's own memory refuses has its sentence in a note."""
+    """A best layout without a note starts; one that the trainer's own memory refuses has its
+    sentence in a note.
+    """
     file = str(tmp_path / "plan.toml")
-    assert cli.main(["plan", name, "--on", on, "--batch", f"{on.split('x')[0]}seq", "-o", file, "--json"]) == 0
+    assert (
+        cli.main(
+            ["plan", name, "--on", on, "--batch", f"{on.split('x')[0]}seq", "-o", file, "--json"]
+        )
+        == 0
+    )
     notes = json.loads(capsys.readouterr().out)["notes"]
     assert cli.main(["export", file, "--to", "torchrun"]) == (0 if runs else 2)
     refused = capsys.readouterr().err.removeprefix("meshwright: ").strip()
@@ -253,7 +315,9 @@ def test_idle_chips_are_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     """The first line of an answer on fewer chips says so: no second line repeats it."""
     assert cli.main(["plan", "llama3-8b", "--on", "100xh100-sxm", "--batch", "128seq"]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
-    assert "of 100 chips: " in first and not [line for line in rest if "idle" in line and "not tried" not in line]
+    assert "of 100 chips: " in first and not [
+        line for line in rest if "idle" in line and "not tried" not in line
+    ]
 
 
 NOWHERE_LEGAL = {
@@ -267,21 +331,36 @@ NOWHERE_LEGAL = {
         {"tp": (8,), "pp": (4,)},
         ["tp may be 1, 2 beside the rest, not 8", "pp may be 1 beside the rest, not 4"],
     ),
-    "a microbatch that does not divide the batch": ({"microbatch": (3,)}, ["microbatch may be 1, 2, 4, 8 here, not 3"]),
+    "a microbatch that does not divide the batch": (
+        {"microbatch": (3,)},
+        ["microbatch may be 1, 2, 4, 8 here, not 3"],
+    ),
     "experts that a dense model has not": ({"ep": (2,)}, ["ep may be 1 here, not 2"]),
 }
 
 
 @pytest.mark.parametrize("framework", ["megatron-core", "meshwright"])
 @pytest.mark.parametrize("case", NOWHERE_LEGAL)
-def test_where_nothing_is_legal_the_values_at_fault_are_named_with_the_nearest(case: str, framework: str) -> None:
+def test_where_nothing_is_legal_the_values_at_fault_are_named_with_the_nearest(
+    case: str, framework: str
+) -> None:
     asked, sentences = NOWHERE_LEGAL[case]
-    found = plan(replace(job_of("llama3-8b", "8xh100-sxm", 64), framework=profile(framework)), Space(**asked))
+    found = plan(
+        replace(job_of("llama3-8b", "8xh100-sxm", 64), framework=profile(framework)), Space(**asked)
+    )
     assert found.best is None and found.notes[0] == "no combination of degrees is legal"
     assert list(found.notes[1 : 1 + len(sentences)]) == sentences
 
 
 def test_a_schedule_that_is_at_fault_is_named() -> None:
-    """DualPipeV needs two microbatches for each of its stages: 8 replicas of one microbatch have one stage."""
-    found = plan(job_of("llama3-8b", "8xh100-sxm", 256), Space(schedule=("dualpipev",), dp=(8,), microbatch=(32,)))
-    assert any(note.startswith("schedule may be ") and note.endswith("not dualpipev") for note in found.notes)
+    """DualPipeV needs two microbatches for each of its stages: 8 replicas of one microbatch have
+    one stage.
+    """
+    found = plan(
+        job_of("llama3-8b", "8xh100-sxm", 256),
+        Space(schedule=("dualpipev",), dp=(8,), microbatch=(32,)),
+    )
+    assert any(
+        note.startswith("schedule may be ") and note.endswith("not dualpipev")
+        for note in found.notes
+    )

@@ -29,14 +29,19 @@ def test_the_first_answers_are_the_best_by_replay(seed: int) -> None:
     rng, compared = random.Random(7000 + seed), 0
     while compared < 3:
         job, space, relaxed = random_job(rng)
-        if job.cluster.chips * job.batch > (60 if relaxed else 200) or job.assumptions.name != "realistic":
+        if (
+            job.cluster.chips * job.batch > (60 if relaxed else 200)
+            or job.assumptions.name != "realistic"
+        ):
             continue
         compared += 1
         k, dims = rng.choice([1, 3, 5]), len(job.cluster.network.dims)
         every = brute(job, space, EVERY, relaxed)
         layouts = every.layouts(space.scheme, dims)
         exact = [float(f"{seconds:.12g}") for seconds in replayed(job, layouts)]
-        best = sorted(zip(exact, (row[1:] for row in every.rows), range(len(exact)), strict=True))[:k]
+        best = sorted(zip(exact, (row[1:] for row in every.rows), range(len(exact)), strict=True))[
+            :k
+        ]
         found = ranked(job, space, k, relaxed, search(job, space, k, relaxed))
         assert list(found.layouts) == [layouts[i] for *_, i in best]
 
@@ -51,7 +56,9 @@ def test_closed_forms_of_a_space_are_never_above_their_replays() -> None:
         compared += 1
         every = brute(job, space, 400)
         exact = replayed(job, every.layouts(space.scheme, len(job.cluster.network.dims)))
-        assert all(row[0] <= seconds * (1 + 1e-9) for row, seconds in zip(every.rows, exact, strict=True))
+        assert all(
+            row[0] <= seconds * (1 + 1e-9) for row, seconds in zip(every.rows, exact, strict=True)
+        )
 
 
 def test_both_numbers_are_shown() -> None:
@@ -65,7 +72,8 @@ def test_both_numbers_are_shown() -> None:
         one = replay(p)
         s = step(p.job, p.layout, body(p.job, p.layout))
         in_order = one.exact_s + s.outside + s.update
-        # a device that has to wait for its own gradients may be the last one to end, whatever the order
+        # a device that has to wait for its own gradients may be the last one to end, whatever the
+        # order
         assert p.replayed_s == pytest.approx(max(in_order, p.step_time_s))
         assert p.to_dict()["replayed_s"] == p.replayed_s
         assert p.step_time_s <= p.replayed_s * (1 + 1e-9)
@@ -77,9 +85,11 @@ def test_a_paper_is_answered_by_its_closed_form() -> None:
 
 
 def test_sends_and_a_heavy_last_stage_turn_the_order_of_schedules() -> None:
-    """Three schedules of 20 layers a stage: interleaving 20 chunks is slower than 10 and than a V, by both numbers.
+    """Three schedules of 20 layers a stage: interleaving 20 chunks is slower than 10 and than a V,
+    by both numbers.
 
-    Sends decide: kernels as quick in a small stage as in a large one, and no gradients that slow down what they hide behind.
+    Sends decide: kernels as quick in a small stage as in a large one, and no gradients that slow
+    down what they hide behind.
     """
     layout = Layout(tp=2, cp=2, pp=4, dp=64, zero=2, sequence_parallel=False)
     quiet = replace(REALISTIC.overlap, dp=HidePass("pass"))

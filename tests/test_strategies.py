@@ -1,4 +1,6 @@
-"""`plan` under the set of a paper searches the space of the paper; what the user names comes before it."""
+"""`plan` under the set of a paper searches the space of the paper; what the user names comes before
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ COUNTED = {
     "context": {1024: 18114, 4096: 22712, 16384: 22696},
     "summa": {1024: 51992, 4096: 59390, 16384: 54662},
 }
-"""Candidates that the authors' code (commit 54278b0) enumerates for GPT3-1T, a batch of 4096 and domains of 8.
+"""Candidates that the authors' code (commit 54278b0) enumerates for GPT3-1T, a batch of 4096 and
+domains of 8.
 
 Not for the ViT: its 64,800 tokens that code also cuts where the paper demands that they divide.
 """
@@ -37,25 +40,54 @@ def test_the_space_of_lbl_holds_as_many_layouts_as_the_authors_enumerate(scheme:
 
 def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     """What `plan` answers for figure 1 of the paper: GPT3-1T on 16,384 B200 in domains of 8."""
-    system = ["gpt3-1t", "--on", "16384xlbl-b200", "--batch", "4096seq", "--assumptions", "lbl-2024"]
+    system = [
+        "gpt3-1t",
+        "--on",
+        "16384xlbl-b200",
+        "--batch",
+        "4096seq",
+        "--assumptions",
+        "lbl-2024",
+    ]
     assert main(["plan", *system, *words, "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
 
-def test_plan_finds_the_published_optimum_of_each_strategy(capsys: pytest.CaptureFixture[str]) -> None:
-    """1D: 3.2333 s at tp 8, pp 64, dp 32; 2D: 2.9612 s at 2 x 4, pp 64, dp 32, which is the fastest of all."""
+def test_plan_finds_the_published_optimum_of_each_strategy(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """1D: 3.2333 s at tp 8, pp 64, dp 32; 2D: 2.9612 s at 2 x 4, pp 64, dp 32, which is the fastest
+    of all.
+    """
     alone = asked(capsys, "--scheme", "megatron")
     one = alone["best"]
     assert one["step_time_s"] == pytest.approx(3.2333444029189, rel=1e-9)
-    assert [one["layout"][k] for k in ("tp", "cp", "pp", "dp", "microbatch", "zero")] == [8, 1, 64, 32, 1, 1]
+    assert [one["layout"][k] for k in ("tp", "cp", "pp", "dp", "microbatch", "zero")] == [
+        8,
+        1,
+        64,
+        32,
+        1,
+        1,
+    ]
     every = asked(capsys, "--pareto")
     best = every["best"]
     assert best["step_time_s"] == pytest.approx(2.9611778793021, rel=1e-9)
-    assert [best["layout"][k] for k in ("tp", "cp", "pp", "dp", "scheme")] == [2, 4, 64, 32, "context"]
+    assert [best["layout"][k] for k in ("tp", "cp", "pp", "dp", "scheme")] == [
+        2,
+        4,
+        64,
+        32,
+        "context",
+    ]
     assert every["searched"] == 2027 + 22696 + 54662
-    assert "the fastest of each scheme: context 2.961 s, megatron 3.233 s, summa" in every["notes"][0]
-    assert every["space"]["tried"].startswith("lbl-2024: scheme megatron; schedules 1f1b; ZeRO 1; recomputation none")
+    assert (
+        "the fastest of each scheme: context 2.961 s, megatron 3.233 s, summa" in every["notes"][0]
+    )
+    assert every["space"]["tried"].startswith(
+        "lbl-2024: scheme megatron; schedules 1f1b; ZeRO 1; recomputation none"
+    )
     times = [p["step_time_s"] for p in (best, *every["alternatives"])]
     assert times == sorted(times) and len(times) == 10
     front = every["pareto"]
@@ -92,9 +124,13 @@ def test_a_strict_set_takes_what_divides_unless_asked_otherwise() -> None:
     """Stages of equal layers: the ViT's 48 layers on 32 stages are not among them."""
     job = figures.job(figures.VIT, "b200", 8, 1024)
     found, _ = spaces(Space(), job)
-    assert all(s.relaxed is False and 32 not in s.values("pp") and 16 in s.values("pp") for s in found)
+    assert all(
+        s.relaxed is False and 32 not in s.values("pp") and 16 in s.values("pp") for s in found
+    )
     found, said = spaces(Space(pp=(16, 32)), job)
-    assert all(s.values("pp") == (16, 32) for s in found) and said[0].startswith("pp 32 is searched as asked")
+    assert all(s.values("pp") == (16, 32) for s in found) and said[0].startswith(
+        "pp 32 is searched as asked"
+    )
     found, _ = spaces(Space(relaxed=True), job)
     assert all(s.relaxed is True and s.values("pp") is None for s in found)
 
@@ -120,7 +156,11 @@ def test_several_schemes_are_several_searches() -> None:
 def test_choices_of_a_set_of_ones_own_restrict_the_plan() -> None:
     """Each of these sets finds what a search with the same constraints finds."""
     job = Job("llama3-8b", "16xh100-sxm", 32)
-    for choices in (Choices(zero=3), Choices(tp=(2, 4), schedule="gpipe"), Choices(recompute="full", pp=2)):
+    for choices in (
+        Choices(zero=3),
+        Choices(tp=(2, 4), schedule="gpipe"),
+        Choices(recompute="full", pp=2),
+    ):
         how = replace(REALISTIC, name="mine", choices=(choices,))
         mine = plan(replace(job, assumptions=how))
         same = plan(job, Space(choices))
@@ -130,7 +170,11 @@ def test_choices_of_a_set_of_ones_own_restrict_the_plan() -> None:
 
 def test_strategies_that_overlap_are_ranked_once_and_what_none_tries_is_said() -> None:
     job = Job("llama3-8b", "16xh100-sxm", 32)
-    how = replace(REALISTIC, name="mine", choices=(Choices(schedule="1f1b", zero=(0, 1)), Choices(zero=(1, 3), pp=1)))
+    how = replace(
+        REALISTIC,
+        name="mine",
+        choices=(Choices(schedule="1f1b", zero=(0, 1)), Choices(zero=(1, 3), pp=1)),
+    )
     found = plan(replace(job, assumptions=how))
     layouts = [p.layout for p in (found.best, *found.alternatives) if p]
     assert len(layouts) == len({*layouts}) == 10
@@ -138,7 +182,9 @@ def test_strategies_that_overlap_are_ranked_once_and_what_none_tries_is_said() -
     assert not any("of each scheme" in note for note in found.notes)
 
 
-@pytest.mark.parametrize("name", ["megatron-2021", "epoch-2024", "scaling-book-sum", "scaling-book-max"])
+@pytest.mark.parametrize(
+    "name", ["megatron-2021", "epoch-2024", "scaling-book-sum", "scaling-book-max"]
+)
 def test_the_sets_of_the_papers_search_their_own_layouts(name: str) -> None:
     job = Job("llama3-8b", "64xh100-sxm", 64, assumptions=name)
     found = plan(job)

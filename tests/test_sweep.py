@@ -46,7 +46,11 @@ CHANGES = {
     "assumptions.chip.optimizer": (3.0, lambda j: j.assumptions.chip.optimizer, 3.0),
     "assumptions.network.efficiency": (0.5, lambda j: j.assumptions.network.efficiency, 0.5),
     "assumptions.count.causal": ("full", lambda j: j.assumptions.count.causal, "full"),
-    "cluster.network.dims[1].bandwidth": ("400 Gbit/s", lambda j: j.cluster.network.dims[1].bandwidth, 5e10),
+    "cluster.network.dims[1].bandwidth": (
+        "400 Gbit/s",
+        lambda j: j.cluster.network.dims[1].bandwidth,
+        5e10,
+    ),
     "network.ib.bandwidth": ("800 Gbit/s", lambda j: j.cluster.network.dims[1].bandwidth, 1e11),
     "network": ("dgx-a100", lambda j: j.cluster.network.name, "dgx-a100"),
     "chip.hbm_bytes": ("40 GB", lambda j: j.cluster.chip.hbm_bytes, 4e10),
@@ -71,25 +75,38 @@ def test_a_field_varies_where_the_option_has_it() -> None:
     roofline = replace(JOB, assumptions=replace(REALISTIC, chip=ChipTime("roofline")))
     assert vary(roofline, path, 1e-5).assumptions.chip == ChipTime("roofline", launch_s=1e-5)
     assert vary(JOB, "assumptions.chip.model", "roofline").assumptions == roofline.assumptions
-    with pytest.raises(BadInput, match=r"^assumptions\.chip\.launch_s means nothing where model is by-shape"):
+    with pytest.raises(
+        BadInput, match=r"^assumptions\.chip\.launch_s means nothing where model is by-shape"
+    ):
         vary(JOB, path, 1e-5)
 
 
 def test_a_changed_cluster_has_no_wrong_name() -> None:
     assert vary(JOB, "chips", 128).cluster.name == "128xh100-sxm"
     assert vary(JOB, "network.ib.bandwidth", "1 GB/s").cluster.name == ""
-    assert vary(JOB, "network.ib.bandwidth", "1 GB/s").cluster.network.dims[0] == JOB.cluster.network.dims[0]
+    assert (
+        vary(JOB, "network.ib.bandwidth", "1 GB/s").cluster.network.dims[0]
+        == JOB.cluster.network.dims[0]
+    )
 
 
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("bogus", 1, "bogus"), ("chips", "many", "chips"), ("chips", -1, "chips"), ("batch", "x", "batch"),
-        ("network.bogus.bandwidth", 1, "bogus"), ("network.dims[7].bandwidth", 1, "7"),
-        ("network.ib.bandwidth", "3 s", "B/s"), ("model.heads", 7, "heads"), ("model.moe.experts", 8, "model.moe"),
-        ("chip", "bogus", "chip"), ("", 1, "field"), ("tp.x", 1, "tp.x"),
+        ("bogus", 1, "bogus"),
+        ("chips", "many", "chips"),
+        ("chips", -1, "chips"),
+        ("batch", "x", "batch"),
+        ("network.bogus.bandwidth", 1, "bogus"),
+        ("network.dims[7].bandwidth", 1, "7"),
+        ("network.ib.bandwidth", "3 s", "B/s"),
+        ("model.heads", 7, "heads"),
+        ("model.moe.experts", 8, "model.moe"),
+        ("chip", "bogus", "chip"),
+        ("", 1, "field"),
+        ("tp.x", 1, "tp.x"),
     ],
-)  # fmt: skip
+)
 def test_impossible_changes_are_sentences(path: str, value: object, words: str) -> None:
     with pytest.raises(BadInput, match=".*") as caught:
         vary(JOB, path, value)  # type: ignore[arg-type]
@@ -116,7 +133,9 @@ def test_ctrl_c_keeps_what_is_done() -> None:
         if share > 0.5:
             raise KeyboardInterrupt
 
-    found = sweep(JOB, "batch", ["64seq", "128seq", "256seq", "512seq"], fixed=True, progress=impatient)
+    found = sweep(
+        JOB, "batch", ["64seq", "128seq", "256seq", "512seq"], fixed=True, progress=impatient
+    )
     assert found.interrupted and [p.value for p in found.points] == ["64seq", "128seq", "256seq"]
 
 
@@ -127,7 +146,9 @@ def test_the_search_finds_a_layout_for_every_point() -> None:
     assert held and held.layout.tp == 4, "a degree that is varied binds the search"
 
 
-def test_a_table_says_what_does_not_fit_and_what_nobody_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_says_what_does_not_fit_and_what_nobody_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """8 H100 hold no replica of 8B without sharding, 8 MI300X do, and their rates are assumed."""
     words = [
         "sweep",

@@ -1,4 +1,6 @@
-"""The tree of terms adds up: every cause is the sum of its parts, under every set and kind of layout."""
+"""The tree of terms adds up: every cause is the sum of its parts, under every set and kind of
+layout.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,23 @@ CASES = {
 }
 
 
-NOT_TRAINED = {"moe": "latent attention is not trained yet", "uneven": "norms_per_layer must be 2 to train"}
+NOT_TRAINED = {
+    "moe": "latent attention is not trained yet",
+    "uneven": "norms_per_layer must be 2 to train",
+}
 """Models that the framework of `pytorch` cannot run."""
 
 
 def predicted(case: str, assumptions: str) -> Prediction:
     model, chip, layout = CASES[case]
     job = Job(
-        catalog.model(model), catalog.cluster(f"{layout.chips}x{chip}"), 64, layout,
-        precision=PRECISIONS["fp16"], assumptions=SETS[assumptions],
-    )  # fmt: skip
+        catalog.model(model),
+        catalog.cluster(f"{layout.chips}x{chip}"),
+        64,
+        layout,
+        precision=PRECISIONS["fp16"],
+        assumptions=SETS[assumptions],
+    )
     return predict(job)
 
 
@@ -49,7 +58,9 @@ def test_every_term_is_the_sum_of_its_parts(case: str, assumptions: str) -> None
     for tree in (p.term, p.memory_term):
         for term in every(tree):
             if term.parts:
-                assert term.value == pytest.approx(sum(part.value for part in term.parts), rel=1e-9), term.name
+                assert term.value == pytest.approx(
+                    sum(part.value for part in term.parts), rel=1e-9
+                ), term.name
     assert p.term.value == pytest.approx(p.step_time_s)
     assert {t.name: t.value for t in p.term.parts} == pytest.approx(p.time_s)
     assert p.memory_term.value == pytest.approx(p.memory_bytes["needed"])
@@ -65,7 +76,9 @@ def test_every_second_of_work_belongs_to_an_operation(case: str) -> None:
 
 
 def test_parts_by_hand() -> None:
-    """Two layers, three microbatches: queries, keys and values are 12,288 of the 49,152 weights and 2^24 FLOP a second."""
+    """Two layers, three microbatches: queries, keys and values are 12,288 of the 49,152 weights and
+    2^24 FLOP a second.
+    """
     p = by_hand(Layout(), 3)
     qkv = p.term.find("compute/layers/attention/qkv forward")
     assert qkv is not None
@@ -76,9 +89,17 @@ def test_parts_by_hand() -> None:
 
 
 def test_recomputed_parts_are_the_forward_ones_again() -> None:
-    p = by_hand(Layout(recompute="full"), 1, model=replace(MODEL, layers=3), overlap=Overlap(dp=HidePass(), pp="none"))
+    p = by_hand(
+        Layout(recompute="full"),
+        1,
+        model=replace(MODEL, layers=3),
+        overlap=Overlap(dp=HidePass(), pp="none"),
+    )
     compute = next(t for t in p.term.parts if t.name == "compute")
-    seconds = {word: sum(t.value for t in compute.parts if t.name.endswith(word)) for word in ("forward", "recomputed")}
+    seconds = {
+        word: sum(t.value for t in compute.parts if t.name.endswith(word))
+        for word in ("forward", "recomputed")
+    }
     assert seconds["forward"] == pytest.approx(3.0)
     assert seconds["recomputed"] == pytest.approx(seconds["forward"])
 
@@ -106,16 +127,25 @@ WAYS = ("forward", "backward")
 
 
 def test_the_bubble_by_hand() -> None:
-    """1F1B on four devices with a layer each: a microbatch passes the three other layers, forward and backward."""
+    """1F1B on four devices with a layer each: a microbatch passes the three other layers, forward
+    and backward.
+    """
     p = by_hand(Layout(pp=4), 5, model=replace(MODEL, layers=4, vocab=0))
     bubble = next(t for t in p.term.parts if t.name == "bubble")
-    one = {way: sum(t.value for t in p.term.find("compute").parts if t.name.endswith(way)) / 5 for way in WAYS}
-    assert {t.name: t.value for t in bubble.parts} == pytest.approx({f"layers {w}": 3 * one[w] for w in WAYS})
+    one = {
+        way: sum(t.value for t in p.term.find("compute").parts if t.name.endswith(way)) / 5
+        for way in WAYS
+    }
+    assert {t.name: t.value for t in bubble.parts} == pytest.approx(
+        {f"layers {w}": 3 * one[w] for w in WAYS}
+    )
     assert bubble.parts[0].formula.startswith("3 x ")
 
 
 def test_memory_by_hand() -> None:
-    """Two layers of 49,152 parameters in 16 bits: weights are theirs, and nothing else grows with them."""
+    """Two layers of 49,152 parameters in 16 bits: weights are theirs, and nothing else grows with
+    them.
+    """
     p = by_hand(Layout(), 1)
     weights = p.memory_term.find("weights")
     layers = weights.find("layers parameters")
@@ -125,6 +155,8 @@ def test_memory_by_hand() -> None:
 
 def test_zero_bubble_fills_with_weight_gradients() -> None:
     """The longest path of ZB-H1 is shorter by the weight gradients that run meanwhile."""
-    bubble = by_hand(Layout(pp=4, schedule="zb-h1"), 8, model=replace(MODEL, layers=4)).term.find("bubble")
+    bubble = by_hand(Layout(pp=4, schedule="zb-h1"), 8, model=replace(MODEL, layers=4)).term.find(
+        "bubble"
+    )
     assert bubble
     assert next(t.value for t in bubble.parts if t.name == "layers weight gradients") < 0

@@ -36,7 +36,9 @@ meshwright.plann(job)  # attr-defined
 
 def comments(text: str) -> dict[int, str]:
     """line -> what its comment says."""
-    return {n: line.split("  # ")[1] for n, line in enumerate(text.splitlines(), 1) if "  # " in line}
+    return {
+        n: line.split("  # ")[1] for n, line in enumerate(text.splitlines(), 1) if "  # " in line
+    }
 
 
 def test_mypy_knows_types_and_finds_mistakes(tmp_path: Path) -> None:
@@ -49,9 +51,15 @@ def test_mypy_knows_types_and_finds_mistakes(tmp_path: Path) -> None:
     told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300).stdout
     said = re.findall(r"(\w+\.py):(\d+): (\w+): (.*)", told)
     revealed = {int(line): text for file, line, _, text in said if file == "right.py"}
-    assert revealed == {n: f'Revealed type is "{text}"' for n, text in comments(RIGHT).items()}, told
-    mistakes = {int(line): text for file, line, kind, text in said if file == "wrong.py" and kind == "error"}
-    assert {n: re.findall(r"\[([\w-]+)\]$", text)[0] for n, text in mistakes.items()} == comments(WRONG), told
+    assert revealed == {n: f'Revealed type is "{text}"' for n, text in comments(RIGHT).items()}, (
+        told
+    )
+    mistakes = {
+        int(line): text for file, line, kind, text in said if file == "wrong.py" and kind == "error"
+    }
+    assert {n: re.findall(r"\[([\w-]+)\]$", text)[0] for n, text in mistakes.items()} == comments(
+        WRONG
+    ), told
     assert {file for file, *_ in said} <= set(files), told
 
 
@@ -59,5 +67,10 @@ def test_type_checkers_read_the_names_that_are_loaded() -> None:
     """The two lists in __init__ are one."""
     tree = ast.parse(Path(meshwright.__file__).read_text("utf-8"))
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
-    typed = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    typed = {
+        alias.asname
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
     assert typed | {"__version__"} == set(meshwright.__all__)

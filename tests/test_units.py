@@ -11,17 +11,38 @@ from meshwright.errors import BadInput
 from meshwright.units import IEC, LENGTH, SI, parse, show
 
 READ = [
-    ("400 Gbit/s", "B/s", 5e10), ("400 Gb/s", "B/s", 5e10), ("400Gbps", "B/s", 5e10), ("50 GB/s", "B/s", 5e10),
-    ("50 GBps", "B/s", 5e10), ("3.35 TB/s", "B/s", 3.35e12), ("900e9", "B/s", 9e11), ("3352 GB/s", "B/s", 3.352e12),
-    ("80 GB", "B", 8e10), ("80 GiB", "B", 80 * 2**30), ("640 Kib", "B", 80 * 2**10), ("40MiB", "B", 40 * 2**20),
-    ("989.4 TFLOP/s", "FLOP/s", 9.894e14), ("989.4 TFLOPS", "FLOP/s", 9.894e14), ("1e25 FLOP", "FLOP", 1e25),
-    ("2.5 us", "s", 2.5e-6), ("2.5 µs", "s", 2.5e-6), ("5 ms", "s", 5e-3), ("90 min", "s", 5400), ("3 days", "s",
-    259200),
-    ("1830 MHz", "Hz", 1.83e9), ("700 W", "W", 700), ("1.4 kW", "W", 1400), ("4M", "token", 4e6), ("15T tokens",
-    "token", 15e12),
-    ("2.5 USD/h", "USD/h", 2.5), ("0.8", "", 0.8), (0.8, "", 0.8), (7, "B", 7), ("1_000", "", 1000), ("1,024 B", "B",
-    1024),
-]  # fmt: skip
+    ("400 Gbit/s", "B/s", 5e10),
+    ("400 Gb/s", "B/s", 5e10),
+    ("400Gbps", "B/s", 5e10),
+    ("50 GB/s", "B/s", 5e10),
+    ("50 GBps", "B/s", 5e10),
+    ("3.35 TB/s", "B/s", 3.35e12),
+    ("900e9", "B/s", 9e11),
+    ("3352 GB/s", "B/s", 3.352e12),
+    ("80 GB", "B", 8e10),
+    ("80 GiB", "B", 80 * 2**30),
+    ("640 Kib", "B", 80 * 2**10),
+    ("40MiB", "B", 40 * 2**20),
+    ("989.4 TFLOP/s", "FLOP/s", 9.894e14),
+    ("989.4 TFLOPS", "FLOP/s", 9.894e14),
+    ("1e25 FLOP", "FLOP", 1e25),
+    ("2.5 us", "s", 2.5e-6),
+    ("2.5 µs", "s", 2.5e-6),
+    ("5 ms", "s", 5e-3),
+    ("90 min", "s", 5400),
+    ("3 days", "s", 259200),
+    ("1830 MHz", "Hz", 1.83e9),
+    ("700 W", "W", 700),
+    ("1.4 kW", "W", 1400),
+    ("4M", "token", 4e6),
+    ("15T tokens", "token", 15e12),
+    ("2.5 USD/h", "USD/h", 2.5),
+    ("0.8", "", 0.8),
+    (0.8, "", 0.8),
+    (7, "B", 7),
+    ("1_000", "", 1000),
+    ("1,024 B", "B", 1024),
+]
 
 
 @pytest.mark.parametrize(("text", "unit", "value"), READ)
@@ -30,16 +51,25 @@ def test_reads_exactly(text, unit, value):
 
 
 WRONG = [
-    ("80 GiB", "B/s", "'80 GiB' is in B, but B/s is needed"), ("400 Gb/s", "B", "is in B/s, but B is needed"),
-    ("989 TFLOP", "FLOP/s", "but FLOP/s is needed"), ("5 s", "B", "is in s"), ("5 parsec", "s",
-    "unknown unit 'parsec'"),
-    ("fast", "B/s", "has no number"), ("", "B", "has no number"), ("nan", "B", "has no number"), ("1e999 B", "B",
-    "finite"),
-    (math.inf, "B", "finite"), (math.nan, "B", "finite"), (10**400, "B", "finite"), (10**5000, "B", "finite"), (True,
-    "B", "not True"),
-    (None, "B", "has no number"), ([], "B", "has no number"), ("1" * 10**6, "B", "has no number"), ("1e308 EB", "B",
-    "finite"),
-]  # fmt: skip
+    ("80 GiB", "B/s", "'80 GiB' is in B, but B/s is needed"),
+    ("400 Gb/s", "B", "is in B/s, but B is needed"),
+    ("989 TFLOP", "FLOP/s", "but FLOP/s is needed"),
+    ("5 s", "B", "is in s"),
+    ("5 parsec", "s", "unknown unit 'parsec'"),
+    ("fast", "B/s", "has no number"),
+    ("", "B", "has no number"),
+    ("nan", "B", "has no number"),
+    ("1e999 B", "B", "finite"),
+    (math.inf, "B", "finite"),
+    (math.nan, "B", "finite"),
+    (10**400, "B", "finite"),
+    (10**5000, "B", "finite"),
+    (True, "B", "not True"),
+    (None, "B", "has no number"),
+    ([], "B", "has no number"),
+    ("1" * 10**6, "B", "has no number"),
+    ("1e308 EB", "B", "finite"),
+]
 
 
 @pytest.mark.parametrize(("text", "unit", "reason"), WRONG, ids=range(len(WRONG)))
@@ -52,12 +82,26 @@ def test_refuses_with_one_sentence(text, unit, reason):
 
 @pytest.mark.parametrize(
     ("text", "tokens"),
-    [("8k", 8192), ("8K", 8192), ("8Ki", 8192), ("128k", 131072), ("128 k tokens", 131072), ("1M", 1048576), ("0.5k", 512),
-     ("8192", 8192), ("8192 tokens", 8192), ("8,000", 8000)],
-)  # fmt: skip
+    [
+        ("8k", 8192),
+        ("8K", 8192),
+        ("8Ki", 8192),
+        ("128k", 131072),
+        ("128 k tokens", 131072),
+        ("1M", 1048576),
+        ("0.5k", 512),
+        ("8192", 8192),
+        ("8192 tokens", 8192),
+        ("8,000", 8000),
+    ],
+)
 def test_k_is_1024_in_lengths_of_sequences_only(text, tokens):
     assert parse(text, LENGTH) == tokens
-    assert parse("4M", "token") == 4e6 and parse("4Mi", "token") == 4 * 2**20 and parse("8k", "") == 8000
+    assert (
+        parse("4M", "token") == 4e6
+        and parse("4Mi", "token") == 4 * 2**20
+        and parse("8k", "") == 8000
+    )
 
 
 @pytest.mark.parametrize("text", ["8m", "8G", "8k/s", "8 kB", "8 parsec"])
@@ -82,7 +126,11 @@ def test_times_read_back(value):
     assert parse(show(value, "s", 6), "s") == pytest.approx(value, rel=1e-5)
 
 
-@given(st.floats(0, 1e30), st.sampled_from([p for p in [*SI, *IEC] if p]), st.sampled_from(["B", "B/s", "W", "J"]))
+@given(
+    st.floats(0, 1e30),
+    st.sampled_from([p for p in [*SI, *IEC] if p]),
+    st.sampled_from(["B", "B/s", "W", "J"]),
+)
 def test_no_unit_is_shown_with_two_prefixes(value, prefix, unit):
     text = show(value, prefix + unit, 6)
     assert text.split(" ")[1] == prefix + unit
@@ -91,15 +139,29 @@ def test_no_unit_is_shown_with_two_prefixes(value, prefix, unit):
 
 @given(st.sampled_from([*SI, *IEC]), st.integers(1, 999))
 def test_eight_bits_are_a_byte_under_every_prefix(prefix, number):
-    assert parse(f"{8 * number} {prefix}bit", "B") == pytest.approx(parse(f"{number} {prefix}B", "B"), rel=1e-15)
+    assert parse(f"{8 * number} {prefix}bit", "B") == pytest.approx(
+        parse(f"{number} {prefix}B", "B"), rel=1e-15
+    )
 
 
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
-    [(5e10, "B/s", "50 GB/s"), (2**31, "GiB", "2 GiB"), (90, "s", "1.5 min"), (0.41, "", "0.41"), (2e-5, "s", "20 us"),
-     (999.6, "B", "1 kB"), (9.894e14, "FLOP/s", "989 TFLOP/s"), (0, "s", "0 s"), (1234567, "USD", "1,234,567 USD"),
-     (3.22e9, "GB", "3.22 GB"), (2e9, "MB", "2,000 MB"), (5e10, "GB/s", "50 GB/s"), (5e6, "kW", "5,000 kW")],
-)  # fmt: skip
+    [
+        (5e10, "B/s", "50 GB/s"),
+        (2**31, "GiB", "2 GiB"),
+        (90, "s", "1.5 min"),
+        (0.41, "", "0.41"),
+        (2e-5, "s", "20 us"),
+        (999.6, "B", "1 kB"),
+        (9.894e14, "FLOP/s", "989 TFLOP/s"),
+        (0, "s", "0 s"),
+        (1234567, "USD", "1,234,567 USD"),
+        (3.22e9, "GB", "3.22 GB"),
+        (2e9, "MB", "2,000 MB"),
+        (5e10, "GB/s", "50 GB/s"),
+        (5e6, "kW", "5,000 kW"),
+    ],
+)
 def test_shows(value, unit, text):
     assert show(value, unit) == text
 
@@ -107,9 +169,13 @@ def test_shows(value, unit, text):
 @pytest.mark.parametrize("base", ["B", "B/s", "FLOP", "FLOP/s", "bit/s", "W", "tokens/s"])
 @pytest.mark.parametrize("value", [0.0, 3.0, 8.22e5, 1.024e9, 7e13, 2e19])
 def test_no_number_has_two_prefixes(base, value):
-    """Whatever unit a caller names: with a prefix of its own the number is in it, without one it gets a fitting one."""
+    """Whatever unit a caller names: with a prefix of its own the number is in it, without one it
+    gets a fitting one.
+    """
     for prefix in ("", "k", "M", "G", "T", "P", "E"):
         text = show(value, prefix + base, 6)
         number, unit = text.split(" ")
         assert unit in {p + base for p in SI} and (not prefix or unit == prefix + base), text
-        assert float(number.replace(",", "")) * SI[unit.removesuffix(base)] == pytest.approx(value, rel=1e-4)
+        assert float(number.replace(",", "")) * SI[unit.removesuffix(base)] == pytest.approx(
+            value, rel=1e-4
+        )

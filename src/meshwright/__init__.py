@@ -4,7 +4,8 @@
     job = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=512, layout=Layout(tp=1, dp=64, zero=3))
     print(predict(job).step_time_s)
 
-Names are loaded when first used, so that importing the package costs next to nothing; type checkers read them at once.
+Names are loaded when first used, so that importing the package costs next to nothing; type checkers
+read them at once.
 """
 
 from __future__ import annotations

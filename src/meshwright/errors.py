@@ -1,4 +1,5 @@
-"""User mistakes: one family of exceptions, each a sentence with the field, the reason and the nearest valid values.
+"""User mistakes: one family of exceptions, each a sentence with the field, the reason and the
+nearest valid values.
 
 MeshwrightError
 ├── BadInput        the description is wrong (exit code 2)

@@ -1,8 +1,9 @@
 """The only place that knows a float from an array.
 
-Every formula of the library is written once and called with Python numbers (one layout) or with NumPy arrays (a table of
-a million layouts). Formulas use `+ - * /`, comparisons and the functions below; never `if a > b`, `max()` or `//` on a
-quantity. Counts are float64: exact up to 9e15, where int64 totals of FLOPs would overflow silently.
+Every formula of the library is written once and called with Python numbers (one layout) or with
+NumPy arrays (a table of a million layouts). Formulas use `+ - * /`, comparisons and the functions
+below; never `if a > b`, `max()` or `//` on a quantity. Counts are float64: exact up to 9e15, where
+int64 totals of FLOPs would overflow silently.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ BY_VALUE = (*SCALARS, str)
 
 
 class Same:
-    """An array as part of a cache key: equal only to itself. The key holds the array, so its identity stays its own."""
+    """An array as part of a cache key: equal only to itself. The key holds the array, so its
+    identity stays its own.
+    """
 
     __slots__ = ("array",)
 
@@ -41,7 +44,9 @@ class Same:
 
 
 def cache_key(*values: Any) -> tuple[Any, ...]:
-    """What a cache knows these numbers by: scalars (and texts) by value, arrays by identity (comparing them costs as much as the formula)."""
+    """What a cache knows these numbers by: scalars (and texts) by value, arrays by identity
+    (comparing them costs as much as the formula).
+    """
     return tuple(v if isinstance(v, BY_VALUE) else Same(v) for v in values)
 
 
@@ -168,7 +173,9 @@ def power(x: Num, times: int) -> Num:
 
 
 def on_distinct(law: Callable[..., Num], *columns: Num) -> Num:
-    """A law of columns, asked once for each combination of their values: for laws that cost more than sorting."""
+    """A law of columns, asked once for each combination of their values: for laws that cost more
+    than sorting.
+    """
     import numpy as np
 
     same = np.broadcast_arrays(*columns)
@@ -187,7 +194,8 @@ def on_distinct(law: Callable[..., Num], *columns: Num) -> Num:
 def cell(x: Num, points: Sequence[float]) -> tuple[Any, Num]:
     """(i, w) with x = points[i] + w (points[i+1] - points[i]), for ascending points.
 
-    Below the first point w = 0; beyond the last w > 1 in the last cell; with a single point i = w = 0.
+    Below the first point w = 0; beyond the last w > 1 in the last cell; with a single point i = w =
+    0.
     """
     if len(points) == 1:
         return 0, 0.0
@@ -225,8 +233,8 @@ def divisors(n: int) -> list[int]:
 class Itemised(float):
     """A number that knows what it is a sum of, for explanations: a x + b y, and what is left over.
 
-    Formulas take it for any other. Sums, and products and quotients with plain numbers, know their items; a maximum has
-    those of what it picks.
+    Formulas take it for any other. Sums, and products and quotients with plain numbers, know their
+    items; a maximum has those of what it picks.
     """
 
     __slots__ = ("a", "b", "x", "y")
@@ -273,9 +281,15 @@ class Itemised(float):
             elif type(each) is Itemised:
                 open_ += (often * each.a, each.x), (often * each.b, each.y)
         left = float(self) - sum(often * each for often, each in found.values())
-        scale = ROUNDING * (abs(float(self)) + sum(abs(often * each) for often, each in found.values()))
+        scale = ROUNDING * (
+            abs(float(self)) + sum(abs(often * each) for often, each in found.values())
+        )
         found[""] = 1.0, left
-        return {name: (often, each) for name, (often, each) in found.items() if abs(often * each) > scale}
+        return {
+            name: (often, each)
+            for name, (often, each) in found.items()
+            if abs(often * each) > scale
+        }
 
 
 class Item(Itemised):
@@ -295,9 +309,12 @@ class Item(Itemised):
 def itemised(found: Any, label: str, names: Mapping[str, str]) -> Any:
     """A named tuple with these fields as items, called by the label and the field's name."""
     numbers = {field: getattr(found, field) for field in names}
-    return found._replace(**{
-        field: Item.called(f"{label} {names[field]}", x) if x else x for field, x in numbers.items()
-    })  # fmt: skip
+    return found._replace(
+        **{
+            field: Item.called(f"{label} {names[field]}", x) if x else x
+            for field, x in numbers.items()
+        }
+    )
 
 
 _new: Any = float.__new__

@@ -1,4 +1,5 @@
-"""One field varied, all others kept: strong scaling over chips, or any number of model, machine, job or layout.
+"""One field varied, all others kept: strong scaling over chips, or any number of model, machine,
+job or layout.
 
 sweep(job, "chips", ["64..4096"])                            the best layout at every size
 sweep(job, "network.ib.bandwidth", ["100 Gbit/s", "400 Gbit/s"])
@@ -75,25 +76,35 @@ class Sweep:
             return {self.over: point.value, "note": point.note}
         first = self.found[0][1]
         rates = {
-            "chips": p.job.cluster.chips, "step_time_s": p.step_time_s, "tokens_per_s": p.tokens_per_s, "mfu": p.mfu,
+            "chips": p.job.cluster.chips,
+            "step_time_s": p.step_time_s,
+            "tokens_per_s": p.tokens_per_s,
+            "mfu": p.mfu,
             "speedup": p.tokens_per_s / first.tokens_per_s,
             "efficiency": p.tokens_per_s_per_chip / first.tokens_per_s_per_chip,
-            "memory_bytes": p.memory_bytes["needed"], "fits": p.fits,
-        }  # fmt: skip
+            "memory_bytes": p.memory_bytes["needed"],
+            "fits": p.fits,
+        }
         layout = {name: getattr(p.layout, name) for name in FIELDS}
         return {self.over: point.value, **rates, **layout, "note": point.note}
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `sweep --json`."""
         points = [
-            {"value": p.value, "note": p.note, "prediction": p.prediction.to_dict() if p.prediction else None}
+            {
+                "value": p.value,
+                "note": p.note,
+                "prediction": p.prediction.to_dict() if p.prediction else None,
+            }
             for p in self.points
         ]
         return {"over": self.over, "interrupted": self.interrupted, "points": points}
 
 
 def values(texts: Sequence[Value]) -> list[Value]:
-    """The values of texts: "64..4096" doubles from 64 to at most 4096, the rest stands for itself."""
+    """The values of texts: "64..4096" doubles from 64 to at most 4096, the rest stands for
+    itself.
+    """
     found: list[Value] = []
     for text in texts:
         if isinstance(text, str) and (match := DOUBLING.fullmatch(text[:100])):
@@ -111,7 +122,9 @@ def values(texts: Sequence[Value]) -> list[Value]:
 
 
 def parse(over: str) -> tuple[str, list[str]]:
-    """(field, texts of its values) of "chips=64..4096" or "network.ib.bandwidth=100 Gbit/s,400 Gbit/s"."""
+    """(field, texts of its values) of "chips=64..4096" or "network.ib.bandwidth=100 Gbit/s,400
+    Gbit/s".
+    """
     field, equals, texts = over.partition("=")
     if not equals or not field.strip():
         raise BadInput(f"--over {over[:60]!r} must look like chips=64..4096 or batch=1M,4M")
@@ -126,10 +139,12 @@ def sweep(
     fixed: bool = False,
     progress: Callable[[str, float], None] | None = None,
 ) -> Sweep:
-    """The best layout (with `fixed`: the job's own) for every value of a field. Ctrl-C ends it without loss.
+    """The best layout (with `fixed`: the job's own) for every value of a field. Ctrl-C ends it
+    without loss.
 
-    over: path of the field, such as chips, batch, seq, tp, network.ib.bandwidth, chip.hbm_bytes, assumptions;
-    space: constraints of the search (a `Space`);  progress: told what is done.  Raises BadInput if no value can be set.
+    over: path of the field, such as chips, batch, seq, tp, network.ib.bandwidth, chip.hbm_bytes,
+    assumptions; space: constraints of the search (a `Space`);  progress: told what is done.  Raises
+    BadInput if no value can be set.
     """
     chosen = values(texts)
     points: list[Point] = []
@@ -143,9 +158,15 @@ def sweep(
     return Sweep(over, tuple(points))
 
 
-def _points(job: Job, over: str, chosen: list[Value], space: Space | None, fixed: bool) -> Iterator[Point]:
+def _points(
+    job: Job, over: str, chosen: list[Value], space: Space | None, fixed: bool
+) -> Iterator[Point]:
     # a wrong path or value shows before the work starts
-    jobs = [(_told(over, value, varied), varied) for value in chosen for varied in [vary(job, over, value)]]
+    jobs = [
+        (_told(over, value, varied), varied)
+        for value in chosen
+        for varied in [vary(job, over, value)]
+    ]
     for value, varied in jobs:
         try:
             if fixed:
@@ -169,7 +190,9 @@ def _planned(job: Job, over: str, value: Value, space: Space | None) -> Point:
     space = space or Space()
     name = over.removeprefix("layout.")
     if name == "placement":
-        raise BadInput("placement is what a search chooses: it can only be varied for a fixed layout")
+        raise BadInput(
+            "placement is what a search chooses: it can only be varied for a fixed layout"
+        )
     if name in FIELDS:
         space = space.but(**{name: getattr(job.layout, name)})
     found = plan(job, space, top=1)
@@ -178,10 +201,11 @@ def _planned(job: Job, over: str, value: Value, space: Space | None) -> Point:
 
 
 def vary(job: Job, path: str, value: Value) -> Job:
-    """The job with one field changed; `path` begins at the job, its cluster or its layout. Raises BadInput.
+    """The job with one field changed; `path` begins at the job, its cluster or its layout. Raises
+    BadInput.
 
-    A changed `seq` keeps the tokens of a step; `batch` is read as on the command line; `on` replaces the cluster. A
-    layout that takes all chips goes on to do so: dp follows.
+    A changed `seq` keeps the tokens of a step; `batch` is read as on the command line; `on`
+    replaces the cluster. A layout that takes all chips goes on to do so: dp follows.
     """
     steps = [step for step in path.replace("[", ".[").split(".") if step]
     if path in ("batch", "job.batch"):
@@ -232,21 +256,34 @@ def _set(thing: Any, steps: list[str], value: Value, path: str) -> Any:
         raise BadInput(f"field {path!r} is not a number or a name that can be varied")
     fields = {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing)}
     name, rest = steps[0], steps[1:]
-    if name not in fields and (named := [f for f, v in fields.items() if isinstance(v, tuple) and name in _names(v)]):
+    if name not in fields and (
+        named := [f for f, v in fields.items() if isinstance(v, tuple) and name in _names(v)]
+    ):
         name, rest = named[0], steps  # network.ib for network.dims[1]
     if name not in fields:
-        raise unknown(f"field {path!r}: {name!r} is not a field of {type(thing).__name__.lower()},", name, fields)
+        raise unknown(
+            f"field {path!r}: {name!r} is not a field of {type(thing).__name__.lower()},",
+            name,
+            fields,
+        )
     inner = fields[name]
     if not rest or isinstance(inner, Mapping):
         new = {**inner, rest[0]: value} if rest else value
-        return read(type(thing), _given(thing, name, new), ".".join(path.split(".")[: -1 - len(rest)]), known)
+        return read(
+            type(thing),
+            _given(thing, name, new),
+            ".".join(path.split(".")[: -1 - len(rest)]),
+            known,
+        )
     changed = replace(thing, **{name: _set(inner, rest, value, path)})
     check(changed, path)
     return changed
 
 
 def _given(thing: Any, name: str, value: Any) -> dict[str, Any]:
-    """What a file would say of the thing with one field changed: no defaults, and no fields of options that it lost."""
+    """What a file would say of the thing with one field changed: no defaults, and no fields of
+    options that it lost.
+    """
     cls: Any = type(thing)
     usual = {f.name: f.default for f in dataclasses.fields(cls)}
     said = {n: v for n in usual if (v := getattr(thing, n)) is not usual[n] and v != usual[n]}
@@ -272,7 +309,9 @@ def _index(things: tuple[Any, ...], step: str, path: str) -> int:
 
 
 def _renamed(cluster: Cluster) -> Cluster:
-    """The cluster under the name that its chips and network have in the catalogue, if they have one."""
+    """The cluster under the name that its chips and network have in the catalogue, if they have
+    one.
+    """
     for what in (cluster.chip.name, cluster.network.name):
         name = f"{cluster.chips}x{what}"
         try:

@@ -1,11 +1,13 @@
-"""The only door for units: text comes in and goes out here, everything inside is a float in SI units.
+"""The only door for units: text comes in and goes out here, everything inside is a float in SI
+units.
 
     parse("400 Gbit/s", "B/s") -> 5e10          show(3.35e12, "B/s") -> "3.35 TB/s"
     parse("80 GiB", "B")       -> 85899345920   show(2e-5, "s")      -> "20 us"
 
-Grammar: a number, an optional SI (k M G T P E, and m u n p) or IEC (Ki Mi Gi Ti Pi) prefix, a unit, an optional "/s".
-Units: B, bit (b), FLOP (also FLOPs, FLOPS = FLOP/s), s, min, h, day, W, Wh, J, Hz, USD, token. GB = 1e9 B, GiB = 2^30 B, 8 bit = 1 B.
-"Gbps" is Gbit/s and "GBps" is GB/s. The field says which dimension it wants, so "80 GiB" is refused as a bandwidth.
+Grammar: a number, an optional SI (k M G T P E, and m u n p) or IEC (Ki Mi Gi Ti Pi) prefix, a unit,
+an optional "/s". Units: B, bit (b), FLOP (also FLOPs, FLOPS = FLOP/s), s, min, h, day, W, Wh, J,
+Hz, USD, token. GB = 1e9 B, GiB = 2^30 B, 8 bit = 1 B. "Gbps" is Gbit/s and "GBps" is GB/s. The
+field says which dimension it wants, so "80 GiB" is refused as a bandwidth.
 """
 
 from __future__ import annotations
@@ -40,22 +42,48 @@ YEAR_S = 365.25 * DAY_S
 
 # name -> (size in the base unit, base unit)
 UNITS = {
-    "B": (1.0, "B"), "byte": (1.0, "B"), "bytes": (1.0, "B"), "bit": (0.125, "B"), "bits": (0.125, "B"), "b": (0.125, "B"),
-    "FLOP": (1.0, "FLOP"), "FLOPs": (1.0, "FLOP"), "flop": (1.0, "FLOP"), "flops": (1.0, "FLOP"),
-    "s": (1.0, "s"), "sec": (1.0, "s"), "min": (60.0, "s"), "h": (3600.0, "s"), "hour": (3600.0, "s"), "hours": (3600.0, "s"),
-    "d": (DAY_S, "s"), "day": (DAY_S, "s"), "days": (DAY_S, "s"), "month": (YEAR_S / 12, "s"), "months": (YEAR_S / 12, "s"),
-    "W": (1.0, "W"), "J": (1.0, "J"), "Wh": (3600.0, "J"), "Hz": (1.0, "Hz"), "USD": (1.0, "USD"),
-    "token": (1.0, "token"), "tokens": (1.0, "token"), "tok": (1.0, "token"),
-}  # fmt: skip
+    "B": (1.0, "B"),
+    "byte": (1.0, "B"),
+    "bytes": (1.0, "B"),
+    "bit": (0.125, "B"),
+    "bits": (0.125, "B"),
+    "b": (0.125, "B"),
+    "FLOP": (1.0, "FLOP"),
+    "FLOPs": (1.0, "FLOP"),
+    "flop": (1.0, "FLOP"),
+    "flops": (1.0, "FLOP"),
+    "s": (1.0, "s"),
+    "sec": (1.0, "s"),
+    "min": (60.0, "s"),
+    "h": (3600.0, "s"),
+    "hour": (3600.0, "s"),
+    "hours": (3600.0, "s"),
+    "d": (DAY_S, "s"),
+    "day": (DAY_S, "s"),
+    "days": (DAY_S, "s"),
+    "month": (YEAR_S / 12, "s"),
+    "months": (YEAR_S / 12, "s"),
+    "W": (1.0, "W"),
+    "J": (1.0, "J"),
+    "Wh": (3600.0, "J"),
+    "Hz": (1.0, "Hz"),
+    "USD": (1.0, "USD"),
+    "token": (1.0, "token"),
+    "tokens": (1.0, "token"),
+    "tok": (1.0, "token"),
+}
 LENGTH = "tokens of a sequence"
-"""A unit of its own: in lengths of sequences k and M are powers of two, as everybody means by 8k, 128k and 1M."""
+"""A unit of its own: in lengths of sequences k and M are powers of two, as everybody means by 8k,
+128k and 1M.
+"""
 LENGTHS = {"": 1.0, "k": KIB, "K": KIB, "Ki": KIB, "M": MIB, "Mi": MIB}
 PER_SECOND = {"FLOPS": (1.0, "FLOP"), "bps": (0.125, "B"), "Bps": (1.0, "B")}
 NUMBER = re.compile(r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*$")
 
 
 def parse(text: str | float | int, unit: str, field: str = "value") -> float:
-    """The number that `text` means, in SI `unit` ("B", "B/s", "FLOP/s", "s", "W", "Hz", "USD/h", "token", LENGTH, or "" for a pure number).
+    """The number that `text` means, in SI `unit` ("B", "B/s", "FLOP/s", "s", "W", "Hz", "USD/h",
+    "token", LENGTH, or "" for a pure number).
 
     text: "400 Gbit/s", or a bare number, taken to be in `unit` already;  field: named in the error.
     Raises BadInput if the text has no number, an unknown unit, or another dimension than asked for.
@@ -66,16 +94,20 @@ def parse(text: str | float | int, unit: str, field: str = "value") -> float:
         return finite(text, field)
     match = NUMBER.match(text) if isinstance(text, str) and len(text) <= 100 else None
     if not match:
-        raise BadInput(f"{field} {str(text)[:60]!r} has no number in it; write it like {example(unit)}")
+        raise BadInput(
+            f"{field} {str(text)[:60]!r} has no number in it; write it like {example(unit)}"
+        )
     number, rest = finite(match[1].replace(",", "").replace("_", ""), field), match[2]
     if not rest:
         return number
     factor, found = _unit(rest, unit, field, str(text))
     if found != unit:
         raise BadInput(
-            f"{field} {str(text)[:60]!r} is in {found or 'no unit'}, but {unit or 'a pure number'} is needed, such as {example(unit)}"
+            f"{field} {str(text)[:60]!r} is in {found or 'no unit'}, but {unit or 'a pure number'}"
+            f" is needed, such as {example(unit)}"
         )
-    return finite(float(Decimal(repr(number)) * Decimal(repr(factor))), field)  # decimal: 2.5 us is 2.5e-6 exactly
+    # decimal: 2.5 us is 2.5e-6 exactly
+    return finite(float(Decimal(repr(number)) * Decimal(repr(factor))), field)
 
 
 def finite(number: str | float | int, field: str) -> float:
@@ -95,7 +127,10 @@ def _unit(text: str, wanted: str, field: str, whole: str) -> tuple[float, str]:
     numerator, _, denominator = text.replace(" per ", "/").replace(" ", "").partition("/")
     for table, rate in ((PER_SECOND, "/s"), (UNITS, "")):
         for name, (size, base) in table.items():
-            if numerator.endswith(name) and (scale := _prefix(numerator[: -len(name)], wanted)) is not None:
+            if (
+                numerator.endswith(name)
+                and (scale := _prefix(numerator[: -len(name)], wanted)) is not None
+            ):
                 if base == "token" and wanted == LENGTH and not denominator:
                     return scale, LENGTH
                 if denominator == "" or (denominator in ("s", "sec") and not rate):
@@ -104,7 +139,9 @@ def _unit(text: str, wanted: str, field: str, whole: str) -> tuple[float, str]:
                     return scale * size, base + "/h"
     if not denominator and (scale := _prefix(numerator, wanted)) is not None:
         return scale, wanted
-    raise BadInput(f"{field} {whole[:60]!r} has an unknown unit {text[:20]!r}; write it like {example(wanted)}")
+    raise BadInput(
+        f"{field} {whole[:60]!r} has an unknown unit {text[:20]!r}; write it like {example(wanted)}"
+    )
 
 
 def _prefix(text: str, wanted: str) -> float | None:
@@ -122,28 +159,36 @@ def example(unit: str) -> str:
         "W": "'700 W'",
         LENGTH: "8192 or '8k' (8,192)",
     }
-    return examples.get(unit, {"token": "'4M'", "USD/h": "'2.5 USD/h'", "Hz": "'1.8 GHz'"}.get(unit, "'0.8'"))
+    return examples.get(
+        unit, {"token": "'4M'", "USD/h": "'2.5 USD/h'", "Hz": "'1.8 GHz'"}.get(unit, "'0.8'")
+    )
 
 
 def show(value: float, unit: str, digits: int = 3) -> str:
-    """Text with a fitting prefix and `digits` significant digits; memory ("GiB") and time have their own habits.
+    """Text with a fitting prefix and `digits` significant digits; memory ("GiB") and time have
+    their own habits.
 
-    show(5e10, "B/s") -> "50 GB/s";  show(2**31, "GiB") -> "2 GiB";  show(90, "s") -> "1.5 min";  show(0.41, "") -> "0.41".
-    A unit that has a prefix is the one that is shown, of a value without: show(2e9, "MB") -> "2,000 MB".
+    show(5e10, "B/s") -> "50 GB/s";  show(2**31, "GiB") -> "2 GiB";  show(90, "s") -> "1.5 min";
+    show(0.41, "") -> "0.41". A unit that has a prefix is the one that is shown, of a value without:
+    show(2e9, "MB") -> "2,000 MB".
     """
     if not math.isfinite(value):
         return f"{value} {unit}".strip()
     if size := _of_prefix(unit):
         return f"{_round(value / size, digits)} {unit}"
     if unit == "s" and abs(value) >= 60:
-        size, name = next((s, n) for s, n in ((DAY_S, "days"), (3600.0, "h"), (60.0, "min")) if abs(value) >= s)
+        size, name = next(
+            (s, n) for s, n in ((DAY_S, "days"), (3600.0, "h"), (60.0, "min")) if abs(value) >= s
+        )
         return f"{_round(value / size, digits)} {name}"
     if unit in ("", "%", "chips"):
         return f"{_round(value, digits)} {unit}".strip()
     if unit == "USD":
         return f"{value:,.0f} USD"
     for prefix in ("E", "P", "T", "G", "M", "k", "", "m", "u", "n"):
-        if abs(value) >= SI[prefix] * (1 - 10.0**-digits / 2) and (unit[:1] in "sWHJ" or SI[prefix] >= 1):
+        if abs(value) >= SI[prefix] * (1 - 10.0**-digits / 2) and (
+            unit[:1] in "sWHJ" or SI[prefix] >= 1
+        ):
             return f"{_round(value / SI[prefix], digits)} {prefix}{unit}"
     return f"{_round(value, digits)} {unit}"
 

@@ -1,4 +1,6 @@
-"""The catalogue: every entry loads, is found by every name, says where its numbers come from, agrees with papers."""
+"""The catalogue: every entry loads, is found by every name, says where its numbers come from,
+agrees with papers.
+"""
 
 import dataclasses
 import re
@@ -47,13 +49,28 @@ def test_a_name_of_both_a_chip_and_a_network_means_one_machine():
 
 
 REAL_DEVICES = {
-    "Tesla V100-SXM2-16GB": "v100-16", "Tesla V100-SXM2-32GB": "v100-32", "NVIDIA A100-SXM4-40GB": "a100-40",
-    "NVIDIA A100-SXM4-80GB": "a100-80", "NVIDIA H100 80GB HBM3": "h100-sxm", "NVIDIA H100 PCIe": "h100-pcie",
-    "NVIDIA H200": "h200", "NVIDIA H800": "h800", "NVIDIA B200": "b200", "NVIDIA GB200": "gb200",
-    "NVIDIA B300 SXM6 AC": "b300", "NVIDIA GB300": "gb300", "NVIDIA PG509-210": "h100-96-hbm2e",
-    "AMD Instinct MI300X": "mi300x", "AMD Instinct MI250X": "mi250x", "TPU v4": "tpu-v4", "TPU v5 lite": "tpu-v5e",
-    "TPU v5p": "tpu-v5p", "TPU v5": "tpu-v5p", "TPU v6 lite": "tpu-v6e", "TPU7x": "tpu-7x",
-}  # fmt: skip
+    "Tesla V100-SXM2-16GB": "v100-16",
+    "Tesla V100-SXM2-32GB": "v100-32",
+    "NVIDIA A100-SXM4-40GB": "a100-40",
+    "NVIDIA A100-SXM4-80GB": "a100-80",
+    "NVIDIA H100 80GB HBM3": "h100-sxm",
+    "NVIDIA H100 PCIe": "h100-pcie",
+    "NVIDIA H200": "h200",
+    "NVIDIA H800": "h800",
+    "NVIDIA B200": "b200",
+    "NVIDIA GB200": "gb200",
+    "NVIDIA B300 SXM6 AC": "b300",
+    "NVIDIA GB300": "gb300",
+    "NVIDIA PG509-210": "h100-96-hbm2e",
+    "AMD Instinct MI300X": "mi300x",
+    "AMD Instinct MI250X": "mi250x",
+    "TPU v4": "tpu-v4",
+    "TPU v5 lite": "tpu-v5e",
+    "TPU v5p": "tpu-v5p",
+    "TPU v5": "tpu-v5p",
+    "TPU v6 lite": "tpu-v6e",
+    "TPU7x": "tpu-7x",
+}
 
 
 @pytest.mark.parametrize("device", REAL_DEVICES)
@@ -94,7 +111,9 @@ def test_numbers_that_a_datasheet_does_not_print_have_their_own_source():
         chip = catalog.chip(name)
         for field in ("sustained", "usd_per_hour"):
             assert field in chip.sources or not getattr(chip, field), (name, field)
-        assert name in PAPERS or chip.hierarchy is None or "hierarchy.boost_hz" in chip.sources, name
+        assert name in PAPERS or chip.hierarchy is None or "hierarchy.boost_hz" in chip.sources, (
+            name
+        )
     for name in NETWORKS:
         network = catalog.network(name)
         for i, dim in enumerate(network.dims):
@@ -108,7 +127,8 @@ def test_peaks_are_dense_and_of_one_chip(name):
     chip = catalog.chip(name)
     peak = chip.matrix_flops
     half = peak.get("bf16", peak.get("fp16"))
-    for precision, share in (("tf32", 0.5), ("fp8", 2.0), ("fp16", 1.0)):  # a sparse peak would show up as twice that
+    # a sparse peak would show up as twice that
+    for precision, share in (("tf32", 0.5), ("fp8", 2.0), ("fp16", 1.0)):
         if precision in peak:
             assert peak[precision] / half == pytest.approx(share, rel=0.03), precision
     assert chip.vector_flops < half / 3
@@ -124,7 +144,9 @@ def test_clock_and_units_give_the_peak(name):
 
 
 def test_columns_of_lbl_as_printed():
-    """Subramanian et al. 2024, systems/config-*.json: TFLOP/s, GB/s, GB; NVLink and InfiniBand GB/s one way."""
+    """Subramanian et al. 2024, systems/config-*.json: TFLOP/s, GB/s, GB; NVLink and InfiniBand GB/s
+    one way.
+    """
     printed = {
         "a100": (312, 78, 1555, 80, 300, 25),
         "h200": (989.4, 133.8, 4800, 141, 450, 50),
@@ -132,16 +154,31 @@ def test_columns_of_lbl_as_printed():
     }
     for gpu, (tensor, vector, hbm_rate, hbm, nvlink, ib) in printed.items():
         chip = catalog.chip(f"lbl-{gpu}")
-        assert (chip.peak("fp16"), chip.vector_flops) == (float(f"{tensor}e12"), float(f"{vector}e12"))
+        assert (chip.peak("fp16"), chip.vector_flops) == (
+            float(f"{tensor}e12"),
+            float(f"{vector}e12"),
+        )
         assert (chip.hbm_bandwidth, chip.hbm_bytes) == (hbm_rate * 1e9, hbm * 1e9)
         for size in (4, 8, 64):
             fast, slow = catalog.network(f"lbl-{gpu}-nvs{size}").dims
-            assert (fast.size, fast.bandwidth, fast.latency, fast.efficiency) == (size, nvlink * 1e9, 2.5e-6, 0.7)
-            assert (slow.size, slow.bandwidth, slow.latency, slow.efficiency) == (None, ib * 1e9, 5e-6, 0.7)
+            assert (fast.size, fast.bandwidth, fast.latency, fast.efficiency) == (
+                size,
+                nvlink * 1e9,
+                2.5e-6,
+                0.7,
+            )
+            assert (slow.size, slow.bandwidth, slow.latency, slow.efficiency) == (
+                None,
+                ib * 1e9,
+                5e-6,
+                0.7,
+            )
 
 
 def test_bandwidth_is_one_way():
-    """NVLink is printed both ways (600, 900, 1800 GB/s); a torus axis counts two links of one direction each."""
+    """NVLink is printed both ways (600, 900, 1800 GB/s); a torus axis counts two links of one
+    direction each.
+    """
     expected = {
         "dgx-1-v100": 150,
         "dgx-a100": 300,
@@ -150,24 +187,56 @@ def test_bandwidth_is_one_way():
         "dgx-b200": 900,
         "gb300-nvl72": 900,
     }
-    for name, rate in (expected | {"tpu-v5p-pod": 180, "tpu-v5e-pod": 90, "mi300x-node": 448}).items():
+    for name, rate in (
+        expected | {"tpu-v5p-pod": 180, "tpu-v5e-pod": 90, "mi300x-node": 448}
+    ).items():
         assert catalog.network(name).dims[0].bandwidth == rate * 1e9, name
-    assert catalog.network("dgx-1-v100").dims[1].rate == pytest.approx(6e9)  # 100 Gbit/s between two GPUs, 96 % of it
+    # 100 Gbit/s between two GPUs, 96 % of it
+    assert catalog.network("dgx-1-v100").dims[1].rate == pytest.approx(6e9)
 
 
 PUBLISHED = {  # billions of parameters: model cards and papers
-    "llama-7b": 6.74, "llama-65b": 65.29, "llama2-70b": 68.98, "llama3-8b": 8.03, "llama3-70b": 70.55,
+    "llama-7b": 6.74,
+    "llama-65b": 65.29,
+    "llama2-70b": 68.98,
+    "llama3-8b": 8.03,
+    "llama3-70b": 70.55,
     "llama3-405b": 405.85,
-    "llama3.2-1b": 1.236, "llama3.2-3b": 3.213, "mistral-7b": 7.242, "mixtral-8x7b": 46.70, "mixtral-8x22b": 140.6,
-    "deepseek-v2": 235.7, "deepseek-v2-lite": 15.71, "deepseek-v3": 671.03, "kimi-k2": 1026.4, "qwen2.5-7b": 7.616,
-    "qwen2.5-72b": 72.71, "qwen3-8b": 8.191, "qwen3-32b": 32.76, "qwen3-30b-a3b": 30.53, "qwen3-235b-a22b": 235.09,
-    "gemma2-9b": 9.242, "gemma2-27b": 27.23, "falcon-7b": 6.922, "falcon-40b": 41.3, "olmo2-7b": 7.299,
+    "llama3.2-1b": 1.236,
+    "llama3.2-3b": 3.213,
+    "mistral-7b": 7.242,
+    "mixtral-8x7b": 46.70,
+    "mixtral-8x22b": 140.6,
+    "deepseek-v2": 235.7,
+    "deepseek-v2-lite": 15.71,
+    "deepseek-v3": 671.03,
+    "kimi-k2": 1026.4,
+    "qwen2.5-7b": 7.616,
+    "qwen2.5-72b": 72.71,
+    "qwen3-8b": 8.191,
+    "qwen3-32b": 32.76,
+    "qwen3-30b-a3b": 30.53,
+    "qwen3-235b-a22b": 235.09,
+    "gemma2-9b": 9.242,
+    "gemma2-27b": 27.23,
+    "falcon-7b": 6.922,
+    "falcon-40b": 41.3,
+    "olmo2-7b": 7.299,
     "gpt-oss-20b": 20.91,
-    "gpt-oss-120b": 116.83, "gpt2": 0.1244, "gpt2-xl": 1.558, "gpt3-175b": 174.6, "bloom-176b": 176.25,
+    "gpt-oss-120b": 116.83,
+    "gpt2": 0.1244,
+    "gpt2-xl": 1.558,
+    "gpt3-175b": 174.6,
+    "bloom-176b": 176.25,
     "palm-540b": 540.35,
-    "gpt-neox-20b": 20.55, "phi3-mini": 3.821, "phi4": 14.66, "glm4.5-air": 106.85, "turing-nlg-530b": 529.6,
-    "gpt3-1t": 1006.7, "vit-era5": 86.98,
-}  # fmt: skip
+    "gpt-neox-20b": 20.55,
+    "phi3-mini": 3.821,
+    "phi4": 14.66,
+    "glm4.5-air": 106.85,
+    "turing-nlg-530b": 529.6,
+    "gpt3-1t": 1006.7,
+    "vit-era5": 86.98,
+}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -206,15 +275,25 @@ def test_cluster_text():
     assert (cluster.chips, cluster.sizes, cluster.network.name) == (1024, (8, 128), "dgx-h100")
     assert catalog.cluster("256xh100", network="superpod-h100").sizes == (8, 32, 1)
     assert catalog.cluster("512xselene").chip.name == "a100-80"
-    assert catalog.cluster("8xh100", network=catalog.network("ethernet-100g")).network.name == "ethernet-100g"
+    assert (
+        catalog.cluster("8xh100", network=catalog.network("ethernet-100g")).network.name
+        == "ethernet-100g"
+    )
 
 
 WRONG_CLUSTERS = [
-    ("h100", "such as '1024xh100-sxm'"), ("0xh100", "between 1 and"), ("8x", "such as"), ("-8xh100", "such as"),
-    ("8xh1000", "did you mean"), ("9" * 30 + "xh100", "between 1 and"), ("9" * 300 + "xh100", "such as"), ("",
-    "such as"),
-    ("8.5xh100", "such as"), ("8xh100\x00", "not known"), ("१xh100", "such as"),
-]  # fmt: skip
+    ("h100", "such as '1024xh100-sxm'"),
+    ("0xh100", "between 1 and"),
+    ("8x", "such as"),
+    ("-8xh100", "such as"),
+    ("8xh1000", "did you mean"),
+    ("9" * 30 + "xh100", "between 1 and"),
+    ("9" * 300 + "xh100", "such as"),
+    ("", "such as"),
+    ("8.5xh100", "such as"),
+    ("8xh100\x00", "not known"),
+    ("१xh100", "such as"),
+]
 
 
 @pytest.mark.parametrize(("text", "reason"), WRONG_CLUSTERS)

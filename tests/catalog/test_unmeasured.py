@@ -1,4 +1,6 @@
-"""What nobody measured is never the faster: shares assumed for chips and links without a measurement, and what says so."""
+"""What nobody measured is never the faster: shares assumed for chips and links without a
+measurement, and what says so.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from meshwright.report.predict import report
 
 PAPERS = ("lbl-", "epoch-", "book-")
 CHIPS = [catalog.chip(name) for name in catalog.names("chips") if not name.startswith(PAPERS)]
-NETWORKS = [catalog.network(name) for name in catalog.names("networks") if not name.startswith(PAPERS)]
+NETWORKS = [
+    catalog.network(name) for name in catalog.names("networks") if not name.startswith(PAPERS)
+]
 SET = assumptions("realistic")
 
 
@@ -35,14 +39,18 @@ def test_an_unmeasured_chip_is_never_better_than_the_worst_measured() -> None:
     measured = [chip.sustained for chip in CHIPS if chip.sustained is not None]
     assert min(measured) == sets.UNMEASURED
     for chip in CHIPS:
-        assert share(chip) == pytest.approx(min(measured) if chip.sustained is None else chip.sustained)
+        assert share(chip) == pytest.approx(
+            min(measured) if chip.sustained is None else chip.sustained
+        )
     for how in (ROOFLINE, SET.chip):
         known = catalog.chip("h100-sxm")
         assert share(replace(known, sustained=None, kernel_law=""), how) <= share(known, how)
 
 
 def test_laws_of_kernels_stand_before_a_share_of_the_peak() -> None:
-    """Large products of an A100: 0.87 of the peak of its clock, of which hours of training hold 0.92; an unknown chip has its share."""
+    """Large products of an A100: 0.87 of the peak of its clock, of which hours of training hold
+    0.92; an unknown chip has its share.
+    """
     assert share(catalog.chip("a100-80"), SET.chip) == pytest.approx(0.87 * 0.92)
     for chip in CHIPS:
         if not chip.kernel_law:
@@ -50,13 +58,17 @@ def test_laws_of_kernels_stand_before_a_share_of_the_peak() -> None:
 
 
 def test_an_unmeasured_link_is_never_better_than_the_worst_measured() -> None:
-    """Omni-Path apart, whose share (0.14) is what NCCL makes of a fabric that it does not drive by itself."""
+    """Omni-Path apart, whose share (0.14) is what NCCL makes of a fabric that it does not drive by
+    itself.
+    """
     dims = [dim for network in NETWORKS for dim in network.dims if dim.name != "opa"]
     measured = [dim.efficiency for dim in dims if dim.efficiency is not None]
     assert min(measured) == links.UNMEASURED
     for network in NETWORKS:
         for dim, rate in zip(network.dims, Fabric.of(network, SET.network).rates, strict=True):
-            assert rate * dim.shared_by / dim.bandwidth <= (dim.efficiency or min(measured)) * (1 + 1e-12)
+            assert rate * dim.shared_by / dim.bandwidth <= (dim.efficiency or min(measured)) * (
+                1 + 1e-12
+            )
     assert catalog.network("mi300x-node").dims[0].efficiency is None
 
 
@@ -66,7 +78,9 @@ def test_less_knowledge_is_never_a_faster_step(name: str) -> None:
     job = Job(catalog.model("llama3-8b"), catalog.cluster(f"16x{name}"), 32, Layout(tp=4, dp=4))
     dims = tuple(replace(dim, efficiency=None) for dim in job.cluster.network.dims)
     blank = replace(
-        job.cluster, chip=replace(job.cluster.chip, sustained=None), network=replace(job.cluster.network, dims=dims)
+        job.cluster,
+        chip=replace(job.cluster.chip, sustained=None),
+        network=replace(job.cluster.network, dims=dims),
     )
     try:
         known = predict(job)
@@ -77,14 +91,20 @@ def test_less_knowledge_is_never_a_faster_step(name: str) -> None:
 
 
 ASSUMED = {"mi300x": 0.55, "tpu-v5p": 0.9025}
-"""Chip -> share: the lowest of the catalogue; an estimate of 0.95 at 0.95 of the clock. Products of the others are in tables."""
+"""Chip -> share: the lowest of the catalogue; an estimate of 0.95 at 0.95 of the clock. Products of
+the others are in tables.
+"""
 
 
 @pytest.mark.parametrize("name", ["mi300x", "b200", "tpu-v5p", "h100-sxm", "a100-80"])
 def test_the_answer_says_what_is_unmeasured(name: str) -> None:
-    p = predict(Job(catalog.model("llama3-8b"), catalog.cluster(f"16x{name}"), 32, Layout(tp=4, dp=4)))
+    p = predict(
+        Job(catalog.model("llama3-8b"), catalog.cluster(f"16x{name}"), 32, Layout(tp=4, dp=4))
+    )
     assumed = ASSUMED.get(name)
-    said = [note for note in p.to_dict()["notes"] if note.startswith(f"chip {name} is unmeasured: ")]
+    said = [
+        note for note in p.to_dict()["notes"] if note.startswith(f"chip {name} is unmeasured: ")
+    ]
     assert bool(said) == p.unmeasured == (assumed is not None)
     shown = Console(width=240, file=io.StringIO())
     shown.print(report(p))
@@ -97,9 +117,13 @@ def test_the_answer_says_what_is_unmeasured(name: str) -> None:
 
 def test_the_answer_says_which_links_are_unmeasured() -> None:
     def said(on: str, name: str = "realistic") -> list[str]:
-        job = Job(catalog.model("llama3-8b"), catalog.cluster(on), 32, assumptions=assumptions(name))
+        job = Job(
+            catalog.model("llama3-8b"), catalog.cluster(on), 32, assumptions=assumptions(name)
+        )
         return [
-            note for note in predict(job, Layout(tp=2, dp=job.cluster.chips // 2)).notes if note.startswith("network")
+            note
+            for note in predict(job, Layout(tp=2, dp=job.cluster.chips // 2)).notes
+            if note.startswith("network")
         ]
 
     assert "dimension infinity is unmeasured: 0.7 of the bandwidth" in said("16xmi300x")[0]

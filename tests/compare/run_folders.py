@@ -1,4 +1,6 @@
-"""Invented run folders: records as a rank would write them, with actions of known length on a known clock."""
+"""Invented run folders: records as a rank would write them, with actions of known length on a known
+clock.
+"""
 
 from __future__ import annotations
 
@@ -24,38 +26,82 @@ OPTIMIZER_S = 0.25
 
 def job(layout: Layout, batch: int = 8) -> Job:
     """On an invented machine with as many chips as the layout has."""
-    chip, network = Chip("cpu", {"fp32": 1e11}, 1e10, 1e10, 1e10), Network("host", (Dim("host", 1e9, 1e-4),))
-    return Job(LLAMA, Cluster(chip, network, int(layout.chips)), batch, layout, precision=PRECISIONS["fp32"])
+    chip, network = (
+        Chip("cpu", {"fp32": 1e11}, 1e10, 1e10, 1e10),
+        Network("host", (Dim("host", 1e9, 1e-4),)),
+    )
+    return Job(
+        LLAMA,
+        Cluster(chip, network, int(layout.chips)),
+        batch,
+        layout,
+        precision=PRECISIONS["fp32"],
+    )
 
 
-def pipeline_run(folder: Path, layout: Layout, passes: list[Passes], steps: int = 3, batch: int = 8) -> Path:
-    """A run of one replica whose actions take exactly the given CPU seconds, and SLOWER times as long on the clock."""
+def pipeline_run(
+    folder: Path, layout: Layout, passes: list[Passes], steps: int = 3, batch: int = 8
+) -> Path:
+    """A run of one replica whose actions take exactly the given CPU seconds, and SLOWER times as
+    long on the clock.
+    """
     described = job(layout, batch)
     schedule, p, v = get(layout.schedule), int(layout.pp), int(layout.interleave)
     order = schedule.order(p, batch // int(layout.microbatch), v)
     ran = timeline(order, schedule.placement(p, v), passes)
     (folder / "record").mkdir(parents=True)
     (folder / "job.toml").write_text(dump_job(described))
-    row = {"loss": 1.0, "step_time_s": SLOWER * (ran.makespan_s + OPTIMIZER_S), "cpu_s": sum(ran.busy_s)}
-    (folder / "metrics.jsonl").write_text("".join(json.dumps({"step": k + 1, **row}) + "\n" for k in range(steps)))
+    row = {
+        "loss": 1.0,
+        "step_time_s": SLOWER * (ran.makespan_s + OPTIMIZER_S),
+        "cpu_s": sum(ran.busy_s),
+    }
+    (folder / "metrics.jsonl").write_text(
+        "".join(json.dumps({"step": k + 1, **row}) + "\n" for k in range(steps))
+    )
     for rank, actions in enumerate(order):
         parts: list[Any] = [
-            [action.kind, ran.stages[rank][k], action.microbatch, SLOWER * ran.start_s[rank][k], SLOWER * ran.end_s[rank][k],
-             ran.end_s[rank][k] - ran.start_s[rank][k]]
+            [
+                action.kind,
+                ran.stages[rank][k],
+                action.microbatch,
+                SLOWER * ran.start_s[rank][k],
+                SLOWER * ran.end_s[rank][k],
+                ran.end_s[rank][k] - ran.start_s[rank][k],
+            ]
             for k, action in enumerate(actions)
-        ]  # fmt: skip
+        ]
         end = SLOWER * ran.makespan_s
-        parts += [["reduce", 0, -1, end, end, 0.0], ["pipeline", -1, -1, 0.0, end, ran.busy_s[rank]]]
+        parts += [
+            ["reduce", 0, -1, end, end, 0.0],
+            ["pipeline", -1, -1, 0.0, end, ran.busy_s[rank]],
+        ]
         parts += [["optimizer", -1, -1, end, end + SLOWER * OPTIMIZER_S, OPTIMIZER_S]]
         lines = [
-            {"schema": "meshwright-record/1", "rank": rank, "ranks": p, "place": {"pp": rank, "dp": 0, "cp": 0, "tp": 0},
-             "host": "here", "cores": 2, "device": "cpu", "threads": 1}
-        ]  # fmt: skip
+            {
+                "schema": "meshwright-record/1",
+                "rank": rank,
+                "ranks": p,
+                "place": {"pp": rank, "dp": 0, "cp": 0, "tp": 0},
+                "host": "here",
+                "cores": 2,
+                "device": "cpu",
+                "threads": 1,
+            }
+        ]
         lines += [
-            {"step": k + 1, "began_unix_s": 1e9 + 100 * k, "wall_s": end + SLOWER * OPTIMIZER_S, "thread_cpu_s": ran.busy_s[rank] + OPTIMIZER_S,
-             "process_cpu_s": ran.busy_s[rank] + OPTIMIZER_S, "bytes": {"weights": 100 + rank, "gradients": 100, "optimizer": 200, "peak": 1e6},
-             "parts": parts}
+            {
+                "step": k + 1,
+                "began_unix_s": 1e9 + 100 * k,
+                "wall_s": end + SLOWER * OPTIMIZER_S,
+                "thread_cpu_s": ran.busy_s[rank] + OPTIMIZER_S,
+                "process_cpu_s": ran.busy_s[rank] + OPTIMIZER_S,
+                "bytes": {"weights": 100 + rank, "gradients": 100, "optimizer": 200, "peak": 1e6},
+                "parts": parts,
+            }
             for k in range(steps)
-        ]  # fmt: skip
-        (folder / "record" / f"rank-{rank:04d}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        ]
+        (folder / "record" / f"rank-{rank:04d}.jsonl").write_text(
+            "".join(json.dumps(line) + "\n" for line in lines)
+        )
     return folder

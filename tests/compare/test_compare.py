@@ -21,10 +21,13 @@ from meshwright.formats.run_folder import read
 from meshwright.schedule import SCHEDULES, get
 
 LAYOUTS = {
-    "gpipe": Layout(pp=4, schedule="gpipe"), "1f1b": Layout(pp=4, schedule="1f1b"),
-    "interleaved": Layout(pp=4, schedule="interleaved", interleave=2), "interleaved-zb": Layout(pp=4, schedule="interleaved-zb", interleave=2),
-    "zbv": Layout(pp=4, schedule="zbv"), "dualpipev": Layout(pp=4, schedule="dualpipev"),
-}  # fmt: skip
+    "gpipe": Layout(pp=4, schedule="gpipe"),
+    "1f1b": Layout(pp=4, schedule="1f1b"),
+    "interleaved": Layout(pp=4, schedule="interleaved", interleave=2),
+    "interleaved-zb": Layout(pp=4, schedule="interleaved-zb", interleave=2),
+    "zbv": Layout(pp=4, schedule="zbv"),
+    "dualpipev": Layout(pp=4, schedule="dualpipev"),
+}
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -34,7 +37,11 @@ def test_bubbles_of_a_run_are_those_of_its_schedule(name: str, tmp_path: Path) -
     chunks = int(get(name).chunks(layout.interleave))
     f, i, w = 1.0, 1.25, 0.75
     found = compare(
-        read(pipeline_run(tmp_path / "run", layout, [(f / chunks, i / chunks, w / chunks)] * 4 * chunks))
+        read(
+            pipeline_run(
+                tmp_path / "run", layout, [(f / chunks, i / chunks, w / chunks)] * 4 * chunks
+            )
+        )
     ).virtual
     assert found
     expected = SCHEDULES[name].bubble(4, 8, layout.interleave, f, i, w) / (8 * (f + i + w))
@@ -45,20 +52,30 @@ def test_bubbles_of_a_run_are_those_of_its_schedule(name: str, tmp_path: Path) -
 
 
 def test_causes_and_remainder_add_up_to_the_measured_step(tmp_path: Path) -> None:
-    found = compare(read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0), (1.0, 1.5, 1.0)] * 2)))
+    found = compare(
+        read(
+            pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0), (1.0, 1.5, 1.0)] * 2)
+        )
+    )
     step = found.step
     assert step and step.rank in (1, 3)
     by = {cause.name: cause for cause in step.causes}
-    assert by["forward"].measured_s == pytest.approx(8) and by["backward"].measured_s == pytest.approx(20)
+    assert by["forward"].measured_s == pytest.approx(8) and by[
+        "backward"
+    ].measured_s == pytest.approx(20)
     assert by["optimizer"].measured_s == pytest.approx(OPTIMIZER_S)
     assert sum(cause.measured_s or 0 for cause in step.causes) + step.remainder_s == pytest.approx(
         step.measured_s, rel=1e-12
     )
     assert sum(step.remainder.values()) == pytest.approx(step.remainder_s)
-    assert sum(cause.predicted_s for cause in step.causes) == pytest.approx(found.predicted.step_time_s)
+    assert sum(cause.predicted_s for cause in step.causes) == pytest.approx(
+        found.predicted.step_time_s
+    )
     assert step.remainder["within actions"] == pytest.approx((SLOWER - 1) * 28)
     assert found.contention == pytest.approx(SLOWER)
-    assert found.crowd == (4, 2) and any("4 threads of ranks share 2 cores" in why for why in found.why())
+    assert found.crowd == (4, 2) and any(
+        "4 threads of ranks share 2 cores" in why for why in found.why()
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +87,11 @@ def test_causes_and_remainder_add_up_to_the_measured_step(tmp_path: Path) -> Non
         ("metrics.jsonl", "oops\n{}\n", "metrics.jsonl, line 1: not a line of JSON"),
         ("record/rank-0001.jsonl", None, "not those of ranks 0 to 3"),
         ("record/rank-0001.jsonl", "{}\n", "is no record of a rank"),
-        ("record/rank-0001.jsonl", '{"schema": "meshwright-record/1", "place": {}}\n', "rank must be a number"),
+        (
+            "record/rank-0001.jsonl",
+            '{"schema": "meshwright-record/1", "place": {}}\n',
+            "rank must be a number",
+        ),
         (
             "metrics.jsonl",
             '{"step": 1, "cpu_s": 1, "step_time_s": 1' + 400 * "0" + "}\n",
@@ -97,14 +118,19 @@ def test_a_step_is_recorded_once(tmp_path: Path) -> None:
 
 
 def with_more_ranks(run: Run, busy: dict[tuple[str, int], float]) -> Run:
-    """The run with copies of its ranks at other places: (axis, index) -> how many times as long their actions take."""
+    """The run with copies of its ranks at other places: (axis, index) -> how many times as long
+    their actions take.
+    """
     ranks = list(run.ranks)
     for (axis, index), factor in busy.items():
         for rank in run.ranks:
             steps = tuple(
-                replace(s, parts=tuple(p._replace(busy_s=p.busy_s * factor) for p in s.parts)) for s in rank.steps
+                replace(s, parts=tuple(p._replace(busy_s=p.busy_s * factor) for p in s.parts))
+                for s in rank.steps
             )
-            ranks.append(replace(rank, rank=len(ranks), place={**rank.place, axis: index}, steps=steps))
+            ranks.append(
+                replace(rank, rank=len(ranks), place={**rank.place, axis: index}, steps=steps)
+            )
     return replace(run, ranks=tuple(ranks))
 
 
@@ -128,29 +154,55 @@ def test_noise_moves_the_raw_bubble_and_not_the_typical_one(tmp_path: Path) -> N
     run = read(pipeline_run(tmp_path / "run", LAYOUTS["interleaved"], [(0.5, 0.6, 0.4)] * 8))
     noise = random.Random(1)
     ranks = [
-        replace(r, steps=tuple(replace(s, parts=tuple(p._replace(busy_s=p.busy_s * noise.choice([1, 1, 1, 1.3])) for p in s.parts)) for s in r.steps))
+        replace(
+            r,
+            steps=tuple(
+                replace(
+                    s,
+                    parts=tuple(
+                        p._replace(busy_s=p.busy_s * noise.choice([1, 1, 1, 1.3])) for p in s.parts
+                    ),
+                )
+                for s in r.steps
+            ),
+        )
         for r in run.ranks
-    ]  # fmt: skip
+    ]
     quiet, noisy = virtual(run).bubble, virtual(replace(run, ranks=tuple(ranks))).bubble
     assert noisy.measured == pytest.approx(quiet.measured)
     assert abs(noisy.measured_raw - quiet.measured_raw) > 1e-3
 
 
 def test_one_long_action_a_step_leaves_the_steady_bubble_as_it_was(tmp_path: Path) -> None:
-    """In each of three steps another action of every rank takes twice its time; what is slow in every step stays."""
+    """In each of three steps another action of every rank takes twice its time; what is slow in
+    every step stays.
+    """
     run = read(pipeline_run(tmp_path / "run", LAYOUTS["interleaved"], [(0.5, 0.6, 0.4)] * 8))
 
     def longer(odd: tuple[int, int, int], always: int) -> Virtual:
         ranks = [
-            replace(r, steps=tuple(
-                replace(s, parts=tuple(p._replace(busy_s=p.busy_s * (2 if i in (k, always) else 1)) for i, p in enumerate(s.parts)))
-                for k, s in zip(odd, r.steps, strict=True)
-            ))
+            replace(
+                r,
+                steps=tuple(
+                    replace(
+                        s,
+                        parts=tuple(
+                            p._replace(busy_s=p.busy_s * (2 if i in (k, always) else 1))
+                            for i, p in enumerate(s.parts)
+                        ),
+                    )
+                    for k, s in zip(odd, r.steps, strict=True)
+                ),
+            )
             for r in run.ranks
-        ]  # fmt: skip
+        ]
         return virtual(replace(run, ranks=tuple(ranks)))
 
-    quiet, noisy, slow = virtual(run).bubble, longer((1, 3, 5), -1).bubble, longer((1, 3, 5), 4).bubble
+    quiet, noisy, slow = (
+        virtual(run).bubble,
+        longer((1, 3, 5), -1).bubble,
+        longer((1, 3, 5), 4).bubble,
+    )
     assert noisy.measured_steady == pytest.approx(quiet.measured_steady)
     assert noisy.measured_raw > quiet.measured_raw + 1e-3
     assert slow.measured_steady > quiet.measured_steady + 1e-3
@@ -163,12 +215,16 @@ def test_ranks_that_ran_different_actions_are_refused(tmp_path: Path) -> None:
     less = replace(last, steps=tuple(replace(s, parts=s.parts[1:]) for s in last.steps))
     with pytest.raises(BadInput, match="does not hold the same actions as its neighbours"):
         virtual(replace(other, ranks=(*other.ranks[:-1], less)))
-    first = replace(run.ranks[0], steps=tuple(replace(s, parts=s.parts[1:]) for s in run.ranks[0].steps))
+    first = replace(
+        run.ranks[0], steps=tuple(replace(s, parts=s.parts[1:]) for s in run.ranks[0].steps)
+    )
     with pytest.raises(BadInput, match="deadlock"):
         virtual(replace(run, ranks=(first, *run.ranks[1:])))
 
 
-def test_an_order_that_is_not_the_plans_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_order_that_is_not_the_plans_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = pipeline_run(tmp_path / "run", LAYOUTS["gpipe"], [(1.0, 1.0, 1.0)] * 4)
     job = folder / "job.toml"
     job.write_text(job.read_text().replace('"gpipe"', '"1f1b"'))
@@ -180,14 +236,23 @@ def test_an_order_that_is_not_the_plans_is_told(tmp_path: Path, capsys: pytest.C
 def test_clocks_of_ranks_are_aligned(tmp_path: Path) -> None:
     """A rank that began its step a second later did everything a second later."""
     run = read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4))
-    late = replace(run.ranks[2], steps=tuple(replace(s, began_unix_s=s.began_unix_s + 1) for s in run.ranks[2].steps))
+    late = replace(
+        run.ranks[2],
+        steps=tuple(replace(s, began_unix_s=s.began_unix_s + 1) for s in run.ranks[2].steps),
+    )
     line, moved = on_the_clock(run.ranks, 0), on_the_clock((*run.ranks[:2], late, run.ranks[3]), 0)
-    assert line.start_s[0][0] == 0 and line.makespan_s == pytest.approx(SLOWER * virtual(run).raw.makespan_s, abs=1e-5)
-    assert [b - a for a, b in zip(line.start_s[2], moved.start_s[2], strict=True)] == pytest.approx([1] * 16, abs=1e-5)
+    assert line.start_s[0][0] == 0 and line.makespan_s == pytest.approx(
+        SLOWER * virtual(run).raw.makespan_s, abs=1e-5
+    )
+    assert [b - a for a, b in zip(line.start_s[2], moved.start_s[2], strict=True)] == pytest.approx(
+        [1] * 16, abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "json"])
-def test_timelines_are_drawn_one_above_the_other(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_timelines_are_drawn_one_above_the_other(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = pipeline_run(tmp_path / "run", LAYOUTS["zbv"], [(0.5, 0.5, 0.5)] * 8)
     assert cli.run(["compare", str(folder), "-o", str(tmp_path / f"x.{kind}")]) == 0
     told = capsys.readouterr().out
@@ -201,15 +266,27 @@ def test_timelines_are_drawn_one_above_the_other(kind: str, tmp_path: Path, caps
 
 
 def test_unequal_stages_count_as_idle_time_but_not_with_equally_busy_ranks(tmp_path: Path) -> None:
-    found = virtual(read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0), (1.25, 1.25, 1.25)] * 2)))
+    found = virtual(
+        read(
+            pipeline_run(
+                tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0), (1.25, 1.25, 1.25)] * 2
+            )
+        )
+    )
     assert found.typical.busy_s == [24, 30, 24, 30]
-    assert found.bubble.measured == pytest.approx(found.typical.makespan_s / 27 - 1) == found.bubble.expected
+    assert (
+        found.bubble.measured
+        == pytest.approx(found.typical.makespan_s / 27 - 1)
+        == found.bubble.expected
+    )
     assert found.bubble.balanced == pytest.approx(3 / 8) == found.bubble.closed_form
     assert found.bubble.measured > 0.45
 
 
 def test_both_halves_of_split_backward_passes_count(tmp_path: Path) -> None:
-    step = compare(read(pipeline_run(tmp_path / "run", LAYOUTS["zbv"], [(0.5, 0.75, 0.25)] * 8))).step
+    step = compare(
+        read(pipeline_run(tmp_path / "run", LAYOUTS["zbv"], [(0.5, 0.75, 0.25)] * 8))
+    ).step
     assert step
     by = {cause.name: cause.measured_s for cause in step.causes}
     assert by["forward"] == pytest.approx(8) and by["backward"] == pytest.approx(16)
@@ -222,4 +299,7 @@ def test_predicted_cpu_seconds_are_shown_where_a_machine_was_calibrated(tmp_path
     cost = Overhead((1.0,), (0.5,), (0.0,), (0.0,), (0.0,))
     machine = replace(job.cluster, engine={"plain": cost, "1f1b": cost})
     known = compare(replace(found.run, job=replace(job, cluster=machine, assumptions=PYTORCH)))
-    assert known.cpu_s == pytest.approx(sum((known.predicted.cpu_time_s or {}).values())) and known.cpu_s > 0
+    assert (
+        known.cpu_s == pytest.approx(sum((known.predicted.cpu_time_s or {}).values()))
+        and known.cpu_s > 0
+    )

@@ -1,7 +1,9 @@
-"""The constants of catalog/transports, fitted again to what they are from: `python tests/cost/nccl_fit.py`.
+"""The constants of catalog/transports, fitted again to what they are from: `python
+tests/cost/nccl_fit.py`.
 
-Deterministic: one number after the other is made larger or smaller as long as the mean of sqrt(e^2 + 0.02^2) falls, where e
-is the logarithm of predicted over measured; steps shrink where neither helps.
+Deterministic: one number after the other is made larger or smaller as long as the mean of sqrt(e^2
++ 0.02^2) falls, where e is the logarithm of predicted over measured; steps shrink where neither
+  helps.
 """
 
 from __future__ import annotations
@@ -57,9 +59,16 @@ def perlmutter() -> Rows:
     """816 NCCL tests, arXiv 2410.00273."""
     text = (resources.files("meshwright.catalog") / "runs" / "perlmutter.csv").read_text("utf-8")
     rows = [
-        (KINDS[r["collective"]], float(r["gpus_per_node"]), float(r["nodes"]), float(r["size_bytes"]), float(r["time_mean_s"]), "a100-40")
+        (
+            KINDS[r["collective"]],
+            float(r["gpus_per_node"]),
+            float(r["nodes"]),
+            float(r["size_bytes"]),
+            float(r["time_mean_s"]),
+            "a100-40",
+        )
         for r in _lines(text)
-    ]  # fmt: skip
+    ]
     return Rows(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
@@ -118,7 +127,10 @@ def machine(numbers: Numbers) -> Fabric:
     hops = {name: getattr(far, name) * numbers["hops"] for name in ("hop", "hop_ll")}
     climbs = {name: getattr(far, name) * numbers["climbs"] for name in ("climb", "climb_ll")}
     far = replace(far, **{name: numbers[f"far.{name}"] for name in FAR}, **hops, **climbs)
-    rates = tuple(d.bandwidth * numbers[f"{side}.rate"] for d, side in zip(base.dims, ("near", "far"), strict=True))
+    rates = tuple(
+        d.bandwidth * numbers[f"{side}.rate"]
+        for d, side in zip(base.dims, ("near", "far"), strict=True)
+    )
     return replace(base, rates=rates, transports=(near, far))
 
 
@@ -134,7 +146,17 @@ GENERATIONS = {
     "nvlink5": ("b200", "b300", "gb200", "gb300"),
 }
 NETWORKS = {"nvlink3": "dgx-a100", "nvlink4": "dgx-h100", "nvlink5": "dgx-b200"}
-OWN = ("launch", "hop", "hop_ll", "ll", "copied", "exchange", "exchange_launch", "exchange_copied", "exchange_mix")
+OWN = (
+    "launch",
+    "hop",
+    "hop_ll",
+    "ll",
+    "copied",
+    "exchange",
+    "exchange_launch",
+    "exchange_copied",
+    "exchange_mix",
+)
 SHARP = ("sharp_wait", "sharp_mix")
 
 
@@ -157,6 +179,9 @@ def generation(name: str, rows: Rows) -> Transport:
 
 if __name__ == "__main__":
     tests, measured = perlmutter(), tables()
-    print("perlmutter", fitted(START, lambda numbers: tests.predicted(machine(numbers)), tests.seconds))
+    print(
+        "perlmutter",
+        fitted(START, lambda numbers: tests.predicted(machine(numbers)), tests.seconds),
+    )
     for generation_, chips in GENERATIONS.items():
         print(generation(generation_, measured.those(np.isin(measured.chip, chips))))

@@ -1,4 +1,6 @@
-"""A table of layouts evaluated at once equals the layouts one by one, to the last bit; and what time may never do."""
+"""A table of layouts evaluated at once equals the layouts one by one, to the last bit; and what
+time may never do.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ MODELS = ("llama3-8b", "gpt3-175b", "deepseek-v3", "gemma2-9b", "falcon-40b", "g
 
 
 def job_of(model: str, a: Assumptions, chips: int = 512) -> Job:
-    return Job(catalog.model(model), catalog.cluster(f"{chips}xh100-sxm"), 1024, seq=4096, assumptions=a)
+    return Job(
+        catalog.model(model), catalog.cluster(f"{chips}xh100-sxm"), 1024, seq=4096, assumptions=a
+    )
 
 
 def legal(job: Job, choice: dict[str, Any], wanted: int, seed: str) -> list[Layout]:
@@ -70,7 +74,9 @@ def legal(job: Job, choice: dict[str, Any], wanted: int, seed: str) -> list[Layo
     return found
 
 
-def shuffled(rng: random.Random, layout: Layout, sizes: tuple[int, ...]) -> MappingProxyType[str, tuple[int, ...]]:
+def shuffled(
+    rng: random.Random, layout: Layout, sizes: tuple[int, ...]
+) -> MappingProxyType[str, tuple[int, ...]]:
     """Axes take the node in random order."""
     room, shares = sizes[0], {}
     for axis in rng.sample(["tp", "cp", "dp", "pp"], 4):
@@ -85,17 +91,26 @@ def table(rows: list[Layout]) -> Layout:
     """The same layouts as one, its numbers arrays."""
     arrays = {name: np.array([float(getattr(r, name)) for r in rows]) for name in DEGREES}
     dims = range(len(rows[0].placement["tp"]))
-    placement = {a: tuple(np.array([float(r.placement[a][i]) for r in rows]) for i in dims) for a in rows[0].placement}
+    placement = {
+        a: tuple(np.array([float(r.placement[a][i]) for r in rows]) for i in dims)
+        for a in rows[0].placement
+    }
     return replace(rows[0], **arrays, placement=MappingProxyType(placement))
 
 
 def same(a: Any, b: list[Any]) -> bool:
-    return bool(np.array_equal(np.broadcast_to(np.asarray(a, dtype=float), (len(b),)), np.asarray(b, dtype=float)))
+    return bool(
+        np.array_equal(
+            np.broadcast_to(np.asarray(a, dtype=float), (len(b),)), np.asarray(b, dtype=float)
+        )
+    )
 
 
 @pytest.mark.parametrize("assumptions", [REALISTIC, LBL, LBL_CODE], ids=lambda a: a.name)
 @pytest.mark.parametrize(
-    "choice", CHOICES, ids=lambda c: f"{c.get('scheme', 'megatron')}-{c['schedule']}-zero{c['zero']}"
+    "choice",
+    CHOICES,
+    ids=lambda c: f"{c.get('scheme', 'megatron')}-{c['schedule']}-zero{c['zero']}",
 )
 @pytest.mark.parametrize("model", MODELS)
 def test_step_time_and_memory(model: str, choice: dict[str, Any], assumptions: Assumptions) -> None:
@@ -116,17 +131,29 @@ def test_every_cost_of_a_layer(model: str) -> None:
     """Times by cause, bytes and weights, not only their sum."""
     job = job_of(model, REALISTIC)
     rows = legal(job, CHOICES[0], 25, seed="7")
-    at_once, one_by_one = ours.body(job, table(rows), details=True), [ours.body(job, row, details=True) for row in rows]
+    at_once, one_by_one = (
+        ours.body(job, table(rows), details=True),
+        [ours.body(job, row, details=True) for row in rows],
+    )
     for part in ("typical", "leading", "embedding", "head"):
         costs = [getattr(b, part) for b in one_by_one]
-        for name in costs[0]._fields[:-2]:  # the last ones: what runs again (none), and what explains a single layout
+        # the last ones: what runs again (none), and what explains a single layout
+        for name in costs[0]._fields[:-2]:
             whole, each = getattr(getattr(at_once, part), name), [getattr(c, name) for c in costs]
             causes = [f.name for f in fields(whole)] if isinstance(whole, Seconds) else []
             for cause in causes:
-                assert same(getattr(whole, cause), [getattr(s, cause) for s in each]), (part, name, cause)
+                assert same(getattr(whole, cause), [getattr(s, cause) for s in each]), (
+                    part,
+                    name,
+                    cause,
+                )
             if isinstance(whole, Load):
                 for i, value in enumerate((*whole[:2], *whole.busy)):
-                    assert same(value, [(*load[:2], *load.busy)[i] for load in each]), (part, name, i)
+                    assert same(value, [(*load[:2], *load.busy)[i] for load in each]), (
+                        part,
+                        name,
+                        i,
+                    )
                 continue
             assert causes or same(whole, each), (part, name)
 
@@ -134,7 +161,10 @@ def test_every_cost_of_a_layer(model: str) -> None:
 TIME, COUNT = st.floats(0, 10), st.integers(1, 100)
 
 
-@given(st.lists(st.tuples(TIME, TIME, COUNT), min_size=1, max_size=10), st.sampled_from(["shared", "serial", "free"]))
+@given(
+    st.lists(st.tuples(TIME, TIME, COUNT), min_size=1, max_size=10),
+    st.sampled_from(["shared", "serial", "free"]),
+)
 def test_overlap(rows: list[tuple[float, float, int]], links: str) -> None:
     comm, work, count = (np.array(x, dtype=float) for x in zip(*rows, strict=True))
     how = HidePass("pass", links=links)
@@ -162,7 +192,10 @@ def test_chip(rows: list[tuple[float, float, float]], k: float) -> None:
         [exposed_memory(Pass(*row), compute_time(Pass(*row), r), r) for row in rows],
     )
     quick = compute_time(at_once, faster)
-    before, after = compute + exposed_memory(at_once, compute, r), quick + exposed_memory(at_once, quick, faster)
+    before, after = (
+        compute + exposed_memory(at_once, compute, r),
+        quick + exposed_memory(at_once, quick, faster),
+    )
     assert np.all(after <= before * (1 + 1e-12))
 
 
@@ -172,7 +205,10 @@ def test_a_better_machine_is_never_slower(model: str) -> None:
     chip, net = job.cluster.chip, job.cluster.network
     better = [
         replace(job.cluster, chip=replace(chip, hbm_bandwidth=2 * chip.hbm_bandwidth)),
-        replace(job.cluster, chip=replace(chip, matrix_flops={p: 2 * x for p, x in chip.matrix_flops.items()})),
+        replace(
+            job.cluster,
+            chip=replace(chip, matrix_flops={p: 2 * x for p, x in chip.matrix_flops.items()}),
+        ),
         replace(job.cluster, chip=replace(chip, vector_flops=2 * chip.vector_flops)),
     ]
     for i, dim in enumerate(net.dims):
@@ -193,5 +229,7 @@ def test_one_chip_waits_for_nobody() -> None:
             assert seconds.tp_comm == seconds.cp_comm == seconds.ep_comm == 0
     layout = placed(Layout(), (1, 1))
     busy = float(ours.step_time(job, layout))
-    silent = replace(job, assumptions=replace(REALISTIC, network=replace(REALISTIC.network, collective="free")))
+    silent = replace(
+        job, assumptions=replace(REALISTIC, network=replace(REALISTIC.network, collective="free"))
+    )
     assert busy == float(ours.step_time(silent, layout))

@@ -28,7 +28,9 @@ def timer() -> Timer:
 
 @pytest.mark.parametrize("panels", [(0.0, 4, 1), (4, 0.0, 2), (2.0, 8.0, 0.0)])
 def test_a_message_whole_and_in_panels(panels: tuple[float, ...]) -> None:
-    """Whichever is asked first: a panel of 1/n of the bytes takes the time of a message of 1/n of the bytes."""
+    """Whichever is asked first: a panel of 1/n of the bytes takes the time of a message of 1/n of
+    the bytes.
+    """
     asked, message = timer(), Message("all_gather", "tp", 100e6)
     for pieces in panels:
         expected = FABRIC.time("all_gather", message.bytes / (pieces or 1), (8, 1))
@@ -37,7 +39,9 @@ def test_a_message_whole_and_in_panels(panels: tuple[float, ...]) -> None:
 
 
 def test_messages_of_a_table_of_layouts() -> None:
-    """Equal scalars are one message however they were computed; arrays are themselves, whole or in pieces."""
+    """Equal scalars are one message however they were computed; arrays are themselves, whole or in
+    pieces.
+    """
     asked, sizes = timer(), np.array([1e6, 1e8])
     for pieces in (0.0, 4.0, np.array([2.0, 4.0])):
         whole = sizes if isinstance(pieces, float) and not pieces else sizes / pieces
@@ -50,7 +54,9 @@ def test_messages_of_a_table_of_layouts() -> None:
 
 
 def test_identities_of_arrays_stay_theirs() -> None:
-    """A new array in the memory of one that is gone is another key: the key keeps what it names alive."""
+    """A new array in the memory of one that is gone is another key: the key keeps what it names
+    alive.
+    """
     keys = {cache_key("x", np.full(3, float(i))) for i in range(50)}
     gc.collect()
     assert len(keys) == 50
@@ -60,6 +66,16 @@ def test_identities_of_arrays_stay_theirs() -> None:
 
 def test_equal_products_are_timed_once_and_others_apart() -> None:
     h100 = levels(chip("epoch-h100"), "fp16", 0.7, 4.5e-6, 2.0)
-    products = [Product(1024.0 * n, 2048.0, 512.0, gradient) for n in (1, 2, 4) for gradient in (False, True)]
-    again = [Product(512.0 * 2 * n, 2048.0, 512.0, gradient) for n in (1, 2, 4) for gradient in (False, True)]
-    assert time(h100, [*products, *again]) == pytest.approx(2 * sum(product_time(h100, p) for p in products), rel=1e-15)
+    products = [
+        Product(1024.0 * n, 2048.0, 512.0, gradient)
+        for n in (1, 2, 4)
+        for gradient in (False, True)
+    ]
+    again = [
+        Product(512.0 * 2 * n, 2048.0, 512.0, gradient)
+        for n in (1, 2, 4)
+        for gradient in (False, True)
+    ]
+    assert time(h100, [*products, *again]) == pytest.approx(
+        2 * sum(product_time(h100, p) for p in products), rel=1e-15
+    )

@@ -20,11 +20,17 @@ def test_a_binary_tree_has_whole_levels(units: int, steps: int) -> None:
 
 
 def test_a_tree_chains_the_ranks_of_a_node() -> None:
-    """Four ranks in each of six nodes: three hops along the chain, three levels of nodes; up and down."""
-    assert BEST.time("all_reduce", 1.0, (4, 6)) == pytest.approx(2 * (3 * NEAR + 3 * FAR) + 2 * BYTE)
+    """Four ranks in each of six nodes: three hops along the chain, three levels of nodes; up and
+    down.
+    """
+    assert BEST.time("all_reduce", 1.0, (4, 6)) == pytest.approx(
+        2 * (3 * NEAR + 3 * FAR) + 2 * BYTE
+    )
 
 
-@pytest.mark.parametrize(("group", "wait"), [((8, 1), NEAR), ((1, 8), FAR), ((8, 8), FAR), ((2, 1), NEAR), ((1, 1), 0.0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("group", "wait"), [((8, 1), NEAR), ((1, 8), FAR), ((8, 8), FAR), ((2, 1), NEAR), ((1, 1), 0.0)]
+)
 def test_an_all_to_all_starts_all_messages_at_once(group: tuple[int, int], wait: float) -> None:
     """One latency, that of the farthest message, however many ranks there are."""
     found = BEST.time("all_to_all", 1.0, group)
@@ -34,6 +40,8 @@ def test_an_all_to_all_starts_all_messages_at_once(group: tuple[int, int], wait:
 
 
 def test_bytes_of_an_all_to_all_that_stay_near_do_not_cross() -> None:
-    """Four ranks in each of two nodes, 8 MB each: 3 of 8 parts stay in the node, and each of four sends 4 parts out."""
+    """Four ranks in each of two nodes, 8 MB each: 3 of 8 parts stay in the node, and each of four
+    sends 4 parts out.
+    """
     free = Fabric((RATE, RATE), (0.0, 0.0), (False, False), NetworkTime("ring"))
     assert free.time("all_to_all", 8e6, (4, 2)) == pytest.approx(3e6 / RATE + 4e6 / RATE)

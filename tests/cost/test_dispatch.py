@@ -1,4 +1,6 @@
-"""Tokens to experts that travel once to each node: by hand, against measured kernels, and as a bound."""
+"""Tokens to experts that travel once to each node: by hand, against measured kernels, and as a
+bound.
+"""
 
 from __future__ import annotations
 
@@ -29,29 +31,48 @@ def test_places_reached_by_the_copies_of_a_token() -> None:
     assert power(3.0, 5) == 243.0 and power(np.array([2.0, 3.0]), 5).tolist() == [32.0, 243.0]
 
 
-@pytest.mark.parametrize(("nodes", "way", "error"), [(2, "dispatch", 0.12), (4, "dispatch", 0.06), (4, "combine", 0.06), (2, "combine", 0.20)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("nodes", "way", "error"),
+    [(2, "dispatch", 0.12), (4, "dispatch", 0.06), (4, "combine", 0.06), (2, "combine", 0.20)],
+)
 def test_measured_kernels(nodes: int, way: str, error: float) -> None:
-    """DeepEP on nodes of 8 H100. On 8 nodes the same table has the FP8 dispatch as slow as 16 bits: not judged."""
+    """DeepEP on nodes of 8 H100. On 8 nodes the same table has the FP8 dispatch as slow as 16 bits:
+    not judged.
+    """
     text = (PUBLISHED / "deepep.csv").read_text("utf-8")
-    rows = [r for r in csv.DictReader(line for line in text.splitlines() if line[0] != "#") if r["nodes"] == str(nodes)]
+    rows = [
+        r
+        for r in csv.DictReader(line for line in text.splitlines() if line[0] != "#")
+        if r["nodes"] == str(nodes)
+    ]
     wide = 1.0 if way == "dispatch" else 2.0
     errors = []
     for r in rows:
         k = int(r["top_k"])
         V = float(r["tokens"]) * k * float(r["hidden"]) * wide
-        errors.append(abs(once_a_node(H100, V, (8, nodes), k, "deepep").seconds * 1e6 / float(r[f"{way}_us"]) - 1))
+        errors.append(
+            abs(
+                once_a_node(H100, V, (8, nodes), k, "deepep").seconds * 1e6 / float(r[f"{way}_us"])
+                - 1
+            )
+        )
     assert median(errors) <= error
 
 
 @pytest.mark.parametrize("way", ["dispatch", "combine"])
 def test_measured_kernels_of_hybridep(way: str) -> None:
-    """One NVLink domain of 8 B200 and of 8 to 36 GB200: the ranks of an NVL72 are as near as those of a node."""
+    """One NVLink domain of 8 B200 and of 8 to 36 GB200: the ranks of an NVL72 are as near as those
+    of a node.
+    """
     text = (PUBLISHED / "hybridep.csv").read_text("utf-8")
     errors = []
     for r in csv.DictReader(line for line in text.splitlines() if line[0] != "#"):
         n, k, width = int(r["ranks"]), 8, 4096 * 7168 * 2.0
         received = width * n * (1 - (1 - 1 / n) ** k)
-        net = Fabric.of(catalog.network("gb200-nvl72" if r["chip"] == "gb200" else "dgx-b200"), NetworkTime("nccl"))
+        net = Fabric.of(
+            catalog.network("gb200-nvl72" if r["chip"] == "gb200" else "dgx-b200"),
+            NetworkTime("nccl"),
+        )
         group = (float(n), *(1.0 for _ in net.rates[1:]))
         seconds = net.load("hybridep", width * k, group, k).seconds
         errors.append(seconds / (received / float(r[f"{way}_gbps"]) / 1e9) - 1)
@@ -59,17 +80,24 @@ def test_measured_kernels_of_hybridep(way: str) -> None:
 
 
 def test_tokens_that_travel_once_are_copied_once() -> None:
-    """Four ranks, two experts a token: it is read by 7/4 ranks and written for 2 experts; an all-to-all moves each copy four times."""
+    """Four ranks, two experts a token: it is read by 7/4 ranks and written for 2 experts; an
+    all-to-all moves each copy four times.
+    """
     layout = Layout(dp=4, ep=4)
     job = Job(catalog.model("mixtral-8x7b"), catalog.cluster("8xh100-sxm"), 8, layout)
     copies, width = 2 * 4096.0, job.model.hidden * 2
     once = replace(job, software=Software(dispatcher="hybridep"))
     assert moe.dispatch(job, layout, copies, "dispatch").forward.memory == 4 * copies * width
-    assert moe.dispatch(once, layout, copies, "dispatch").forward.memory == (1.75 / 2 + 1) * copies * width
+    assert (
+        moe.dispatch(once, layout, copies, "dispatch").forward.memory
+        == (1.75 / 2 + 1) * copies * width
+    )
 
 
 def test_nothing_far_is_sent_twice() -> None:
-    """Eight copies over two nodes: an all-to-all sends four of them to the other node, these kernels 0.996."""
+    """Eight copies over two nodes: an all-to-all sends four of them to the other node, these
+    kernels 0.996.
+    """
     V, k = 8e9, 8
     far = once_a_node(H100, V, (8, 2), k, "deepep").busy[1]
     assert far == pytest.approx(V / k * 0.99609 / H100.rates[1], rel=1e-4)
@@ -80,7 +108,8 @@ def test_arrays_busy_and_floor() -> None:
     V, g, n = np.array([0.0, 1e6, 1e9]), np.array([8.0, 8.0, 4.0]), np.array([1.0, 4.0, 16.0])
     load = H100.load("deepep", V, (g, n), 8)
     one = [
-        H100.load("deepep", *row, 8) for row in zip(V.tolist(), zip(g.tolist(), n.tolist(), strict=True), strict=True)
+        H100.load("deepep", *row, 8)
+        for row in zip(V.tolist(), zip(g.tolist(), n.tolist(), strict=True), strict=True)
     ]
     assert np.array_equal(load.seconds, [x.seconds for x in one])
     assert all(x.busy.most <= x.seconds for x in one)
@@ -91,7 +120,12 @@ def test_arrays_busy_and_floor() -> None:
 
 def test_a_job_that_names_its_dispatcher() -> None:
     """Experts over four nodes: quicker with tokens that travel once to each."""
-    job = Job(catalog.model("qwen3-235b-a22b"), catalog.cluster("64xh100-sxm"), 64, Layout(dp=64, ep=32, zero=1))
+    job = Job(
+        catalog.model("qwen3-235b-a22b"),
+        catalog.cluster("64xh100-sxm"),
+        64,
+        Layout(dp=64, ep=32, zero=1),
+    )
     once = replace(job, software=Software(dispatcher="deepep"))
     a, b = (predict(j).time_s["ep_comm"] for j in (job, once))
     assert 0 < b < 0.7 * a

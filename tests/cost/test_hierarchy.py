@@ -1,4 +1,6 @@
-"""The chip with a memory hierarchy: oracle values, scalar = array, and what faster memories may do."""
+"""The chip with a memory hierarchy: oracle values, scalar = array, and what faster memories may
+do.
+"""
 
 import math
 from dataclasses import replace
@@ -24,7 +26,8 @@ def of(name: str) -> Levels:
     return levels(c, "fp16", c.sustained, EPOCH.launch_s, 2.0)
 
 
-# microseconds of y[out, tokens] = W[out, inner] x[inner, tokens], from an independent implementation of the paper
+# microseconds of y[out, tokens] = W[out, inner] x[inner, tokens], from an independent
+# implementation of the paper
 ORACLE = [
     ("epoch-a100", (12288, 6144, 2048), 1171.04),
     ("epoch-a100", (1024, 1024, 1024), 12.601),
@@ -64,8 +67,16 @@ def test_scalars_and_arrays_agree() -> None:
 SIZES = st.integers(1, 2**17)
 
 
-@given(SIZES, SIZES, SIZES, st.booleans(), st.sampled_from(["hbm", "l2", "shared", "matrix", "l2_bytes"]))
-def test_more_of_anything_is_never_slower(out: int, inner: int, tokens: int, gradient: bool, field: str) -> None:
+@given(
+    SIZES,
+    SIZES,
+    SIZES,
+    st.booleans(),
+    st.sampled_from(["hbm", "l2", "shared", "matrix", "l2_bytes"]),
+)
+def test_more_of_anything_is_never_slower(
+    out: int, inner: int, tokens: int, gradient: bool, field: str
+) -> None:
     machine = of("epoch-h100")._replace(dsmem=False)
     better = machine._replace(**{field: 4 * getattr(machine, field)})
     p = Product(out, inner, tokens, gradient)
@@ -74,7 +85,9 @@ def test_more_of_anything_is_never_slower(out: int, inner: int, tokens: int, gra
 
 @given(SIZES, SIZES, SIZES, st.booleans())
 def test_bounds(out: int, inner: int, tokens: int, gradient: bool) -> None:
-    """Never faster than the arithmetic, nor than reading the weights that do not stay, the inputs and outputs once."""
+    """Never faster than the arithmetic, nor than reading the weights that do not stay, the inputs
+    and outputs once.
+    """
     machine = of("epoch-a100")
     seconds = product_time(machine, Product(out, inner, tokens, gradient)) - machine.launch_s
     assert seconds >= 2.0 * out * inner * tokens / machine.matrix * (1 - 1e-9)
@@ -85,7 +98,11 @@ def test_bounds(out: int, inner: int, tokens: int, gradient: bool) -> None:
 
 
 def test_tiles_cover_the_matrix() -> None:
-    for out, inner, capacity in ((4096.0, 1024.0, 65536.0), (100.0, 100000.0, 5e4), (7.0, 9.0, 1e6)):
+    for out, inner, capacity in (
+        (4096.0, 1024.0, 65536.0),
+        (100.0, 100000.0, 5e4),
+        (7.0, 9.0, 1e6),
+    ):
         rows, columns = tiles(out, inner, capacity, 2.0)
         assert rows * columns == pytest.approx(math.ceil(out * inner * 2 / capacity))
         assert 2 * (out / rows) * (inner / columns) <= capacity * (1 + 1e-9)
@@ -100,12 +117,18 @@ def test_exchange_between_multiprocessors_only_with_their_own_network() -> None:
 
 
 def test_any_model_can_be_timed_with_it() -> None:
-    """The same products, whoever counts them: an op of a transformer layer costs what its two passes' products cost."""
+    """The same products, whoever counts them: an op of a transformer layer costs what its two
+    passes' products cost.
+    """
     c = chip("epoch-h100")
     r = rates(c, "fp16", EPOCH)
     op = matmul("x", 4096.0, 1024.0, 3072.0, one=0.0, act=2.0, wgt=2.0)
-    forward = compute_time(op.forward, r) + exposed_memory(op.forward, compute_time(op.forward, r), r)
-    backward = compute_time(op.backward, r) + exposed_memory(op.backward, compute_time(op.backward, r), r)
+    forward = compute_time(op.forward, r) + exposed_memory(
+        op.forward, compute_time(op.forward, r), r
+    )
+    backward = compute_time(op.backward, r) + exposed_memory(
+        op.backward, compute_time(op.backward, r), r
+    )
     assert forward == pytest.approx(product_time(of("epoch-h100"), Product(3072, 1024, 4096)))
     both = [Product(1024, 3072, 4096), Product(3072, 1024, 4096, True)]
     assert backward == pytest.approx(sum(product_time(of("epoch-h100"), p) for p in both))
@@ -113,7 +136,13 @@ def test_any_model_can_be_timed_with_it() -> None:
 
 def test_a_transformer_under_the_set() -> None:
     layout = Layout(tp=8, dp=8, microbatch=1)
-    job = Job(model("llama3-8b"), cluster("64xepoch-h100"), 64, layout=layout, assumptions=assumptions("epoch-2024"))
+    job = Job(
+        model("llama3-8b"),
+        cluster("64xepoch-h100"),
+        64,
+        layout=layout,
+        assumptions=assumptions("epoch-2024"),
+    )
     job = replace(job, precision=replace(job.precision, compute="fp16"))
     shown = predict(job)
     peak = replace(job, assumptions=replace(job.assumptions, chip=ChipTime("peak", launch_s=0.0)))
@@ -122,7 +151,9 @@ def test_a_transformer_under_the_set() -> None:
 
 
 def test_dimensions_are_padded_to_eight() -> None:
-    """Compute-bound products: 1,017 to 1,024 cost the same arithmetic, 1,025 to 1,032 one step more."""
+    """Compute-bound products: 1,017 to 1,024 cost the same arithmetic, 1,025 to 1,032 one step
+    more.
+    """
     machine = of("epoch-h100")._replace(hbm=1e30, l2=1e30, shared=1e30, launch_s=0.0)
     step = 2.0 * 4096 * 4096 / machine.matrix
     times = [product_time(machine, Product(4096, 4096, n)) for n in (1017, 1024, 1025, 1032, 1033)]
@@ -132,7 +163,9 @@ def test_dimensions_are_padded_to_eight() -> None:
 def test_experts_share_the_tokens() -> None:
     machine = of("epoch-h100")
     one = product_time(machine, Product(4096, 1024, 512)) - machine.launch_s
-    assert product_time(machine, Product(4096, 1024, 4 * 512, copies=4)) == pytest.approx(4 * one + machine.launch_s)
+    assert product_time(machine, Product(4096, 1024, 4 * 512, copies=4)) == pytest.approx(
+        4 * one + machine.launch_s
+    )
 
 
 def test_a_chip_without_the_data_says_so() -> None:

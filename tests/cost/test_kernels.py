@@ -1,4 +1,6 @@
-"""Laws of kernels by shape against measured tables, at the clock of a single call; and what holds for every shape."""
+"""Laws of kernels by shape against measured tables, at the clock of a single call; and what holds
+for every shape.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,13 @@ def grouped_by(name: str, *keys: str) -> Iterator[tuple[tuple[str, ...], list[Ro
 
 def rates(chip: str, precision: str = "bf16", clock: float = 1.0, **stack: object) -> shapes.Rates:
     """At the clock that the peak is quoted at: one call does not heat a chip."""
-    found = shapes.rates(catalog.chip(chip), precision, "bf16", ChipTime("by-shape", Stack(**stack)))
+    found = shapes.rates(
+        catalog.chip(chip), precision, "bf16", ChipTime("by-shape", Stack(**stack))
+    )
     held = found.of.clock / clock
-    return found._replace(matrix=found.matrix / held, wide=found.wide / held, peak16=found.peak16 / held)
+    return found._replace(
+        matrix=found.matrix / held, wide=found.wide / held, peak16=found.peak16 / held
+    )
 
 
 def error(name: str, seconds: Callable[[Row], tuple[float, float]], of: list[Row]) -> float:
@@ -67,14 +73,24 @@ def test_products_of_training_shapes_are_within_nine_percent(key: tuple[str, str
     assert error("gemm", lambda row: (gemm(row, r), float(row["seconds"])), GEMM[key]) < 0.09
 
 
-RECIPES = {"fp8": ("fp8", "tensorwise", 1.0), "fp8_block": ("fp8", "blockwise", 1.0), "nvfp4": ("fp4", "nvfp4", 0.5)}
+RECIPES = {
+    "fp8": ("fp8", "tensorwise", 1.0),
+    "fp8_block": ("fp8", "blockwise", 1.0),
+    "nvfp4": ("fp4", "nvfp4", 0.5),
+}
 INFERENCE = 1.0
-"""Bytes an element by which training quantises more than inference does: a second copy (its width), for the weight gradient."""
+"""Bytes an element by which training quantises more than inference does: a second copy (its width),
+for the weight gradient.
+"""
 
 
-@pytest.mark.parametrize("key", [key for key in GEMM if key[1] != "bfloat16" and "vllm" not in key[2]], ids="-".join)
+@pytest.mark.parametrize(
+    "key", [key for key in GEMM if key[1] != "bfloat16" and "vllm" not in key[2]], ids="-".join
+)
 def test_narrow_products_with_their_quantisation(key: tuple[str, str, str]) -> None:
-    """FP8 within 16 % (blockwise kernels of H100 and H200 differ by more than that), FP4 within 20 % (B300 and GB300 scatter by that)."""
+    """FP8 within 16 % (blockwise kernels of H100 and H200 differ by more than that), FP4 within 20
+    % (B300 and GB300 scatter by that).
+    """
     precision, recipe, width = RECIPES[key[1]]
     stack = {"float8": recipe} if precision == "fp8" else {}
     r = rates(key[0], precision, **stack)
@@ -82,7 +98,8 @@ def test_narrow_products_with_their_quantisation(key: tuple[str, str, str]) -> N
 
     def seconds(row: Row) -> tuple[float, float]:
         m, k, n = (float(row[name]) for name in "mkn")
-        weights = shapes.WEIGHTS_QUANTISED * k * n * r.quantise / r.memory  # the tables quantise activations only
+        # the tables quantise activations only
+        weights = shapes.WEIGHTS_QUANTISED * k * n * r.quantise / r.memory
         return gemm(row, r) - weights, float(row["seconds"])
 
     assert error("gemm", seconds, GEMM[key]) < (0.16 if precision == "fp8" else 0.20)
@@ -91,17 +108,33 @@ def test_narrow_products_with_their_quantisation(key: tuple[str, str, str]) -> N
 ATTENTION = dict(grouped_by("attention", "chip", "table"))
 
 
-@pytest.mark.parametrize("key", [key for key in ATTENTION if key != ("a100-80", "trtllm/1.0.0")], ids="-".join)
+@pytest.mark.parametrize(
+    "key", [key for key in ATTENTION if key != ("a100-80", "trtllm/1.0.0")], ids="-".join
+)
 def test_attention_is_within_eleven_percent(key: tuple[str, str]) -> None:
     """Of TensorRT-LLM 1.0.0 on A100 the law is 20 % too fast: an old kernel, left out."""
     r = rates(key[0], kernel="cudnn")
 
     def seconds(row: Row) -> tuple[float, float]:
-        b, T, H, K, q = (float(row[name]) for name in ("batch", "seq", "heads", "kv_heads", "head_dim"))
+        b, T, H, K, q = (
+            float(row[name]) for name in ("batch", "seq", "heads", "kv_heads", "head_dim")
+        )
         op = blocks.attention(
-            "attention/core", b, H, K, T, T, q, q, seen=0.5, one=0.0, act=2.0, dropout=False, fused=True,
+            "attention/core",
+            b,
+            H,
+            K,
+            T,
+            T,
+            q,
+            q,
+            seen=0.5,
+            one=0.0,
+            act=2.0,
+            dropout=False,
+            fused=True,
             output_twice=False,
-        )  # fmt: skip
+        )
         return sum(map(float, shapes.alone(op.forward, r))), float(row["seconds"])
 
     assert error("attention", seconds, ATTENTION[key]) < 0.11
@@ -114,10 +147,16 @@ GROUPED = dict(grouped_by("grouped", "chip", "kind"))
 def looped(row: Row, r: shapes.Rates) -> float:
     """ln(law / measured) of one pass of a product, or of those of experts."""
     m, n, k, groups = (float(row[name]) for name in ("m", "n", "k", "groups"))
-    op = blocks.matmul("x", m * groups, k, n, one=0.0, act=2.0, wgt=2.0, gradient=4.0, copies=groups)
+    op = blocks.matmul(
+        "x", m * groups, k, n, one=0.0, act=2.0, wgt=2.0, gradient=4.0, copies=groups
+    )
     d_input, d_weight = op.backward.parts
-    work = {"grouped-bwd_grad_act": d_input, "grouped-bwd_grad_w": d_weight}.get(row["kind"], op.forward)
-    measured = 2 * m * n * k * groups / (float(row["peak_tflops"]) * 1e12 * float(row["share_of_peak"]))
+    work = {"grouped-bwd_grad_act": d_input, "grouped-bwd_grad_w": d_weight}.get(
+        row["kind"], op.forward
+    )
+    measured = (
+        2 * m * n * k * groups / (float(row["peak_tflops"]) * 1e12 * float(row["share_of_peak"]))
+    )
     return float(np.log(sum(map(float, shapes.alone(work, r))) / measured))
 
 
@@ -127,7 +166,12 @@ def test_grouped_products_are_within_twelve_percent(chip: str) -> None:
     r = rates(CHIPS[chip])
     clock = float(np.exp(np.median([looped(row, r) for row in GROUPED[chip, "dense"]])))
     held = rates(CHIPS[chip], clock=clock)
-    experts = [row for key, found in GROUPED.items() if key[0] == chip and key[1] != "dense" for row in found]
+    experts = [
+        row
+        for key, found in GROUPED.items()
+        if key[0] == chip and key[1] != "dense"
+        for row in found
+    ]
     assert np.median([abs(looped(row, held)) for row in experts]) < 0.12
 
 
@@ -135,49 +179,74 @@ SIZE = st.integers(1, 20000)
 
 
 @given(st.sampled_from(sorted(every())), SIZE, SIZE, SIZE, st.sampled_from((1.0, 8.0)), SIZE)
-def test_more_of_any_size_never_takes_less(name: str, m: int, n: int, k: int, groups: float, more: int) -> None:
+def test_more_of_any_size_never_takes_less(
+    name: str, m: int, n: int, k: int, groups: float, more: int
+) -> None:
     of = kernels(name)
     for weight_gradient in (False, True):
         one = products.arithmetic(products.Shape(m, n, k, groups), of, weight_gradient)
         for larger in ((m + more, n, k), (m, n + more, k), (m, n, k + more)):
-            assert products.arithmetic(products.Shape(*larger, groups), of, weight_gradient) >= one * (1 - 1e-12)
+            assert products.arithmetic(
+                products.Shape(*larger, groups), of, weight_gradient
+            ) >= one * (1 - 1e-12)
 
 
-@given(st.sampled_from(sorted(every())), st.lists(st.tuples(SIZE, SIZE, SIZE, st.integers(1, 64)), min_size=1))
+@given(
+    st.sampled_from(sorted(every())),
+    st.lists(st.tuples(SIZE, SIZE, SIZE, st.integers(1, 64)), min_size=1),
+)
 def test_a_table_is_its_rows(name: str, sizes: list[tuple[int, int, int, int]]) -> None:
     of, columns = kernels(name), np.array(sizes, dtype=float).T
     table = products.arithmetic(products.Shape(*columns), of)
-    assert list(table) == [products.arithmetic(products.Shape(*map(float, row)), of) for row in sizes]
+    assert list(table) == [
+        products.arithmetic(products.Shape(*map(float, row)), of) for row in sizes
+    ]
 
 
 def test_what_a_product_pays_for_by_hand() -> None:
-    """An A100 has 108 units. One tile of 256 x 128 costs a wave; 108 of them the same; 109 lie between 109 and 216."""
+    """An A100 has 108 units. One tile of 256 x 128 costs a wave; 108 of them the same; 109 lie
+    between 109 and 216.
+    """
     of, tile = kernels("a100"), 256.0 * 128.0
-    one = [products.paid(products.Shape(256.0 * count, 128.0, 64.0), of) for count in (54, 108, 109)]
+    one = [
+        products.paid(products.Shape(256.0 * count, 128.0, 64.0), of) for count in (54, 108, 109)
+    ]
     assert one[1] == 108 * tile
     assert one[0] <= one[1]
     assert 109 * tile < one[2] <= 109 * tile + of.waves * (216 - 109) * tile
 
 
 def test_attention_by_hand() -> None:
-    """At T = l0 half of the share is reached; the backward pass is slower by its ratio, narrow heads by theirs."""
+    """At T = l0 half of the share is reached; the backward pass is slower by its ratio, narrow
+    heads by theirs.
+    """
     of = kernels("h100")
     law = of.fused("cudnn")
     assert attention.fused_rate(law.length, 128, False, "cudnn", of) == pytest.approx(law.share / 2)
-    assert attention.fused_rate(1e12, 128, True, "cudnn", of) == pytest.approx(law.share * law.backward)
-    assert attention.fused_rate(1e12, 64, False, "cudnn", of) == pytest.approx(law.share * of.narrow)
+    assert attention.fused_rate(1e12, 128, True, "cudnn", of) == pytest.approx(
+        law.share * law.backward
+    )
+    assert attention.fused_rate(1e12, 64, False, "cudnn", of) == pytest.approx(
+        law.share * of.narrow
+    )
     assert of.fused("xla") == law  # not listed: the last that is
 
 
-@pytest.mark.parametrize(("width", "two"), [(128, 128), (150, 2), (96, 32), (450, 2), (64, 64), (75, 1), (0.5, 1)])
+@pytest.mark.parametrize(
+    ("width", "two"), [(128, 128), (150, 2), (96, 32), (450, 2), (64, 64), (75, 1), (0.5, 1)]
+)
 def test_heads_that_are_not_aligned(width: float, two: int) -> None:
     assert attention.aligned(width) == two
     of = kernels("a100")
-    assert attention.unfused_rate(width, of) == pytest.approx(of.scores * min(1, two / 8) ** of.alignment)
+    assert attention.unfused_rate(width, of) == pytest.approx(
+        of.scores * min(1, two / 8) ** of.alignment
+    )
 
 
 def test_the_host_rules_short_layers_only() -> None:
-    """(w^4 + h^4)^(1/4): alike, 2^(1/4); a tenth of it, nothing; nothing to launch, nothing at all."""
+    """(w^4 + h^4)^(1/4): alike, 2^(1/4); a tenth of it, nothing; nothing to launch, nothing at
+    all.
+    """
     assert host.added(1.0, 1.0) == pytest.approx(2**0.25 - 1)
     assert host.added(10.0, 1.0) < 1e-3 * 10
     assert host.added(0.0, 1.0) == 0 == host.added(1.0, 0.0)
@@ -196,7 +265,9 @@ def test_graphs_launch_for_the_host(graphs: str, left: float) -> None:
 
 
 def test_what_is_quantised_by_hand() -> None:
-    """Y[10, 30] = X[10, 20] W[20, 30]: forward X and half of W, backward dY once for both gradients."""
+    """Y[10, 30] = X[10, 20] W[20, 30]: forward X and half of W, backward dY once for both
+    gradients.
+    """
     op = blocks.matmul("x", 10.0, 20.0, 30.0, one=0.0, act=2.0, wgt=2.0, gradient=4.0)
     forward = shapes.quantised_elements(op.forward, op.forward.products[0])
     back = [shapes.quantised_elements(part, part.products[0]) for part in op.backward.parts]
@@ -204,7 +275,9 @@ def test_what_is_quantised_by_hand() -> None:
 
 
 def test_an_engine_counts_its_own_casts() -> None:
-    """Transformer Engine, one scale a tensor: read 2 B for the largest value, read 2 B again, write 1 B twice; others: the chip's table."""
+    """Transformer Engine, one scale a tensor: read 2 B for the largest value, read 2 B again, write
+    1 B twice; others: the chip's table.
+    """
     op = blocks.matmul("x", 8192.0, 4096.0, 4096.0, one=0.0, act=2.0, wgt=2.0, gradient=4.0)
     every = frameworks()
     seconds = {}
@@ -212,7 +285,9 @@ def test_an_engine_counts_its_own_casts() -> None:
         stack = every[name].stack
         r = shapes.rates(catalog.chip("h100-sxm"), "fp8", "bf16", ChipTime("by-shape", stack))
         seconds[name] = sum(map(float, shapes.alone(op.forward, r)))
-        assert r.quantise == (2 + 2 + 1 + 1 if name == "megatron-core" else r.of.quantise["tensorwise"])
+        assert r.quantise == (
+            2 + 2 + 1 + 1 if name == "megatron-core" else r.of.quantise["tensorwise"]
+        )
     elements = 8192 * 4096 + shapes.WEIGHTS_QUANTISED * 4096 * 4096
     saved = elements * (r.of.quantise["tensorwise"] - 6) / r.memory
     assert seconds["torchtitan"] - seconds["megatron-core"] == pytest.approx(saved)
@@ -232,7 +307,10 @@ def test_fp8_is_faster_only_where_products_are_large(recipe: str) -> None:
 
 
 def test_a_lower_power_limit_is_a_slower_clock() -> None:
-    full, less = (shapes.rates(catalog.chip(name), "bf16", "bf16", ChipTime("by-shape")) for name in ("h100-sxm", "h100-96-hbm2e"))  # fmt: skip
+    full, less = (
+        shapes.rates(catalog.chip(name), "bf16", "bf16", ChipTime("by-shape"))
+        for name in ("h100-sxm", "h100-96-hbm2e")
+    )
     assert less.peak16 / full.peak16 == pytest.approx((500 / 700) ** full.of.power_exponent)
 
 
@@ -241,7 +319,9 @@ def test_a_chip_that_nobody_measured_has_its_sustained_rate() -> None:
     assert not chip.kernel_law
     found = shapes.rates(chip, "bf16", "bf16", ChipTime("by-shape"))
     assert found.matrix == pytest.approx(chip.peak("bf16") * (chip.sustained or 0.55))
-    assert shapes.rates(chip, "bf16", "bf16", ChipTime("by-shape", matrix_efficiency=0.5)).matrix == pytest.approx(chip.peak("bf16") / 2)  # fmt: skip
+    assert shapes.rates(
+        chip, "bf16", "bf16", ChipTime("by-shape", matrix_efficiency=0.5)
+    ).matrix == pytest.approx(chip.peak("bf16") / 2)
 
 
 @pytest.mark.parametrize("name", sorted(every()))

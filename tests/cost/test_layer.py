@@ -1,4 +1,6 @@
-"""Operations timed and added up, by hand: one chip that computes 1 FLOP/s and moves 1 B/s, one network of 1 B/s."""
+"""Operations timed and added up, by hand: one chip that computes 1 FLOP/s and moves 1 B/s, one
+network of 1 B/s.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ LAYOUT = Layout(tp=2, cp=2, dp=2, ep=2, placement={"tp": (2,), "cp": (2,), "dp":
 
 
 def timer(overlap: Overlap | None = None) -> Timer:
-    fabric = Fabric.of(Network("unit", (Dim("switch", 1.0, 0.0),)), NetworkTime("ring", efficiency=1.0))
+    fabric = Fabric.of(
+        Network("unit", (Dim("switch", 1.0, 0.0),)), NetworkTime("ring", efficiency=1.0)
+    )
     return Timer(Clock(rates(CHIP, "bf16", HOW), fabric, overlap or Overlap()), LAYOUT)
 
 
@@ -31,7 +35,9 @@ def message(axis: str, seconds: float) -> Message:
     return Message("all_gather", axis, 2 * seconds)
 
 
-WORK = Pass(6.0, 1.0, 10.0, (message("tp", 4.0), message("cp", 2.0), message("ep", 8.0), message("tp", 1.0)))
+WORK = Pass(
+    6.0, 1.0, 10.0, (message("tp", 4.0), message("cp", 2.0), message("ep", 8.0), message("tp", 1.0))
+)
 
 
 def seconds(found: Seconds) -> dict[str, float]:
@@ -56,16 +62,22 @@ def test_an_operation_by_cause() -> None:
 PLAIN = {"compute": 7.0, "memory": 3.0, "tp_comm": 5.0, "cp_comm": 2.0, "ep_comm": 8.0, "host": 0.0}
 
 
-@pytest.mark.parametrize(("overlap", "shown"), [
-    (Overlap(tp=Hide("layer", share=0.4)), {"tp_comm": 5 - 4.0}),  # behind 4 of 10 s
-    (Overlap(tp=Hide("layer")), {"tp_comm": 0.0}),
-    (Overlap(tp=Hide("layer", most=0.5)), {"tp_comm": 2.5}),
-    (Overlap(tp=Hide("weight gradient")), {}),  # a forward pass makes none
-    (Overlap(cp=Hide("operation")), {"cp_comm": 0.0}),
-    (Overlap(ep=Hide("layer", share=0.25)), {"ep_comm": 8 - 2.5}),
-    # each second hides one thing: 2 s of cp, 8 s of ep, and nothing is left for tp
-    (Overlap(tp=Hide("layer"), cp=Hide("layer"), ep=Hide("layer")), {"cp_comm": 0.0, "ep_comm": 0.0}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overlap", "shown"),
+    [
+        (Overlap(tp=Hide("layer", share=0.4)), {"tp_comm": 5 - 4.0}),  # behind 4 of 10 s
+        (Overlap(tp=Hide("layer")), {"tp_comm": 0.0}),
+        (Overlap(tp=Hide("layer", most=0.5)), {"tp_comm": 2.5}),
+        (Overlap(tp=Hide("weight gradient")), {}),  # a forward pass makes none
+        (Overlap(cp=Hide("operation")), {"cp_comm": 0.0}),
+        (Overlap(ep=Hide("layer", share=0.25)), {"ep_comm": 8 - 2.5}),
+        # each second hides one thing: 2 s of cp, 8 s of ep, and nothing is left for tp
+        (
+            Overlap(tp=Hide("layer"), cp=Hide("layer"), ep=Hide("layer")),
+            {"cp_comm": 0.0, "ep_comm": 0.0},
+        ),
+    ],
+)
 def test_what_hides_behind_an_operation(overlap: Overlap, shown: dict[str, float]) -> None:
     found = timer(overlap).layer([Op("x", "vector", WORK, Pass())])
     assert seconds(found.forward) == pytest.approx(PLAIN | shown)
@@ -73,11 +85,18 @@ def test_what_hides_behind_an_operation(overlap: Overlap, shown: dict[str, float
 
 
 def test_a_gather_hides_behind_the_products_of_its_sublayer() -> None:
-    """The norm that sends takes no time; the product that follows takes 4 s, that of the other sublayer 9 s."""
+    """The norm that sends takes no time; the product that follows takes 4 s, that of the other
+    sublayer 9 s.
+    """
     norm = Op("attention/norm", "vector", Pass(comm=(message("tp", 6.0),)), Pass())
     product = Op("attention/qkv", "matmul", Pass(4.0, 0.0, 1.0), Pass())
     other = Op("ffn/up", "matmul", Pass(9.0, 0.0, 1.0), Pass())
-    for scope, shown in (("operation", 6.0), ("sublayer", 6.0 - 4.0), ("layer", 0.0), ("none", 6.0)):
+    for scope, shown in (
+        ("operation", 6.0),
+        ("sublayer", 6.0 - 4.0),
+        ("layer", 0.0),
+        ("none", 6.0),
+    ):
         found = timer(Overlap(tp=Hide(scope))).layer([norm, product, other])
         assert found.forward.tp_comm == pytest.approx(shown), scope
 
@@ -89,9 +108,21 @@ def test_a_ring_of_keys_outlasts_little_work() -> None:
 
 
 def test_a_layer_is_the_sum_of_its_operations() -> None:
-    product = Op("a", "matmul", Pass(4.0, 0.0, 1.0), Pass(8.0, 0.0, 10.0), saved=100.0, weights=30.0)
-    core = Op("b", "attention", Pass(2.0, 0.0, 1.0), Pass(3.0, 0.0, 1.0), saved=1000.0, selective=True, needs=10.0)
-    experts = Op("c", "matmul", Pass(1.0, 0.0, 1.0), Pass(2.0, 0.0, 2.0), saved=1.0, weights=7.0, expert=True)
+    product = Op(
+        "a", "matmul", Pass(4.0, 0.0, 1.0), Pass(8.0, 0.0, 10.0), saved=100.0, weights=30.0
+    )
+    core = Op(
+        "b",
+        "attention",
+        Pass(2.0, 0.0, 1.0),
+        Pass(3.0, 0.0, 1.0),
+        saved=1000.0,
+        selective=True,
+        needs=10.0,
+    )
+    experts = Op(
+        "c", "matmul", Pass(1.0, 0.0, 1.0), Pass(2.0, 0.0, 2.0), saved=1.0, weights=7.0, expert=True
+    )
     core = core._replace(name="attention/core")
     found = timer().layer([product, core, experts], ways={"selective": "core_attn"})
     assert (found.forward.total, found.backward.total) == (4 + 2 + 1, 10 + 3 + 2)
@@ -99,13 +130,19 @@ def test_a_layer_is_the_sum_of_its_operations() -> None:
     assert again.time.total == 2  # selective recomputation repeats the core of attention alone
     assert (found.saved, again.saved) == (1101, 111)
     assert (found.weights, found.expert_weights) == (30, 7)
-    assert 0 < found.weight_pass < found.backward.total - 3  # part of the products', none of the core's
+    # part of the products', none of the core's
+    assert 0 < found.weight_pass < found.backward.total - 3
 
 
 def test_means_and_sums_of_kinds_of_layer() -> None:
-    a, b = LayerCost(Seconds(1.0), Seconds(2.0), saved=10.0), LayerCost(Seconds(4.0), Seconds(8.0), saved=40.0)
+    a, b = (
+        LayerCost(Seconds(1.0), Seconds(2.0), saved=10.0),
+        LayerCost(Seconds(4.0), Seconds(8.0), saved=40.0),
+    )
     both = mean({"a": a, "b": b}, (("a", 2), ("b", 1)))
-    assert (both.forward.compute, both.backward.compute, both.saved) == pytest.approx((2.0, 4.0, 20.0))
+    assert (both.forward.compute, both.backward.compute, both.saved) == pytest.approx(
+        (2.0, 4.0, 20.0)
+    )
     assert mean({"a": a, "b": b}, (("a", 2), ("b", 1)), divide=False).forward.compute == 6.0
     assert mean({}, ()).forward.total == 0
 
@@ -117,9 +154,15 @@ def test_seconds_add_and_scale() -> None:
 
 
 def test_panels_hide_behind_the_product() -> None:
-    """Four panels of two broadcasts, 3 s and 1 s in all: the first panel takes 1 s, 10 s of work hide the rest."""
+    """Four panels of two broadcasts, 3 s and 1 s in all: the first panel takes 1 s, 10 s of work
+    hide the rest.
+    """
     broadcasts = (Message("broadcast", "tp", 3.0), Message("broadcast", "cp", 1.0))
     work = Pass(10.0, 0.0, 1.0, broadcasts)
-    assert timer().half(Op("x", "matmul", work, work, panels=4.0), work).time.tp_comm == pytest.approx(1.0)
+    assert timer().half(
+        Op("x", "matmul", work, work, panels=4.0), work
+    ).time.tp_comm == pytest.approx(1.0)
     short = work._replace(matrix=1.0)
-    assert timer().half(Op("x", "matmul", short, short, panels=4.0), short).time.tp_comm == pytest.approx(1 + 4 * 1 - 1)
+    assert timer().half(
+        Op("x", "matmul", short, short, panels=4.0), short
+    ).time.tp_comm == pytest.approx(1 + 4 * 1 - 1)

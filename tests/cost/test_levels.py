@@ -28,8 +28,8 @@ def test_all_reduce_is_reduce_scatter_and_all_gather(group: tuple[int, ...], V: 
 
 @given(GROUP, st.floats(1, 1e12))
 def test_levels_that_are_alike_carry_what_one_level_would(group: tuple[int, ...], V: float) -> None:
-    """A hierarchy of equal levels splits the traffic (n-1)/n V of one level among them; the busiest has at most
-    that."""
+    """A hierarchy of equal levels splits the traffic (n-1)/n V of one level among them; the busiest
+    has at most that."""
     alike = replace(THREE, rates=FLAT.rates * 3, latencies=(0.0,) * 3)
     n = product(group)
     whole = V * (n - 1) / n / FLAT.rates[0]
@@ -48,16 +48,23 @@ def test_one_level_in_use_is_a_flat_network(n: int, level: int, V: float) -> Non
 
 
 @given(GROUP, GROUP, st.sampled_from([1, 2, 3]))
-def test_shares_of_messages_add_up_to_one(pp: tuple[int, ...], ep: tuple[int, ...], chunks: int) -> None:
+def test_shares_of_messages_add_up_to_one(
+    pp: tuple[int, ...], ep: tuple[int, ...], chunks: int
+) -> None:
     layers = product(pp) * chunks + 5
-    by_pipeline, by_expert = hop.next_stage(pp, chunks if product(pp) > 1 else 1, layers - 1), hop.any_rank(ep)
+    by_pipeline, by_expert = (
+        hop.next_stage(pp, chunks if product(pp) > 1 else 1, layers - 1),
+        hop.any_rank(ep),
+    )
     for shares in (by_pipeline, by_expert, hop.farthest(ep), hop.farther(by_pipeline, by_expert)):
         assert sum(shares) == pytest.approx(1)
         assert all(s >= -1e-12 for s in shares)
 
 
 def test_shares_by_counting() -> None:
-    """16 stages of 2 chunks on nodes of 4 (33 layers: one step in 32 stays on the chip ... counted one by one)."""
+    """16 stages of 2 chunks on nodes of 4 (33 layers: one step in 32 stays on the chip ... counted
+    one by one).
+    """
     p, v, node = 16, 2, 4
     crossings = [0, 0]
     for stage in range(p * v - 1):
@@ -65,7 +72,9 @@ def test_shares_by_counting() -> None:
         crossings[0 if a // node == b // node else 1] += 1
     layers = 40
     shares = hop.next_stage((node, p // node), v, layers - 1)
-    assert [s * (layers - 1) for s in shares] == pytest.approx([layers - 1 - sum(crossings), *crossings])
+    assert [s * (layers - 1) for s in shares] == pytest.approx(
+        [layers - 1 - sum(crossings), *crossings]
+    )
 
 
 def test_random_experts_by_counting() -> None:
@@ -81,7 +90,9 @@ def test_random_experts_by_counting() -> None:
 
 
 @given(GROUP, st.floats(1, 1e12), st.integers(0, 2))
-def test_more_bandwidth_or_less_latency_is_never_slower(group: tuple[int, ...], V: float, level: int) -> None:
+def test_more_bandwidth_or_less_latency_is_never_slower(
+    group: tuple[int, ...], V: float, level: int
+) -> None:
     rates = tuple(r * (2 if i == level else 1) for i, r in enumerate(THREE.rates))
     latencies = tuple(t * (0.5 if i == level else 1) for i, t in enumerate(THREE.latencies))
     before = THREE.time("all_reduce", V, group)
@@ -89,12 +100,20 @@ def test_more_bandwidth_or_less_latency_is_never_slower(group: tuple[int, ...], 
     assert replace(THREE, latencies=latencies).time("all_reduce", V, group) <= before
 
 
-INSIDE = st.tuples(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 8, 32]), st.sampled_from([1, 4, 64]))
+INSIDE = st.tuples(
+    st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 8, 32]), st.sampled_from([1, 4, 64])
+)
 
 
-@given(INSIDE, INSIDE, st.floats(1, 1e12), st.sampled_from(["all_reduce", "all_gather", "all_to_all"]))
-def test_a_floor_holds_where_levels_work_side_by_side(few: Group, many: Group, V: float, kind: str) -> None:
-    """Two levels of like speed beat the nearest alone: a group that lies as near as can be is no floor."""
+@given(
+    INSIDE, INSIDE, st.floats(1, 1e12), st.sampled_from(["all_reduce", "all_gather", "all_to_all"])
+)
+def test_a_floor_holds_where_levels_work_side_by_side(
+    few: Group, many: Group, V: float, kind: str
+) -> None:
+    """Two levels of like speed beat the nearest alone: a group that lies as near as can be is no
+    floor.
+    """
     few, many = sorted((few, many), key=product)
     nearest = Nearest(dp=product(few), placement={}, sizes=(8, 32, 1024)).group("dp")
     floor, load = THREE.bound.load(kind, V, nearest), THREE.load(kind, V, many)
@@ -102,7 +121,11 @@ def test_a_floor_holds_where_levels_work_side_by_side(few: Group, many: Group, V
 
 
 def test_the_nearest_group_is_not_the_fastest() -> None:
-    """8 ranks in one node of a SuperPOD take 7/8 V at 450 GB/s; two in each of four nodes 1/2 V there, 3/8 V at 225."""
-    near, spread = (THREE.load("all_gather", 9e11, group).busy.most for group in ((8, 1, 1), (2, 4, 1)))
+    """8 ranks in one node of a SuperPOD take 7/8 V at 450 GB/s; two in each of four nodes 1/2 V
+    there, 3/8 V at 225.
+    """
+    near, spread = (
+        THREE.load("all_gather", 9e11, group).busy.most for group in ((8, 1, 1), (2, 4, 1))
+    )
     assert near == pytest.approx(1.75) and spread == pytest.approx(1.5)
     assert THREE.bound.load("all_gather", 9e11, (8, 1, 1)).seconds < spread

@@ -1,4 +1,6 @@
-"""Loads: no dimension is busy for longer than a collective takes, floors hold wherever ranks lie, faster links never cost."""
+"""Loads: no dimension is busy for longer than a collective takes, floors hold wherever ranks lie,
+faster links never cost.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ SIZES = (4, 3, 8)
 @st.composite
 def networks(draw: st.DrawFn) -> Network:
     """Three dimensions of any kind, in no order of speed."""
-    kinds = draw(st.lists(st.sampled_from(["switch", "mesh", "ring", "line"]), min_size=3, max_size=3))
+    kinds = draw(
+        st.lists(st.sampled_from(["switch", "mesh", "ring", "line"]), min_size=3, max_size=3)
+    )
     dims = [
         Dim(str(i), draw(RATES), draw(WAITS), size, kind, reduces=draw(st.booleans()))
         for i, (kind, size) in enumerate(zip(kinds, SIZES, strict=True))
@@ -48,7 +52,9 @@ def test_no_dimension_is_busy_for_longer_than_it_takes(net, option, kind, V, gro
 
 @settings(max_examples=300)
 @given(networks(), COLLECTIVE, st.sampled_from(KINDS), BYTES, GROUPS, GROUPS)
-def test_a_floor_holds_for_every_place_and_every_larger_group(net, option, kind, V, few, many) -> None:
+def test_a_floor_holds_for_every_place_and_every_larger_group(
+    net, option, kind, V, few, many
+) -> None:
     fabric = Fabric.of(net, NetworkTime(option))
     if prod(few) > prod(many):
         few, many = many, few
@@ -64,11 +70,15 @@ def test_a_floor_holds_for_every_place_and_every_larger_group(net, option, kind,
 @settings(max_examples=200)
 @given(st.tuples(RATES, RATES), st.tuples(WAITS, WAITS), BYTES, st.integers(0, 1), st.floats(1, 10))
 def test_a_faster_link_is_never_busier(rates, waits, V, i, faster) -> None:
-    """Where it flips the choice from ring to tree, the tree's longer traffic does not count against it."""
+    """Where it flips the choice from ring to tree, the tree's longer traffic does not count against
+    it.
+    """
 
     def cost(speed: tuple[float, float]) -> Load:
         dims = [Dim(str(k), r, w, 4) for k, (r, w) in enumerate(zip(speed, waits, strict=True))]
-        return Fabric.of(Network("two", tuple(dims)), NetworkTime("best")).load("all_reduce", V, (4, 4))
+        return Fabric.of(Network("two", tuple(dims)), NetworkTime("best")).load(
+            "all_reduce", V, (4, 4)
+        )
 
     before = cost(rates)
     after = cost(tuple(r * (faster if k == i else 1.0) for k, r in enumerate(rates)))
@@ -77,8 +87,12 @@ def test_a_faster_link_is_never_busier(rates, waits, V, i, faster) -> None:
 
 
 def test_a_ring_keeps_both_dimensions_busy() -> None:
-    """4 x 2 ranks, 80 GB at 10 and 1 GB/s: 7/8 of it past every chip, a fourth of that through each interface beyond."""
-    net = Network("two", (Dim("near", 1e10, 0.0, 4, efficiency=1.0), Dim("far", 1e9, 0.0, efficiency=1.0)))
+    """4 x 2 ranks, 80 GB at 10 and 1 GB/s: 7/8 of it past every chip, a fourth of that through each
+    interface beyond.
+    """
+    net = Network(
+        "two", (Dim("near", 1e10, 0.0, 4, efficiency=1.0), Dim("far", 1e9, 0.0, efficiency=1.0))
+    )
     load = Fabric.of(net, NetworkTime("ring")).load("all_gather", 80e9, (4, 2))
     assert load.busy == pytest.approx((7.0, 17.5))
     assert load.seconds == pytest.approx(17.5)
@@ -90,7 +104,9 @@ def test_sums() -> None:
     assert a * 2 == Load(10.0, 2.0, Busy((8.0, 4.0)))
     assert stream(a, b) == Load(4.0, 3.0, Busy((4.0, 3.0)))
     assert beside(a, b) == Load(5.0, 2.0, Busy((4.0, 3.0)))
-    assert beside(b, b, b, b) == Load(4.0, 2.0, Busy((0.0, 4.0))), "one dimension cannot be used four times at once"
+    assert beside(b, b, b, b) == Load(4.0, 2.0, Busy((0.0, 4.0))), (
+        "one dimension cannot be used four times at once"
+    )
     assert least(a, b) == Load(3.0, 1.0, Busy((0.0, 1.0)))
     assert Load() + a == a
 
@@ -98,7 +114,9 @@ def test_sums() -> None:
 def test_free_far_hops_have_no_floor() -> None:
     """The defect of the LBL code makes a pipeline that is farther away the faster one."""
     net = Network("two", (Dim("near", 1e10, 1e-6, 4), Dim("far", 1e9, 1e-5)))
-    fabric = Fabric.of(net, NetworkTime("ring", hop="mean", algorithm=DefectiveRing(free_hops=True)))
+    fabric = Fabric.of(
+        net, NetworkTime("ring", hop="mean", algorithm=DefectiveRing(free_hops=True))
+    )
     far, near = Layout(pp=8, placement={"pp": (2, 4)}), Layout(pp=8, placement={"pp": (4, 2)})
     assert fabric.hop(1e9, far.group("pp")).seconds < fabric.hop(1e9, near.group("pp")).seconds
     assert fabric.bound.hop(1e9, near.group("pp")).seconds == 0

@@ -1,4 +1,6 @@
-"""Measured tables: exact at their points, laws between them, the same for numbers and arrays; fits recover what they are given."""
+"""Measured tables: exact at their points, laws between them, the same for numbers and arrays; fits
+recover what they are given.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ def gemm(t: float, k: float, n: float) -> float:
     return 5e-6 + 2 * t * k * n / 1e11 + 4 * (t * k + k * n + t * n) / 2e10
 
 
-TABLE = Table(("tokens", "inner", "outer"), POINTS, tuple(gemm(*sizes) for sizes in itertools.product(*POINTS)))
+TABLE = Table(
+    ("tokens", "inner", "outer"),
+    POINTS,
+    tuple(gemm(*sizes) for sizes in itertools.product(*POINTS)),
+)
 RANDOM = replace(TABLE, seconds=tuple(1e-6 * (3 + 7 * i % 5) for i in range(12)))
 
 
@@ -40,7 +46,9 @@ def test_points_are_read_as_measured() -> None:
 
 
 @given(st.floats(16, 4096), st.floats(32, 2048), st.floats(64, 1024))
-def test_a_law_of_launch_flops_and_bytes_is_reproduced_between_and_beyond(t: float, k: float, n: float) -> None:
+def test_a_law_of_launch_flops_and_bytes_is_reproduced_between_and_beyond(
+    t: float, k: float, n: float
+) -> None:
     assert measured.seconds(TABLE, (t, k, n)) == pytest.approx(gemm(t, k, n), rel=1e-9)
 
 
@@ -52,12 +60,17 @@ def test_arrays_are_scalars() -> None:
     rng = np.random.default_rng(1)
     sizes = rng.uniform(1, 3000, (3, 50))
     many = measured.seconds(RANDOM, tuple(sizes))
-    assert many == pytest.approx([measured.seconds(RANDOM, tuple(map(float, one))) for one in sizes.T])
+    assert many == pytest.approx(
+        [measured.seconds(RANDOM, tuple(map(float, one))) for one in sizes.T]
+    )
 
 
 def test_what_leaves_the_range_is_named() -> None:
     assert measured.outside(TABLE, (16, 32, 64)) == ""
-    assert measured.outside(TABLE, (2048, 32, 8)) == "tokens 2048 (measured 16 to 1024), outer 8 (measured 64 to 256)"
+    assert (
+        measured.outside(TABLE, (2048, 32, 8))
+        == "tokens 2048 (measured 16 to 1024), outer 8 (measured 64 to 256)"
+    )
 
 
 def test_an_overhead_adds_up() -> None:
@@ -70,7 +83,10 @@ def test_an_overhead_adds_up() -> None:
 def test_alpha_beta_recovers_a_line(latency: float, rate: float) -> None:
     sizes = [2.0**i for i in range(10, 30, 3)]
     line = alpha_beta(sizes, [latency + x / rate for x in sizes])
-    assert (line.latency, line.rate) == (pytest.approx(latency, rel=1e-5), pytest.approx(rate, rel=1e-5))
+    assert (line.latency, line.rate) == (
+        pytest.approx(latency, rel=1e-5),
+        pytest.approx(rate, rel=1e-5),
+    )
     assert line.error < 1e-6
 
 
@@ -92,7 +108,8 @@ def test_bilinear_recovers_its_four_numbers_and_takes_none_that_is_negative() ->
 
 def chip(**kernels: Table) -> object:
     return replace(
-        catalog.chip("a100-80"), kernels={f"bf16/{name.replace('_', ' ')}": table for name, table in kernels.items()}
+        catalog.chip("a100-80"),
+        kernels={f"bf16/{name.replace('_', ' ')}": table for name, table in kernels.items()},
     )
 
 
@@ -103,7 +120,8 @@ def test_a_calibrated_chip_takes_what_was_measured() -> None:
     assert compute_time(op.forward, r) == expected
     assert exposed_memory(op.forward, expected, r) == 0
     plain = rates(catalog.chip("a100-80"), "bf16", replace(PYTORCH.chip, model="roofline"))
-    assert compute_time(op.backward, r) == compute_time(op.backward, plain)  # not measured: the roofline
+    # not measured: the roofline
+    assert compute_time(op.backward, r) == compute_time(op.backward, plain)
 
 
 def test_other_sets_and_precisions_do_not_look_at_the_tables() -> None:
@@ -114,24 +132,32 @@ def test_other_sets_and_precisions_do_not_look_at_the_tables() -> None:
 def test_a_measured_network_takes_what_was_measured_and_the_formula_elsewhere() -> None:
     table = Table(("ranks", "bytes"), ((2.0, 4.0), (1e3, 1e6)), (1e-4, 2e-4, 3e-4, 5e-4))
     dims = (Dim("near", 1e9, 1e-6, 4, collectives={"all_gather": table}), Dim("far", 1e8, 1e-5))
-    fabric, formula = (Fabric.of(Network("x", dims), how) for how in (PYTORCH.network, NetworkTime("best")))
+    fabric, formula = (
+        Fabric.of(Network("x", dims), how) for how in (PYTORCH.network, NetworkTime("best"))
+    )
     assert fabric.time("all_gather", 1e6, (4.0, 1.0)) == pytest.approx(5e-4)
     assert fabric.time("all_gather", 1e6, (1.0, 1.0)) == 0
     assert fabric.time("all_gather", 1e6, (2.0, 2.0)) == formula.time("all_gather", 1e6, (2.0, 2.0))
     assert fabric.time("all_reduce", 1e6, (4.0, 1.0)) == formula.time("all_reduce", 1e6, (4.0, 1.0))
     group = (np.array([4.0, 2.0, 1.0]), np.array([1.0, 2.0, 1.0]))
-    alone = [fabric.time("all_gather", 1e6, (float(a), float(b))) for a, b in zip(*group, strict=True)]
+    alone = [
+        fabric.time("all_gather", 1e6, (float(a), float(b))) for a, b in zip(*group, strict=True)
+    ]
     assert fabric.time("all_gather", 1e6, group) == pytest.approx(alone)
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"seconds": [1.0]}, "12 numbers"), ({"points": [[2, 1], [1, 2], [1]]}, "ascend"), ({"axes": ["a"]}, "each of 1 to 5 axes"),
+        ({"seconds": [1.0]}, "12 numbers"),
+        ({"points": [[2, 1], [1, 2], [1]]}, "ascend"),
+        ({"axes": ["a"]}, "each of 1 to 5 axes"),
         ({"seconds": [-1.0] * 12}, "between 0 and"),
     ],
-)  # fmt: skip
-def test_a_table_that_contradicts_itself_is_refused(change: dict[str, object], sentence: str) -> None:
+)
+def test_a_table_that_contradicts_itself_is_refused(
+    change: dict[str, object], sentence: str
+) -> None:
     with pytest.raises(BadInput, match=sentence):
         read(Table, {**to_dict(TABLE), **change}, "table")
     assert read(Table, to_dict(TABLE), "table") == TABLE

@@ -1,4 +1,6 @@
-"""Collectives as NCCL makes them: laws that hold for any network, numbers by hand, bounds for the search."""
+"""Collectives as NCCL makes them: laws that hold for any network, numbers by hand, bounds for the
+search.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,15 @@ def groups(draw: st.DrawFn) -> tuple[str, tuple[int, ...]]:
     """A network and a group that fits on it."""
     name = draw(st.sampled_from(SWITCHED))
     sizes = [d.size or 512 for d in network(name).dims]
-    return name, tuple(draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0])) for n in sizes)
+    return name, tuple(
+        draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0])) for n in sizes
+    )
 
 
 def test_a_ring_of_two_nodes_by_hand() -> None:
-    """1 GiB gathered by 2 x 4 A100 on Slingshot, by Simple: one hop between nodes and six inside, 7/8 of it past 4 cards."""
+    """1 GiB gathered by 2 x 4 A100 on Slingshot, by Simple: one hop between nodes and six inside,
+    7/8 of it past 4 cards.
+    """
     slingshot, mesh = transport("slingshot"), transport("nvlink3-mesh")
     V = 2.0**30
     waits = slingshot.hop + 6 * mesh.hop
@@ -52,7 +58,9 @@ def test_a_ring_of_two_nodes_by_hand() -> None:
 
 
 def test_a_tree_by_hand() -> None:
-    """64 KiB added up on 32 x 4 A100: LL in a tree of five levels, as measured in 186 us (arXiv 2410.00273)."""
+    """64 KiB added up on 32 x 4 A100: LL in a tree of five levels, as measured in 186 us (arXiv
+    2410.00273).
+    """
     slingshot, mesh = transport("slingshot"), transport("nvlink3-mesh")
     waits = 2 * (3 * mesh.hop_ll + 5 * slingshot.climb_ll)
     moved = 2 * 65536 / (4 * 0.7 * 25e9 * slingshot.climb_rate_ll)
@@ -62,12 +70,15 @@ def test_a_tree_by_hand() -> None:
 
 
 def test_the_tuner_changes_protocol_where_measured() -> None:
-    """B200, all-gather of 8: 8 MiB by LL in 44 us, 16 MiB by Simple in 104 (ai-dynamo/aiconfigurator): no smooth law has both.
-    512 ranks of Perlmutter: 64 MiB by LL take longer than 128 MiB by Simple."""
+    """B200, all-gather of 8: 8 MiB by LL in 44 us, 16 MiB by Simple in 104
+    (ai-dynamo/aiconfigurator): no smooth law has both. 512 ranks of Perlmutter: 64 MiB by LL take
+    longer than 128 MiB by Simple."""
     b200 = FABRICS["dgx-b200"]
     assert b200.time("all_gather", 2.0**23, (8, 1)) == pytest.approx(44e-6, rel=0.1)
     assert b200.time("all_gather", 2.0**24, (8, 1)) == pytest.approx(104e-6, rel=0.1)
-    assert PERLMUTTER.time("all_gather", 2.0**26, (4, 128)) > PERLMUTTER.time("all_gather", 2.0**27, (4, 128))
+    assert PERLMUTTER.time("all_gather", 2.0**26, (4, 128)) > PERLMUTTER.time(
+        "all_gather", 2.0**27, (4, 128)
+    )
 
 
 @pytest.mark.parametrize(("gpus", "gain"), [(4, 1.0), (5, 1.14), (6, 1.19), (7, 1.26), (8, 1.29)])
@@ -82,7 +93,9 @@ def test_the_switch_gains_with_the_gpus_that_take_part(gpus: int, gain: float) -
 
 
 def test_the_switch_adds_up_only_where_it_can() -> None:
-    """Without it, and for all-gathers, the same ring; a group that leaves the node has rings and trees."""
+    """Without it, and for all-gathers, the same ring; a group that leaves the node has rings and
+    trees.
+    """
     plain = replace(H100, reduces=(False, False))
     for V in (1e6, 1e9):
         assert plain.time("all_reduce", V, (8, 1)) > H100.time("all_reduce", V, (8, 1)) or V < 1e9
@@ -92,29 +105,42 @@ def test_the_switch_adds_up_only_where_it_can() -> None:
 
 def test_a_rank_of_a_mesh_has_the_links_to_its_group() -> None:
     """Two of four A100 in a mesh: a third of the rate."""
-    two, four = (PERLMUTTER.time("all_gather", 2.0**34, (g, 1)) * g / (g - 1 + 0.34) for g in (2, 4))
+    two, four = (
+        PERLMUTTER.time("all_gather", 2.0**34, (g, 1)) * g / (g - 1 + 0.34) for g in (2, 4)
+    )
     assert two / four == pytest.approx(3.0, rel=0.01)
 
 
 def test_one_rank_a_node_reaches_less_of_its_card() -> None:
     """16 GiB on 128 nodes: all of one card's bytes at 0.845 of what each of four cards carries."""
     V, slingshot = 2.0**36, transport("slingshot")
-    one, four = PERLMUTTER.time("all_gather", V, (1, 512)), PERLMUTTER.time("all_gather", V, (4, 128))
+    one, four = (
+        PERLMUTTER.time("all_gather", V, (1, 512)),
+        PERLMUTTER.time("all_gather", V, (4, 128)),
+    )
     assert one / four == pytest.approx(4 / slingshot.alone, rel=0.01)
 
 
 def test_an_oversubscribed_level_sets_the_pace() -> None:
-    """Half the bandwidth into the spine: nothing for a group under one leaf switch, twice the time beyond."""
+    """Half the bandwidth into the spine: nothing for a group under one leaf switch, twice the time
+    beyond.
+    """
     full = network("superpod-h100")
-    thin = replace(full, dims=(*full.dims[:2], replace(full.dims[2], bandwidth=full.dims[2].bandwidth / 64)))
+    thin = replace(
+        full, dims=(*full.dims[:2], replace(full.dims[2], bandwidth=full.dims[2].bandwidth / 64))
+    )
     a, b = Fabric.of(full, HOW), Fabric.of(thin, HOW)
     assert a.time("all_gather", 1e10, (8, 32, 1)) == b.time("all_gather", 1e10, (8, 32, 1))
-    assert b.time("all_gather", 1e10, (8, 32, 4)) / a.time("all_gather", 1e10, (8, 32, 4)) == pytest.approx(2, rel=0.1)
+    assert b.time("all_gather", 1e10, (8, 32, 4)) / a.time(
+        "all_gather", 1e10, (8, 32, 4)
+    ) == pytest.approx(2, rel=0.1)
 
 
 @settings(max_examples=300)
 @given(groups(), st.sampled_from(KINDS), BYTES)
-def test_one_rank_or_nothing_to_send_costs_nothing_and_no_link_is_busy_for_longer(where, kind, V) -> None:
+def test_one_rank_or_nothing_to_send_costs_nothing_and_no_link_is_busy_for_longer(
+    where, kind, V
+) -> None:
     name, group = where
     load = FABRICS[name].load(kind, V, group)
     assert load.busy.most <= load.seconds * (1 + 1e-12)
@@ -124,7 +150,11 @@ def test_one_rank_or_nothing_to_send_costs_nothing_and_no_link_is_busy_for_longe
 
 
 @settings(max_examples=200)
-@given(st.sampled_from(SWITCHED), st.sampled_from(KINDS), st.lists(st.tuples(BYTES, RANKS, RANKS), min_size=1))
+@given(
+    st.sampled_from(SWITCHED),
+    st.sampled_from(KINDS),
+    st.lists(st.tuples(BYTES, RANKS, RANKS), min_size=1),
+)
 def test_arrays_are_scalars(name, kind, rows) -> None:
     fabric = FABRICS[name]
     rest = (1,) * (len(fabric.rates) - 2)
@@ -138,7 +168,9 @@ def test_arrays_are_scalars(name, kind, rows) -> None:
 @settings(max_examples=400)
 @given(groups(), groups(), st.sampled_from(KINDS), BYTES)
 def test_a_floor_holds_for_every_place_and_every_larger_group(few, many, kind, V) -> None:
-    """On the machines of the catalogue, where the nearest group is the quickest, and more bytes never lower it."""
+    """On the machines of the catalogue, where the nearest group is the quickest, and more bytes
+    never lower it.
+    """
     name = few[0]
     sizes = tuple(d.size or 512 for d in network(name).dims)
     a, b = few[1], tuple(min(x, y) for x, y in zip((*many[1], 1, 1), sizes, strict=False))
@@ -162,7 +194,10 @@ def test_the_machines_of_the_catalogue_have_tight_floors() -> None:
 def test_a_faster_link_never_costs_time_with_the_same_choice(where, kind, V, i, faster) -> None:
     name, group = where
     net = network(name)
-    dims = tuple(replace(d, bandwidth=d.bandwidth * (faster if j == i else 1)) for j, d in enumerate(net.dims))
+    dims = tuple(
+        replace(d, bandwidth=d.bandwidth * (faster if j == i else 1))
+        for j, d in enumerate(net.dims)
+    )
     better = Fabric.of(replace(net, dims=dims), replace(HOW, algorithm=Nccl(seen=net.dims)))
     assert better.time(kind, V, group) <= FABRICS[name].time(kind, V, group) * (1 + 1e-12)
 
@@ -175,7 +210,9 @@ def test_the_gain_of_no_switch_is_above_what_floors_assume() -> None:
 
 def test_a_kind_of_link_that_nobody_knows_is_refused() -> None:
     with pytest.raises(BadInput, match="transport 'infinband'.*infiniband"):
-        Fabric.of(Network("n", (Dim("a", 1e9, 0.0, transport="infinband"),)), HOW).time("all_gather", 1e6, (2,))
+        Fabric.of(Network("n", (Dim("a", 1e9, 0.0, transport="infinband"),)), HOW).time(
+            "all_gather", 1e6, (2,)
+        )
 
 
 def test_every_kind_of_link_says_where_its_numbers_are_from() -> None:

@@ -1,4 +1,6 @@
-"""Collectives against machines: fitted without what they predict, or with constants of other machines and tables."""
+"""Collectives against machines: fitted without what they predict, or with constants of other
+machines and tables.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ NODES = (2, 8, 32, 128, 256)
 
 
 def test_each_node_count_of_perlmutter_is_predicted_by_the_others() -> None:
-    """816 tests, arXiv 2410.00273; of those between nodes the constants never see the node count that they predict."""
+    """816 tests, arXiv 2410.00273; of those between nodes the constants never see the node count
+    that they predict.
+    """
     rows = fit.perlmutter()
     predicted = np.zeros(len(rows.bytes))
     for nodes in NODES:
@@ -45,8 +49,8 @@ def test_the_catalogue_predicts_perlmutter() -> None:
 
 @pytest.mark.parametrize("name", fit.GENERATIONS)
 def test_measured_tables_of_a_generation(name: str) -> None:
-    """All-gather, reduce-scatter, all-reduce and all-to-all of 2 to 8 GPUs from 0.25 MB on; `copied`, waits and shares of the
-    catalogue are what they give."""
+    """All-gather, reduce-scatter, all-reduce and all-to-all of 2 to 8 GPUs from 0.25 MB on;
+    `copied`, waits and shares of the catalogue are what they give."""
     rows = fit.tables()
     rows = rows.those(np.isin(rows.chip, fit.GENERATIONS[name]))
     shipped = rows.predicted(fit.node(name, transport(name)))
@@ -78,7 +82,9 @@ def machine(name: str) -> Fabric:
         return Fabric.of(replace(net, dims=(net.dims[0], replace(net.dims[1], shared_by=2))), HOW)
     if name == "mi300x of two":  # 47.67 GB/s between two MI300X, of a link's 64
         net = network("mi300x-node")
-        return Fabric.of(replace(net, dims=(replace(net.dims[0], efficiency=47.671 / 64), net.dims[1])), HOW)
+        return Fabric.of(
+            replace(net, dims=(replace(net.dims[0], efficiency=47.671 / 64), net.dims[1])), HOW
+        )
     return Fabric.of(network(name), HOW)
 
 
@@ -99,7 +105,9 @@ def seconds(row: dict[str, str]) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(
-    "row", published("plateau"), ids=lambda r: f"{r['network']}-{r['collective']}-{r['gpus']}x{r['nodes']}{r['switch']}"
+    "row",
+    published("plateau"),
+    ids=lambda r: f"{r['network']}-{r['collective']}-{r['gpus']}x{r['nodes']}{r['switch']}",
 )
 def test_large_messages_of_other_machines(row: dict[str, str]) -> None:
     predicted, measured = seconds(row)
@@ -108,11 +116,15 @@ def test_large_messages_of_other_machines(row: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", ["dgx-h200", "dgx-b200"])
 def test_curves_of_reduction_in_the_switch(name: str) -> None:
-    """8 GPUs from 2 MiB to 16 GiB, timed from PyTorch: what its smallest message takes longer than NCCL is the host's launch.
+    """8 GPUs from 2 MiB to 16 GiB, timed from PyTorch: what its smallest message takes longer than
+    NCCL is the host's launch.
 
-    The B200 curve is not smooth (16 MiB are faster than 8 MiB, 8 GiB reach 839 GB/s and 4 GiB 741): its median.
+    The B200 curve is not smooth (16 MiB are faster than 8 MiB, 8 GiB reach 839 GB/s and 4 GiB 741):
+    its median.
     """
-    curve = [(float(row["bytes"]), *seconds(row)) for row in published("curve") if row["network"] == name]
+    curve = [
+        (float(row["bytes"]), *seconds(row)) for row in published("curve") if row["network"] == name
+    ]
     _, predicted, measured = min(curve)
     launch = measured - predicted
     errors = [abs((p + launch) / m - 1) for size, p, m in curve if size >= 2**21]

@@ -18,12 +18,18 @@ def load(*busy: float, start: float = 0.0) -> Load:
     return Load(sum(busy) + start, start, Busy(busy))
 
 
-@pytest.mark.parametrize(("how", "seconds"), [
-    (HidePass("pass"), max(6 - 5, 3 + 4 - 5, 1 + 2 - 5)),  # the first dimension is full
-    (HidePass("pass", links="free"), 6 - 5),
-    (HidePass("pass", links="serial"), 4 + 6 - 5),  # and the network takes one collective at a time
-    (HidePass("pass", share=0.4), 6 - 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("how", "seconds"),
+    [
+        (HidePass("pass"), max(6 - 5, 3 + 4 - 5, 1 + 2 - 5)),  # the first dimension is full
+        (HidePass("pass", links="free"), 6 - 5),
+        (
+            HidePass("pass", links="serial"),
+            4 + 6 - 5,
+        ),  # and the network takes one collective at a time
+        (HidePass("pass", share=0.4), 6 - 2),
+    ],
+)
 def test_what_does_not_hide(how: HidePass, seconds: float) -> None:
     """5 s of work, in which 3 s and 1 s are sent in two dimensions, beside 4 s and 2 s."""
     found = behind(5.0, load(3.0, 1.0), load(4.0, 2.0), how)
@@ -32,19 +38,30 @@ def test_what_does_not_hide(how: HidePass, seconds: float) -> None:
 
 def test_compute_is_slower_beside_communication() -> None:
     """Of 6 s 5 hide, and cost a tenth."""
-    assert behind(5.0, Load(), load(6.0), HidePass("pass", slow=0.1)).total == pytest.approx(1 + 0.5)
+    assert behind(5.0, Load(), load(6.0), HidePass("pass", slow=0.1)).total == pytest.approx(
+        1 + 0.5
+    )
 
 
-@pytest.mark.parametrize(("panel", "work", "seconds"), [(1.0, 100.0, 1.0), (1.0, 6.0, 1 + 2.0), (1.0, 0.0, 9.0)])
-def test_a_product_in_panels_waits_for_the_first_one(panel: float, work: float, seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("panel", "work", "seconds"), [(1.0, 100.0, 1.0), (1.0, 6.0, 1 + 2.0), (1.0, 0.0, 9.0)]
+)
+def test_a_product_in_panels_waits_for_the_first_one(
+    panel: float, work: float, seconds: float
+) -> None:
     """Eight panels."""
     assert summa(panel, work, 8) == seconds
 
 
 def test_mesh_axes_add_up_or_share_the_busiest_dimension() -> None:
-    """Two axes, each as long as its busiest dimension, behind the seconds of the first: (3, 1) and (2, 5)."""
+    """Two axes, each as long as its busiest dimension, behind the seconds of the first: (3, 1) and
+    (2, 5).
+    """
     own, hidden = Load(3.0, 0.0, Busy((3.0, 1.0))), Load(5.0, 0.0, Busy((2.0, 5.0)))
-    together = {links: 3.0 + behind(3.0, own, hidden, HidePass("pass", links=links)).shown for links in LINKS}
+    together = {
+        links: 3.0 + behind(3.0, own, hidden, HidePass("pass", links=links)).shown
+        for links in LINKS
+    }
     assert together == {"serial": 3 + 5, "shared": 1 + 5, "free": 5}
 
 
@@ -55,7 +72,12 @@ PAIR = st.tuples(TIME, TIME)
 
 @given(TIME, PAIR, PAIR, HOW, st.floats(0, 1e3), st.sampled_from(["work", "own", "hidden"]))
 def test_more_of_anything_never_makes_a_scope_shorter(
-    work: float, own: tuple[float, float], hidden: tuple[float, float], how: HidePass, more: float, what: str
+    work: float,
+    own: tuple[float, float],
+    hidden: tuple[float, float],
+    how: HidePass,
+    more: float,
+    what: str,
 ) -> None:
     """The work contains its own collectives: if they take longer, so does it."""
 

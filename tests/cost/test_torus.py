@@ -42,17 +42,27 @@ def all_to_all(S, span):
 
 
 def steps(a, b, n, kind):
-    """Directed links (from, step) of the shortest ways from a to b, with the share of the traffic each takes."""
+    """Directed links (from, step) of the shortest ways from a to b, with the share of the traffic
+    each takes.
+    """
     if kind == "line":
         sign = 1 if b > a else -1
         return [((x, sign), 1.0) for x in range(a, b, sign)]
     ahead = (b - a) % n
-    ways = [(1, ahead)] if 2 * ahead < n else [(-1, n - ahead)] if 2 * ahead > n else [(1, ahead), (-1, ahead)]
+    ways = (
+        [(1, ahead)]
+        if 2 * ahead < n
+        else [(-1, n - ahead)]
+        if 2 * ahead > n
+        else [(1, ahead), (-1, ahead)]
+    )
     return [(((a + s * i) % n, s), 1 / len(ways)) for s, hops in ways for i in range(hops)]
 
 
 def exchange_seconds(shape, kind, S):
-    """Everyone sends S/n to everyone, dimension by dimension along shortest ways: the busiest link over its rate."""
+    """Everyone sends S/n to everyone, dimension by dimension along shortest ways: the busiest link
+    over its rate.
+    """
     load = Counter()
     n = int(np.prod(shape))
     for source, target in product(product(*map(range, shape)), repeat=2):
@@ -66,10 +76,14 @@ def exchange_seconds(shape, kind, S):
 
 
 @pytest.mark.parametrize("kind", ["ring", "line"])
-@pytest.mark.parametrize("shape", [(2,), (3,), (4,), (7,), (8,), (4, 4), (2, 4), (3, 5), (4, 2, 4), (2, 3, 4)])
+@pytest.mark.parametrize(
+    "shape", [(2,), (3,), (4,), (7,), (8,), (4, 4), (2, 4), (3, 5), (4, 2, 4), (2, 3, 4)]
+)
 def test_all_to_all_is_the_load_of_the_busiest_link(shape, kind):
     S = 1e11
-    assert all_to_all(S, rings(*shape, kind=kind)) == pytest.approx(exchange_seconds(shape, kind, S), rel=1e-12)
+    assert all_to_all(S, rings(*shape, kind=kind)) == pytest.approx(
+        exchange_seconds(shape, kind, S), rel=1e-12
+    )
 
 
 def test_all_to_all_on_an_even_ring_is_a_quarter_of_an_all_gather():
@@ -79,7 +93,9 @@ def test_all_to_all_on_an_even_ring_is_a_quarter_of_an_all_gather():
 
 
 def gather_seconds(n, stride, size, kind):
-    """All-gathers of every stride-th chip of an axis, all groups at once, both ways round: the busiest link."""
+    """All-gathers of every stride-th chip of an axis, all groups at once, both ways round: the
+    busiest link.
+    """
     load = Counter()
     groups = [[g + i * stride for i in range(n)] for g in range(stride)]
     if stride == 1:
@@ -102,20 +118,37 @@ def gather_seconds(n, stride, size, kind):
 
 @pytest.mark.parametrize(
     ("n", "stride", "size", "kind"),
-    [(4, 1, 4, "ring"), (5, 1, 5, "ring"), (16, 1, 16, "ring"), (4, 1, 4, "line"), (4, 1, 16, "ring"),
-     (2, 1, 16, "ring"), (8, 2, 16, "ring"), (2, 8, 16, "ring"), (4, 4, 16, "ring"), (4, 2, 8, "line")],
-)  # fmt: skip
+    [
+        (4, 1, 4, "ring"),
+        (5, 1, 5, "ring"),
+        (16, 1, 16, "ring"),
+        (4, 1, 4, "line"),
+        (4, 1, 16, "ring"),
+        (2, 1, 16, "ring"),
+        (8, 2, 16, "ring"),
+        (2, 8, 16, "ring"),
+        (4, 4, 16, "ring"),
+        (4, 2, 8, "line"),
+    ],
+)
 def test_all_gather_on_a_whole_axis_or_a_part_of_it(n, stride, size, kind):
     part = torus.axis(dim(size, kind), n, stride)
     expected = gather_seconds(n, stride, size, kind)
     ours = gather(V, ((part,),))
-    # where groups do not close, the links at the ends of a row of strided groups are shared by fewer of them
-    assert ours == pytest.approx(expected, rel=1e-12) if n * stride == size or stride == 1 else ours >= expected
+    # where groups do not close, the links at the ends of a row of strided groups are shared by
+    # fewer of them
+    assert (
+        ours == pytest.approx(expected, rel=1e-12)
+        if n * stride == size or stride == 1
+        else ours >= expected
+    )
 
 
 @pytest.mark.parametrize("shape", [(2, 4), (4, 4), (2, 2, 4), (2, 16), (4, 5, 7), (3, 3, 3)])
 def test_axes_side_by_side_can_be_kept_equally_busy(shape):
-    """Cut the vector in parts that pass the axes in different orders: a mixture loads all axes alike, as we say."""
+    """Cut the vector in parts that pass the axes in different orders: a mixture loads all axes
+    alike, as we say.
+    """
     n = np.prod(shape)
     orders = []
     for order in permutations(range(len(shape))):
@@ -137,14 +170,20 @@ def test_axes_side_by_side_can_be_kept_equally_busy(shape):
 
 def test_more_axes_add_bandwidth_and_lines_have_half():
     one, two, three = (gather(V, rings(*[16] * k), whole=True) for k in (1, 2, 3))
-    assert one == pytest.approx(V / W) and two == pytest.approx(one / 2) and three == pytest.approx(one / 3)
+    assert (
+        one == pytest.approx(V / W)
+        and two == pytest.approx(one / 2)
+        and three == pytest.approx(one / 3)
+    )
     assert gather(V, rings(16, kind="line")) == pytest.approx(2 * gather(V, rings(16)))
 
 
 def test_an_axis_of_one_chip_changes_nothing():
     for kind in ("ring", "line"):
         assert gather(V, rings(1, 8, 1, kind=kind)) == pytest.approx(gather(V, rings(8, kind=kind)))
-        assert all_to_all(V, rings(1, 8, 1, kind=kind)) == pytest.approx(all_to_all(V, rings(8, kind=kind)))
+        assert all_to_all(V, rings(1, 8, 1, kind=kind)) == pytest.approx(
+            all_to_all(V, rings(8, kind=kind))
+        )
     assert gather(V, rings(1, 1)) == 0 and all_to_all(V, rings(1)) == 0
 
 
@@ -167,7 +206,9 @@ def test_an_all_reduce_through_a_switch():
 
 
 def test_levels_of_a_hierarchy():
-    """The book, part 12: V (D - 1)/(D W) of the slowest level; all-to-all over m nodes V (m - 1)/(m^2 W_node)."""
+    """The book, part 12: V (D - 1)/(D W) of the slowest level; all-to-all over m nodes V (m -
+    1)/(m^2 W_node).
+    """
     levels = (
         (torus.axis(Dim("nvlink", 450e9, 0.0, 8, efficiency=1.0), 8),),
         (torus.axis(Dim("ib", 50e9, 0.0, 4, efficiency=1.0), 4),),
@@ -181,7 +222,8 @@ def test_a_network_under_the_book_option_is_the_same_torus():
     f = Fabric.of(network, replace(BOOK_SUM.network, ring_factor="exact"))
     assert f.time("all_gather", V, (4, 8, 1)) == pytest.approx(gather(V, rings(4, 8)))
     assert f.time("all_reduce", V, (4, 8, 1)) == pytest.approx(2 * gather(V, rings(4, 8)))
-    assert f.time("all_gather", V, (1, 4, 1)) == pytest.approx(gather(V, rings(4, kind="line")))  # half an axis
+    # half an axis
+    assert f.time("all_gather", V, (1, 4, 1)) == pytest.approx(gather(V, rings(4, kind="line")))
     assert f.time("all_reduce", V, (4, 8, 16)) == pytest.approx(2 * V / 32 * 15 / 16 / 6.25e9)
     assert f.time("all_gather", V, (1, 1, 1)) == 0
     short = Fabric.of(network, BOOK_SUM.network)
@@ -201,7 +243,8 @@ def test_a_group_may_lie_on_its_own_parts_of_the_axes():
     network = Network("t", (dim(4), dim(8, name="y"), dim(4, name="z")))
     f = Fabric.of(network, replace(BOOK_SUM.network, ring_factor="exact"))
     z, y = (
-        torus.axis(d, 4, stride)._replace(dim=i) for i, d, stride in ((2, network.dims[2], 1), (1, network.dims[1], 2))
+        torus.axis(d, 4, stride)._replace(dim=i)
+        for i, d, stride in ((2, network.dims[2], 1), (1, network.dims[1], 2))
     )
     load = f.load("all_gather", V, torus.Placed.on((1, 4, 4), ((z,), (y,))))
     assert load.busy == pytest.approx((0, V / 4 * 3 / 4 / (W / 2), V * 3 / 4 / W))

@@ -18,7 +18,9 @@ X = 1000.0
 
 
 def test_a_gate_is_an_activation_and_a_product() -> None:
-    """y = f(g) u: one multiplication more than f(g); backward dg = dy u f'(g) and du = dy f(g): two more than f' dy."""
+    """y = f(g) u: one multiplication more than f(g); backward dg = dy u f'(g) and du = dy f(g): two
+    more than f' dy.
+    """
     plain, gated = blocks.gelu("x", X, act=2.0), blocks.gated_activation("x", X, act=2.0)
     assert gated.forward.vector == plain.forward.vector + X
     assert gated.backward.vector == plain.backward.vector + 2 * X
@@ -37,8 +39,8 @@ def test_what_a_residual_sum_reads_and_writes() -> None:
 
 
 def test_the_loss_goes_over_its_scores_more_than_once() -> None:
-    """The largest score must be known before the exponentials are summed up: fp32 scores are read at least twice, and
-    backward reads each and writes its gradient."""
+    """The largest score must be known before the exponentials are summed up: fp32 scores are read
+    at least twice, and backward reads each and writes its gradient."""
     model = Model("loss", 2, 64, 4, 256, vocab=1000, seq=128)
     job = replace(by_hand(Layout()).job, model=model)
     loss = next(op for op in vocabulary.head(job, placed(Layout(), (1,))) if op.name == "head/loss")
@@ -48,7 +50,9 @@ def test_the_loss_goes_over_its_scores_more_than_once() -> None:
 
 
 def test_a_look_up_reads_rows_and_writes_activations() -> None:
-    """Rows in weight bytes; the result is written and read once more for its sum over tp. Backward alike."""
+    """Rows in weight bytes; the result is written and read once more for its sum over tp. Backward
+    alike.
+    """
     job = by_hand(Layout(), model=Model("m", 1, 64, 4, 256, 1000, 128)).job
     job = replace(job, assumptions=assumptions("realistic"))
     op = vocabulary.embedding(job, placed(Layout(), (1,)))[0]
@@ -57,7 +61,9 @@ def test_a_look_up_reads_rows_and_writes_activations() -> None:
 
 
 def test_multi_token_prediction_shares_the_head() -> None:
-    """A block holds a layer, two norms and the joining matrix of 2 D x D; its logits are those of the model's head."""
+    """A block holds a layer, two norms and the joining matrix of 2 D x D; its logits are those of
+    the model's head.
+    """
     model = Model("m", 2, 64, 4, 256, 1000, 128, mtp_layers=1)
     job = replace(by_hand(Layout(), model=model).job, assumptions=assumptions("realistic"))
     layout = placed(Layout(), (1,))

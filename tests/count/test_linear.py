@@ -1,4 +1,6 @@
-"""A weight matrix: what its gradient moves with one and with several microbatches, and what low precision keeps."""
+"""A weight matrix: what its gradient moves with one and with several microbatches, and what low
+precision keeps.
+"""
 
 from dataclasses import replace
 
@@ -32,7 +34,9 @@ def job(batch=8, **fields):
         (64, 2 + 4 + 4),
     ],
 )
-def test_backward_moves_the_gradient_in_fp32_and_reads_it_too_when_it_is_added_up(batch, bytes_per_weight):
+def test_backward_moves_the_gradient_in_fp32_and_reads_it_too_when_it_is_added_up(
+    batch, bytes_per_weight
+):
     op = linear(job(batch), Layout(dp=4), "x", T, K, N)
     assert op.backward.memory == 2 * TOKENS + bytes_per_weight * K * N
     assert op.forward.memory == TOKENS + 2 * K * N
@@ -62,7 +66,9 @@ def test_a_table_of_replicas_counts_as_each_of_them():
 
 
 def test_input_and_weight_gradient_wait_for_memory_each_by_itself():
-    """256 tokens on a roofline: dX (2 B a weight) is bound by arithmetic; dW (8 B) is not, and cannot hide behind it."""
+    """256 tokens on a roofline: dX (2 B a weight) is bound by arithmetic; dW (8 B) is not, and
+    cannot hide behind it.
+    """
     run = job(assumptions=replace(REALISTIC, chip=ChipTime("roofline")))
     layout = placed(Layout(dp=4), run.cluster.sizes)
     timer = Timer(clock(run), layout)
@@ -79,7 +85,9 @@ def test_input_and_weight_gradient_wait_for_memory_each_by_itself():
 
 
 def test_few_tokens_a_device_are_no_bargain():
-    """The corner that a search finds when accumulation is free: 256 tokens a device, 256 microbatches."""
+    """The corner that a search finds when accumulation is free: 256 tokens a device, 256
+    microbatches.
+    """
     big = Job(model("llama3-405b"), cluster("16384xh100-sxm"), 2048)
     corner = Layout(tp=1, cp=32, pp=64, dp=8, schedule="zb-h2", zero=1)
     usual = Layout(tp=4, cp=8, pp=64, dp=8, schedule="zb-h2", zero=1)
@@ -96,11 +104,15 @@ def test_inputs_of_linear_layers_are_kept_in_low_precision_with_their_scales(pre
 
 
 def test_low_precision_saves_only_on_inputs_of_linear_layers():
-    """One layer of Llama 3 8B, b s tokens: inputs of qkv, up and down shrink; q, k, v, o, norms, gate and up do not."""
+    """One layer of Llama 3 8B, b s tokens: inputs of qkv, up and down shrink; q, k, v, o, norms,
+    gate and up do not.
+    """
     from meshwright.count.megatron import Kind, layer
 
     def saved(precision):
-        ops = layer(job(precision=PRECISIONS[precision]), placed(Layout(), (8, 1)), Kind(None, False))
+        ops = layer(
+            job(precision=PRECISIONS[precision]), placed(Layout(), (8, 1)), Kind(None, False)
+        )
         return {op.name: op.saved for op in ops}
 
     wide, narrow = saved("bf16"), saved("fp8")
@@ -119,11 +131,15 @@ def test_sixteen_bits_keep_what_they_kept():
 
 
 def test_nvfp4_recipe_of_llama3_8b_on_8_b200_fits():
-    """Megatron-Bridge's llama3_8b_pretrain_8gpu_b200_nvfp4_config: microbatch 4, 2-byte gradients (Apache-2.0).
+    """Megatron-Bridge's llama3_8b_pretrain_8gpu_b200_nvfp4_config: microbatch 4, 2-byte gradients
+    (Apache-2.0).
 
-    It fits where running out is the less likely: what is needed is less than there is (`headroom` 0.5).
+    It fits where running out is the less likely: what is needed is less than there is (`headroom`
+    0.5).
     """
-    run = Job(model("llama3-8b"), cluster("8xb200"), 128, precision=PRECISIONS["fp4-pure"], headroom=0.5)
+    run = Job(
+        model("llama3-8b"), cluster("8xb200"), 128, precision=PRECISIONS["fp4-pure"], headroom=0.5
+    )
     layout = Layout(dp=8, zero=1, microbatch=4)
     assert predict(run, layout).fits
     assert not predict(replace(run, precision=PRECISIONS["bf16-pure"]), layout).fits

@@ -1,4 +1,6 @@
-"""The MLP block in two dimensions: the paper's totals, and no communication where nothing is cut."""
+"""The MLP block in two dimensions: the paper's totals, and no communication where nothing is
+cut.
+"""
 
 import pytest
 
@@ -6,7 +8,9 @@ from meshwright.count.mlp2d import block, parameters, training_flops
 
 
 def test_totals_of_the_paper() -> None:
-    """FLOPs 12 b D F a block; words received 4 b [F (n_m - 1) + D (n_f - 1)] a block, as section 3.1 has them."""
+    """FLOPs 12 b D F a block; words received 4 b [F (n_m - 1) + D (n_f - 1)] a block, as section
+    3.1 has them.
+    """
     b, D, F, m, f = 4096.0, 1024.0, 4096.0, 4, 8
     ops = block(b, D, F, m, f, act=2.0, wgt=2.0)
     flops = sum(op.forward.matrix + op.backward.matrix for op in ops) * m * f

@@ -25,10 +25,14 @@ def test_a_window_counts_as_wide_as_it_is() -> None:
 
 @pytest.mark.parametrize("name", catalog.names("models"))
 def test_utilisation_stays_below_one(name: str) -> None:
-    """MFU at usual lengths: at very long ones the convention counts twice the scores that a causal kernel computes. HFU never passes
-    what the chip sustains."""
+    """MFU at usual lengths: at very long ones the convention counts twice the scores that a causal
+    kernel computes. HFU never passes what the chip sustains."""
     job = Job(
-        catalog.model(name), catalog.cluster("64xh100-sxm"), 64, Layout(dp=64, zero=3, recompute="full"), seq=8192
+        catalog.model(name),
+        catalog.cluster("64xh100-sxm"),
+        64,
+        Layout(dp=64, zero=3, recompute="full"),
+        seq=8192,
     )
     p = predict(job)
     assert 0 < p.mfu < 1
@@ -43,8 +47,9 @@ T = 1024
 
 @pytest.mark.parametrize(("recompute", "passes", "scores"), [("none", 3, 7), ("full", 4, 9)])
 def test_executed_flops_by_hand(recompute: str, passes: int, scores: int) -> None:
-    """Flash attention: 2 products of scores forward and 5 backward, each over the T (T + 1)/2 pairs that the mask leaves; matrices 1 and 2
-    times; recomputation runs the layers, not the head, forward once more."""
+    """Flash attention: 2 products of scores forward and 5 backward, each over the T (T + 1)/2 pairs
+    that the mask leaves; matrices 1 and 2 times; recomputation runs the layers, not the head,
+    forward once more."""
     pairs = T * (T + 1) / 2
     layers = passes * 2 * MATRICES * T + scores * 2 * pairs * 512 * 3
     got = executed_flops(TOY, T, REALISTIC.count, "flash", recompute)
@@ -53,18 +58,28 @@ def test_executed_flops_by_hand(recompute: str, passes: int, scores: int) -> Non
 
 def test_nothing_skipped_and_nothing_repeated_is_the_model_itself() -> None:
     counting = replace(REALISTIC.count, causal="full", selective="core_attn")
-    assert executed_flops(TOY, T, counting, "unfused", "none") == pytest.approx(model_flops(TOY, T) * T, rel=1e-12)
+    assert executed_flops(TOY, T, counting, "unfused", "none") == pytest.approx(
+        model_flops(TOY, T) * T, rel=1e-12
+    )
     again = executed_flops(TOY, T, counting, "unfused", "selective") - model_flops(TOY, T) * T
-    assert again == pytest.approx(2 * 2 * T * T * 512 * 3, rel=1e-12)  # the core of attention, forward
+    # the core of attention, forward
+    assert again == pytest.approx(2 * 2 * T * T * 512 * 3, rel=1e-12)
 
 
 @pytest.mark.parametrize("seq", [2048, 2**14, 2**17])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("kernel", ["flash", "unfused"])
-def test_kernels_never_run_faster_than_the_chip_sustains(seq: int, recompute: str, kernel: str) -> None:
+def test_kernels_never_run_faster_than_the_chip_sustains(
+    seq: int, recompute: str, kernel: str
+) -> None:
     """However long the sequence: MFU may pass the ceiling of the chip, HFU may not."""
     layout = Layout(tp=8, cp=8, dp=8, zero=3, recompute=recompute)
     job = Job(
-        catalog.model("llama3-70b"), catalog.cluster("512xh100-sxm"), 64, layout, seq=seq, attention_kernel=kernel
+        catalog.model("llama3-70b"),
+        catalog.cluster("512xh100-sxm"),
+        64,
+        layout,
+        seq=seq,
+        attention_kernel=kernel,
     )
     assert predict(job).hfu <= 0.70

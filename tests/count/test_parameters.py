@@ -1,4 +1,6 @@
-"""Parameters of catalogue models against exact counts and published totals (tests/published/parameters.toml)."""
+"""Parameters of catalogue models against exact counts and published totals
+(tests/published/parameters.toml).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ import pytest
 from meshwright import catalog
 from meshwright.count.model import parameters
 
-TABLE: dict[str, Any] = tomllib.loads((Path(__file__).parents[1] / "published" / "parameters.toml").read_text())
+TABLE: dict[str, Any] = tomllib.loads(
+    (Path(__file__).parents[1] / "published" / "parameters.toml").read_text()
+)
 
 
 @pytest.mark.parametrize("name", TABLE["transformers"])
@@ -31,16 +35,24 @@ def test_totals_of_papers(row: dict[str, Any]) -> None:
     assert parameters(model) == pytest.approx(row["parameters"], rel=row["within"])
     if "active" in row:
         embedding = model.vocab * model.hidden if row.get("without_embedding") else 0
-        assert parameters(model, active=True) - embedding == pytest.approx(row["active"], rel=row["active_within"])
+        assert parameters(model, active=True) - embedding == pytest.approx(
+            row["active"], rel=row["active_within"]
+        )
 
 
 def test_every_model_with_a_vocabulary_is_checked() -> None:
-    checked = {*TABLE["transformers"], *(row["model"] for row in TABLE["rounded"]), "turing-nlg-530b"}
+    checked = {
+        *TABLE["transformers"],
+        *(row["model"] for row in TABLE["rounded"]),
+        "turing-nlg-530b",
+    }
     assert {n for n in catalog.names("models") if catalog.model(n).vocab} <= checked
 
 
 def test_norms_without_parameters_have_none() -> None:
-    """OLMo's norms neither scale nor shift: L blocks of two and the last one, D parameters each, are gone."""
+    """OLMo's norms neither scale nor shift: L blocks of two and the last one, D parameters each,
+    are gone.
+    """
     model = catalog.model("llama3-8b")
     bare = replace(model, norm="nonparametric")
     assert parameters(model) - parameters(bare) == (2 * model.layers + 1) * model.hidden

@@ -1,4 +1,6 @@
-"""Recomputation by named parts: what stays and what runs again, counted by hand from the frameworks' own definitions."""
+"""Recomputation by named parts: what stays and what runs again, counted by hand from the
+frameworks' own definitions.
+"""
 
 from __future__ import annotations
 
@@ -44,22 +46,32 @@ def test_names_of_operations_are_known() -> None:
 
 
 def test_operation_level_checkpointing_of_torchtitan() -> None:
-    """The layer's input and the results of wq, wv, attention, w1 and w2: h (4 + K/H + F/h) values a token, 63 kB for Llama 3 8B
-    (distributed/activation_checkpoint.py: every second product is saved, counted wq wk wv wo w1 w3 w2)."""
+    """The layer's input and the results of wq, wv, attention, w1 and w2: h (4 + K/H + F/h) values a
+    token, 63 kB for Llama 3 8B (distributed/activation_checkpoint.py: every second product is
+    saved, counted wq wk wv wo w1 w3 w2).
+    """
     h, F, share = 4096, 14336, 8 / 32
     statistics = 2 * 32 * BF16  # of attention's rows
     assert a_token(LLAMA, "op") == pytest.approx(h * BF16 * (4 + share + F / h) + statistics)
     of, _ = ops(LLAMA)
     runs = {op.name: one.share for op, one in zip(of, again(of, "op"), strict=True)}
     assert runs["attention/qkv"] == pytest.approx(8 / (32 + 8 + 8))  # wk
-    assert (runs["attention/core"], runs["attention/out"], runs["ffn/up"], runs["ffn/down"]) == (0, 1, 0.5, 0)
+    assert (runs["attention/core"], runs["attention/out"], runs["ffn/up"], runs["ffn/down"]) == (
+        0,
+        1,
+        0.5,
+        0,
+    )
 
 
 def test_modules_of_megatron_core() -> None:
-    """Each drops its result (layernorm, moe_act, mla_up_proj) or what lies inside it (mlp, moe, shared_experts)."""
+    """Each drops its result (layernorm, moe_act, mla_up_proj) or what lies inside it (mlp, moe,
+    shared_experts).
+    """
     h, F = 4096, 14336
     nothing = a_token(LLAMA, "none")
-    assert nothing - a_token(LLAMA, "layernorm") == pytest.approx(2 * h * BF16)  # inputs of qkv and up
+    # inputs of qkv and up
+    assert nothing - a_token(LLAMA, "layernorm") == pytest.approx(2 * h * BF16)
     assert nothing - a_token(LLAMA, "mlp") == pytest.approx(3 * F * BF16)  # gate, up, their product
     assert nothing - a_token(LLAMA, "layernorm+mlp") == pytest.approx((2 * h + 3 * F) * BF16)
     assert a_token(LLAMA, "core_attn") == nothing  # nothing inside a fused kernel is worth it
@@ -69,18 +81,24 @@ def test_modules_of_megatron_core() -> None:
     assert plain - a_token(V3, "shared_experts") == pytest.approx(3 * width * BF16)
     # queries and keys of 192, values of 128 for every head; the latents' norms are made again too
     latents = 1536 + 512
-    assert plain - a_token(V3, "mla_up_proj") == pytest.approx((heads * (192 + 192 + 128) + latents) * BF16)
+    assert plain - a_token(V3, "mla_up_proj") == pytest.approx(
+        (heads * (192 + 192 + 128) + latents) * BF16
+    )
 
 
 def test_unfused_attention_keeps_no_scores_with_its_core_recomputed() -> None:
-    """34 s b h bytes are left of a GPT layer (Korthikanti et al. 2022), result of attention included."""
+    """34 s b h bytes are left of a GPT layer (Korthikanti et al. 2022), result of attention
+    included.
+    """
     model = replace(catalog.model("gpt3-175b"), dropout=True)
     job = Job(model, "8xa100-80", 8, attention_kernel="unfused")
     assert a_token(job, "core_attn") == pytest.approx(34 * model.hidden, rel=2e-3)
 
 
 def test_remat_policies_of_maxtext() -> None:
-    """What a name keeps beside the layer's input (maxtext_utils.py): q, k, v; out; gate and up, and the last product."""
+    """What a name keeps beside the layer's input (maxtext_utils.py): q, k, v; out; gate and up, and
+    the last product.
+    """
     h, F, qkv = 4096, 14336, 4096 * (1 + 2 * 8 / 32)
     for name, values in (
         ("full", h),
@@ -95,7 +113,9 @@ def test_remat_policies_of_maxtext() -> None:
 
 
 def test_messages_are_sent_again_with_the_matrix_that_needs_them() -> None:
-    """The feed-forward gathers its input and scatters its result once more; a norm by itself sends nothing."""
+    """The feed-forward gathers its input and scatters its result once more; a norm by itself sends
+    nothing.
+    """
     of, _ = ops(LLAMA, tp=8)
 
     def messages(parts: str) -> list[str]:
@@ -110,15 +130,22 @@ def test_messages_are_sent_again_with_the_matrix_that_needs_them() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_more_recomputation_never_keeps_more(seed: int) -> None:
     rng = random.Random(seed)
-    job, modules = rng.choice([LLAMA, V3]), ["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act"]
+    job, modules = (
+        rng.choice([LLAMA, V3]),
+        ["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act"],
+    )
     words = rng.sample(modules, 3)
-    bytes_ = [a_token(job, "+".join(sorted(words[:n])) or "none", tp=rng.choice([1])) for n in range(4)]
+    bytes_ = [
+        a_token(job, "+".join(sorted(words[:n])) or "none", tp=rng.choice([1])) for n in range(4)
+    ]
     assert bytes_ == sorted(bytes_, reverse=True)
     assert a_token(job, "full") <= bytes_[-1]
 
 
 def test_the_first_layers_of_each_chunk() -> None:
-    """2 of 8 layers a stage cost a quarter of what all of them cost, in time and in memory; 8 of 8 are all."""
+    """2 of 8 layers a stage cost a quarter of what all of them cost, in time and in memory; 8 of 8
+    are all.
+    """
     model = replace(LLAMA.model, vocab=0)
     job = replace(LLAMA, model=model, cluster=catalog.cluster("16xh100-sxm"), batch=32)
 
@@ -130,7 +157,8 @@ def test_the_first_layers_of_each_chunk() -> None:
     assert some[0] - none[0] == pytest.approx((every[0] - none[0]) / 4)
     assert found("full:8") == pytest.approx(every) and found("full:100") == pytest.approx(every)
     kept = job.T * job.model.hidden * 2 / 4  # its input
-    one = a_token(job, "none", tp=4) * job.T / 4 - kept  # what of a layer is made again is there once, however many are
+    # what of a layer is made again is there once, however many are
+    one = a_token(job, "none", tp=4) * job.T / 4 - kept
     assert some[1] - one - none[1] == pytest.approx((every[1] - one - none[1]) / 4)
 
 

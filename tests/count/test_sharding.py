@@ -1,4 +1,6 @@
-"""What devices hold and compute adds up to the whole model, for every layout; what an operation does follows its formula."""
+"""What devices hold and compute adds up to the whole model, for every layout; what an operation
+does follows its formula.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,38 @@ from meshwright.layout.placement import placed
 NOWHERE = Cluster(Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0), Network("", (Dim("", 1.0, 0.0),)), 1)
 FULL = replace(REALISTIC, count=replace(REALISTIC.count, causal="full"))
 DENSE = Model(
-    "dense", 4, 512, 16, 1536, 4096, 256, kv_heads=16, qkv_bias=True, bias=True, norm="layernorm", gated=False
+    "dense",
+    4,
+    512,
+    16,
+    1536,
+    4096,
+    256,
+    kv_heads=16,
+    qkv_bias=True,
+    bias=True,
+    norm="layernorm",
+    gated=False,
 )
 GROUPED = Model("grouped", 4, 512, 16, 1536, 4096, 256, kv_heads=4, head_dim=64, qk_norm=True)
 LATENT = Model("latent", 4, 512, 16, 1536, 4096, 256, mla=MLA(64, 32, 16, 32, q_lora_rank=96))
-SPARSE = Model("sparse", 4, 512, 16, 1536, 4096, 256, moe=MoE(16, 4, 256, shared_ffn=512, shared_gate=True))
+SPARSE = Model(
+    "sparse", 4, 512, 16, 1536, 4096, 256, moe=MoE(16, 4, 256, shared_ffn=512, shared_gate=True)
+)
 POWERS = st.sampled_from([1, 2, 4, 8])
-CUT_BY_TP = ("qkv", "q up", "kv up", "out", "up", "down", "up bias", "qkv bias", "logits", "embedding", "core")
+CUT_BY_TP = (
+    "qkv",
+    "q up",
+    "kv up",
+    "out",
+    "up",
+    "down",
+    "up bias",
+    "qkv bias",
+    "logits",
+    "embedding",
+    "core",
+)
 
 
 def job_of(model: Model, layout: Layout) -> Job:
@@ -42,19 +69,45 @@ def ops_of(model: Model, layout: Layout) -> dict[str, Op]:
     layout = placed(layout, (1, int(layout.chips)))
     job = job_of(model, layout)
     ops = [op for kind, _ in groups(model)[1] for op in layer(job, layout, kind)]
-    return {op.name: op for op in (*ops, *vocabulary.embedding(job, layout), *vocabulary.head(job, layout))}
+    return {
+        op.name: op
+        for op in (*ops, *vocabulary.embedding(job, layout), *vocabulary.head(job, layout))
+    }
 
 
-@given(st.sampled_from([DENSE, GROUPED, LATENT, SPARSE]), POWERS, POWERS, st.booleans(), st.sampled_from([1, 3]))
-def test_work_and_weights_of_all_ranks_are_the_whole(model: Model, tp: int, cp: int, sequence: bool, b: int) -> None:
-    """tp cuts the matrices of heads and feed-forward, cp their tokens; what tp does not cut is done once with sequence parallelism."""
+@given(
+    st.sampled_from([DENSE, GROUPED, LATENT, SPARSE]),
+    POWERS,
+    POWERS,
+    st.booleans(),
+    st.sampled_from([1, 3]),
+)
+def test_work_and_weights_of_all_ranks_are_the_whole(
+    model: Model, tp: int, cp: int, sequence: bool, b: int
+) -> None:
+    """tp cuts the matrices of heads and feed-forward, cp their tokens; what tp does not cut is done
+    once with sequence parallelism.
+    """
     one = ops_of(model, Layout(microbatch=b))
     for name, op in ops_of(
-        model, Layout(tp=tp, cp=cp, microbatch=b, sequence_parallel=sequence or model.moe is not None)
+        model,
+        Layout(tp=tp, cp=cp, microbatch=b, sequence_parallel=sequence or model.moe is not None),
     ).items():
         whole, last = one[name], name.split("/")[-1]
-        copied = max(tp / model.K, 1) if last in ("qkv", "qkv bias", "qk norm") and not model.mla else 1
-        alone = last in ("norm", "q norm", "kv norm", "q down", "kv down", "router", "gate", "bias", "residual")
+        copied = (
+            max(tp / model.K, 1) if last in ("qkv", "qkv bias", "qk norm") and not model.mla else 1
+        )
+        alone = last in (
+            "norm",
+            "q norm",
+            "kv norm",
+            "q down",
+            "kv down",
+            "router",
+            "gate",
+            "bias",
+            "residual",
+        )
         ranks = cp * tp if not alone or sequence or model.moe else cp
         if copied == 1:
             assert op.forward.matrix * ranks == pytest.approx(whole.forward.matrix)
@@ -114,10 +167,16 @@ def test_backward_is_twice_forward(model: Model, T: int) -> None:
     )  # the scores once more
 
 
-@given(st.integers(1, 300), st.one_of(st.none(), st.integers(1, 400)), st.sampled_from(["causal", "full"]))
+@given(
+    st.integers(1, 300),
+    st.one_of(st.none(), st.integers(1, 400)),
+    st.sampled_from(["causal", "full"]),
+)
 def test_share_of_keys_seen(T: int, window: int | None, attention: str) -> None:
     """Against counting them one by one."""
-    job = replace(job_of(replace(DENSE, attention=attention), Layout()), seq=T, assumptions=REALISTIC)
+    job = replace(
+        job_of(replace(DENSE, attention=attention), Layout()), seq=T, assumptions=REALISTIC
+    )
     w = window or T
     if attention == "causal":
         pairs = sum(min(i + 1, w) for i in range(T))
@@ -132,7 +191,9 @@ def test_sequence_parallel_moves_the_bytes_of_an_all_reduce_in_two_halves() -> N
         found: dict[str, float] = {}
         layout = placed(Layout(tp=4, sequence_parallel=sequence), (4,))
         kept = replace(FULL, count=replace(FULL.count, gathered_inputs="kept"))
-        for op in layer(replace(job_of(DENSE, layout), assumptions=kept), layout, Kind(None, False)):
+        for op in layer(
+            replace(job_of(DENSE, layout), assumptions=kept), layout, Kind(None, False)
+        ):
             for m in op.forward.comm + op.backward.comm:
                 if m.axis == "tp":
                     found[m.kind] = found.get(m.kind, 0.0) + m.bytes

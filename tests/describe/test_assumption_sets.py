@@ -33,8 +33,12 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return found
 
 
-def test_the_name_of_the_set_gives_the_numbers_of_the_paper(capsys: pytest.CaptureFixture[str]) -> None:
-    """3.2333444 s, 65.6665619 GB and 4.46 days, as published (figures 1 and 5), with nothing said of numbers or bytes."""
+def test_the_name_of_the_set_gives_the_numbers_of_the_paper(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """3.2333444 s, 65.6665619 GB and 4.46 days, as published (figures 1 and 5), with nothing said
+    of numbers or bytes.
+    """
     found = asked(capsys, "predict", *PAPER, *LAYOUT, "--tokens", "1T")
     assert found["step_time_s"] == pytest.approx(3.2333444, rel=1e-8)
     assert found["memory_bytes"]["allocated"] / GB == pytest.approx(65.6665619, rel=1e-8)
@@ -42,18 +46,24 @@ def test_the_name_of_the_set_gives_the_numbers_of_the_paper(capsys: pytest.Captu
     assert found["precision"] == "fp16"
 
 
-def test_a_layout_that_the_paper_does_not_search_is_said_to_be_none_of_its(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_layout_that_the_paper_does_not_search_is_said_to_be_none_of_its(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """The strategy that comes nearest names what it would not take."""
     *degrees, _, _ = LAYOUT
     assert not [n for n in asked(capsys, "predict", *PAPER, *LAYOUT)["notes"] if "searches" in n]
     notes = asked(capsys, "predict", *PAPER, *degrees)["notes"]
-    assert "this layout is none of those that lbl-2024 searches: lbl-2024 allows zero 1, not 0" in notes
+    assert (
+        "this layout is none of those that lbl-2024 searches: lbl-2024 allows zero 1, not 0"
+        in notes
+    )
 
 
 def test_numbers_that_are_named_win(capsys: pytest.CaptureFixture[str]) -> None:
     """fp32 gradients are twice the bytes of 2-byte ones."""
     own, said = (
-        asked(capsys, "predict", *PAPER, *LAYOUT, *more)["memory_bytes"] for more in ((), ("--precision", "bf16"))
+        asked(capsys, "predict", *PAPER, *LAYOUT, *more)["memory_bytes"]
+        for more in ((), ("--precision", "bf16"))
     )
     assert said["gradients"] == 2 * own["gradients"]
 
@@ -69,9 +79,15 @@ def again(job: Job) -> Job:
 
 @pytest.mark.parametrize(
     ("name", "numbers"),
-    [("realistic", "bf16"), ("lbl-2024", "fp16-pure"), ("megatron-2021", "fp16"), ("epoch-2024", "fp16-pure"),
-     ("scaling-book-sum", "bf16-pure"), ("scaling-book-max", "bf16-pure")],
-)  # fmt: skip
+    [
+        ("realistic", "bf16"),
+        ("lbl-2024", "fp16-pure"),
+        ("megatron-2021", "fp16"),
+        ("epoch-2024", "fp16-pure"),
+        ("scaling-book-sum", "bf16-pure"),
+        ("scaling-book-max", "bf16-pure"),
+    ],
+)
 def test_each_paper_has_its_numbers(name: str, numbers: str) -> None:
     assert job(name).precision == PRECISIONS[numbers]
     assert job(name, precision="fp8").precision == PRECISIONS["fp8"]
@@ -90,8 +106,19 @@ def test_under_another_set_its_numbers_follow_unless_they_were_named() -> None:
     assert job("lbl-2024", precision="fp8").under("realistic") == job("realistic", precision="fp8")
 
 
-def test_several_sets_have_their_own_numbers_unless_they_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["plan", "llama3-8b", "--on", "16xh100-sxm", "--batch", "32seq", "--assumptions", "realistic,lbl-2024"]
+def test_several_sets_have_their_own_numbers_unless_they_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [
+        "plan",
+        "llama3-8b",
+        "--on",
+        "16xh100-sxm",
+        "--batch",
+        "32seq",
+        "--assumptions",
+        "realistic,lbl-2024",
+    ]
     own, said = (asked(capsys, *words, *more)["plans"] for more in ((), ("--precision", "bf16")))
     assert {name: found["best"]["precision"] for name, found in own.items()} == {
         "realistic": "bf16",
@@ -101,7 +128,9 @@ def test_several_sets_have_their_own_numbers_unless_they_are_named(capsys: pytes
 
 
 def test_a_sweep_over_sets_takes_the_numbers_of_each() -> None:
-    points = sweep(job("realistic"), "assumptions", ["realistic", "lbl-2024", "scaling-book-sum"], fixed=True).points
+    points = sweep(
+        job("realistic"), "assumptions", ["realistic", "lbl-2024", "scaling-book-sum"], fixed=True
+    ).points
     assert [p.job.precision.name for p in points] == ["bf16", "fp16-pure", "bf16-pure"]
 
 
@@ -122,7 +151,9 @@ def test_choices_of_a_set_in_a_file() -> None:
     )
     assert found.precision == PRECISIONS["fp8"]
     wrong = {**mine, "choices": [{"zero": [5]}]}
-    with pytest.raises(BadInput, match=r"job.assumptions.choices\[0\]: layout.zero must be between 0 and 3, not 5"):
+    with pytest.raises(
+        BadInput, match=r"job.assumptions.choices\[0\]: layout.zero must be between 0 and 3, not 5"
+    ):
         load_job({**tables, "job": {"batch": "8seq", "assumptions": wrong}})
 
 

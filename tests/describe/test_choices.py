@@ -1,4 +1,6 @@
-"""Every text in a description comes from a list, or is said to be free; a wrong one is a sentence wherever it is given."""
+"""Every text in a description comes from a list, or is said to be free; a wrong one is a sentence
+wherever it is given.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,16 @@ from meshwright.schedule import SCHEDULES
 from meshwright.train import settings
 
 ROOMS = [
-    importlib.import_module(f"meshwright.describe.{m.name}") for m in pkgutil.iter_modules(meshwright.describe.__path__)
+    importlib.import_module(f"meshwright.describe.{m.name}")
+    for m in pkgutil.iter_modules(meshwright.describe.__path__)
 ]
 DESCRIPTIONS = {
     thing.__name__: thing
     for room in (*ROOMS, failures, laws, scenario, settings)
     for thing in vars(room).values()
-    if isinstance(thing, type) and dataclasses.is_dataclass(thing) and thing.__module__ == room.__name__
+    if isinstance(thing, type)
+    and dataclasses.is_dataclass(thing)
+    and thing.__module__ == room.__name__
 }
 MACHINERY = {Unit, At}
 """Dataclasses of these rooms that describe nothing."""
@@ -54,26 +59,47 @@ FIELDS = {
 def test_every_text_has_its_list_or_is_free() -> None:
     assert set(FIELDS) == set(CHOICES) | set(FREE)
     assert not set(CHOICES) & set(FREE)
-    assert {"Counting.gathered_keys", "Counting.backward_needs", "ChipTime.model", "Layout.schedule"} <= set(FIELDS)
+    assert {
+        "Counting.gathered_keys",
+        "Counting.backward_needs",
+        "ChipTime.model",
+        "Layout.schedule",
+    } <= set(FIELDS)
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "HidePass": {"scope": "pass"},
     "Model": {"name": "m", "layers": 1, "hidden": 8, "heads": 1, "ffn": 8, "vocab": 8, "seq": 8},
-    "Chip": {"name": "c", "matrix_flops": {"bf16": 1.0}, "vector_flops": 1.0, "hbm_bytes": 1.0, "hbm_bandwidth": 1.0},
+    "Chip": {
+        "name": "c",
+        "matrix_flops": {"bf16": 1.0},
+        "vector_flops": 1.0,
+        "hbm_bytes": 1.0,
+        "hbm_bandwidth": 1.0,
+    },
     "Dim": {"name": "d", "bandwidth": 1.0, "latency": 0.0},
     "Job": {"model": model("gpt2"), "cluster": cluster("8xh100-sxm"), "batch": 8},
     "RopeScaling": {"kind": "linear"},
-    "Framework": {field.name: getattr(framework("meshwright"), field.name) for field in dataclasses.fields(Framework)},
-    "Kernels": {field.name: getattr(kernels("h100"), field.name) for field in dataclasses.fields(Kernels)},
-    "Scenario": {field.name: getattr(preset("h100"), field.name) for field in dataclasses.fields(preset("h100"))},
+    "Framework": {
+        field.name: getattr(framework("meshwright"), field.name)
+        for field in dataclasses.fields(Framework)
+    },
+    "Kernels": {
+        field.name: getattr(kernels("h100"), field.name) for field in dataclasses.fields(Kernels)
+    },
+    "Scenario": {
+        field.name: getattr(preset("h100"), field.name)
+        for field in dataclasses.fields(preset("h100"))
+    },
 }
 """What a description needs besides the field in question."""
 
 
 @pytest.mark.parametrize("field", sorted(CHOICES))
 def test_a_wrong_text_cannot_be_made(field: str) -> None:
-    """In Python and from plain data: a sentence with the field and the nearest valid values, never the other branch of an if."""
+    """In Python and from plain data: a sentence with the field and the nearest valid values, never
+    the other branch of an if.
+    """
     cls, name = FIELDS[field], field.split(".")[1]
     kind, nearly = str(typing.get_type_hints(cls)[name]), CHOICES[field][0][:-1] + "q"
     wrong: Any = {nearly: (1, 1)} if "Mapping" in kind else (nearly,) if "tuple" in kind else nearly
@@ -100,16 +126,26 @@ def test_the_sets_of_the_papers_are_made_of_listed_texts() -> None:
 
 def test_a_job_file_names_the_field_of_a_set() -> None:
     tables = {"model": "llama3-8b", "cluster": "8xh100-sxm"}
-    wrong = {"batch": "8seq", "assumptions": {"name": "realistic", "count": {"gathered_keys": "keep"}}}
-    with pytest.raises(BadInput, match=r"job.assumptions.count.gathered_keys 'keep' is not known; did you mean kept"):
+    wrong = {
+        "batch": "8seq",
+        "assumptions": {"name": "realistic", "count": {"gathered_keys": "keep"}},
+    }
+    with pytest.raises(
+        BadInput,
+        match=r"job.assumptions.count.gathered_keys 'keep' is not known; did you mean kept",
+    ):
         load_job({**tables, "job": wrong})
-    with pytest.raises(BadInput, match=r"assumption set 'realistc' is not known; did you mean realistic"):
+    with pytest.raises(
+        BadInput, match=r"assumption set 'realistc' is not known; did you mean realistic"
+    ):
         load_job({**tables, "job": {"batch": "8seq", "assumptions": "realistc"}})
 
 
 def test_a_schedule_is_one_of_those_that_exist() -> None:
     with pytest.raises(BadInput, match=r"schedule '1fb1' is not known; did you mean 1f1b"):
-        predict(Job(model("llama3-8b"), cluster("8xh100-sxm"), 8), Layout(dp=4, pp=2, schedule="1fb1"))
+        predict(
+            Job(model("llama3-8b"), cluster("8xh100-sxm"), 8), Layout(dp=4, pp=2, schedule="1fb1")
+        )
     assert "1f1b" in SCHEDULES
 
 
@@ -118,14 +154,22 @@ def test_a_listed_text_means_something() -> None:
     job = Job(model("llama3-8b"), cluster("8xh100-sxm"), 8)
     layout, base = Layout(cp=2, dp=4), assumptions("realistic")
     kept = dataclasses.replace(base, count=dataclasses.replace(base.count, gathered_keys="kept"))
-    assert predict(dataclasses.replace(job, assumptions=kept), layout).step_time_s < predict(job, layout).step_time_s
+    assert (
+        predict(dataclasses.replace(job, assumptions=kept), layout).step_time_s
+        < predict(job, layout).step_time_s
+    )
 
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: Counting(gathered_keys="kep"), lambda: Counting(backward_needs="autogard"), lambda: ChipTime("rooflin"),
-     lambda: NetworkTime("rings"), lambda: Overlap(pp="inteleaved")],
-)  # fmt: skip
+    [
+        lambda: Counting(gathered_keys="kep"),
+        lambda: Counting(backward_needs="autogard"),
+        lambda: ChipTime("rooflin"),
+        lambda: NetworkTime("rings"),
+        lambda: Overlap(pp="inteleaved"),
+    ],
+)
 def test_a_set_made_in_python(make: Any) -> None:
     with pytest.raises(BadInput, match="did you mean (kept|autograd|roofline|ring|interleaved)"):
         make()

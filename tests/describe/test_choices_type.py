@@ -51,9 +51,9 @@ def test_what_no_layout_can_hold_is_refused(given: dict[str, Any], sentence: str
 
 
 def test_texts_and_numbers_of_a_file_are_what_a_layout_holds() -> None:
-    assert Choices(zero=("1",), sequence_parallel=("true", False), tp=[8.0, 8], recompute="full") == Choices(
-        zero=1, sequence_parallel=(True, False), tp=(8,), recompute=("full",)
-    )
+    assert Choices(
+        zero=("1",), sequence_parallel=("true", False), tp=[8.0, 8], recompute="full"
+    ) == Choices(zero=1, sequence_parallel=(True, False), tp=(8,), recompute=("full",))
 
 
 def test_both_is_what_each_allows() -> None:

@@ -18,7 +18,9 @@ NEAR, FAR = Dim("near", 9e11, 1e-6, 4), Dim("far", 5e10, 5e-6, 3)
 def test_a_network_that_joins_fewer_chips_is_refused() -> None:
     network = Network("small", (NEAR, FAR))
     assert Cluster(chip("h100-sxm"), network, 12).sizes == (4, 3)
-    with pytest.raises(BadInput, match=r"network small \(near 4 x far 3\) joins at most 12 chips, not 13"):
+    with pytest.raises(
+        BadInput, match=r"network small \(near 4 x far 3\) joins at most 12 chips, not 13"
+    ):
         _ = Cluster(chip("h100-sxm"), network, 13).sizes
 
 

@@ -1,4 +1,6 @@
-"""A wrong field is told when a description is made, in one sentence; names stand for what they name."""
+"""A wrong field is told when a description is made, in one sentence; names stand for what they
+name.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,32 @@ import pytest
 from meshwright import BadInput, Job, Layout, assumptions, cluster, model, plan, predict
 from meshwright.describe.job import OPTIMIZERS, PRECISIONS
 
-GOOD: dict[str, Any] = {"model": model("llama3-8b"), "cluster": cluster("64xh100-sxm"), "batch": 512}
+GOOD: dict[str, Any] = {
+    "model": model("llama3-8b"),
+    "cluster": cluster("64xh100-sxm"),
+    "batch": 512,
+}
 
 
 def test_names_stand_for_what_they_name() -> None:
-    named = Job("llama3-8b", "64xh100-sxm", 512, precision="fp8", optimizer="sgd", assumptions="lbl-2024", seq="8k", tokens="1T")  # type: ignore[arg-type]  # fmt: skip
+    named = Job(
+        "llama3-8b",
+        "64xh100-sxm",
+        512,
+        precision="fp8",
+        optimizer="sgd",
+        assumptions="lbl-2024",
+        seq="8k",
+        tokens="1T",
+    )  # type: ignore[arg-type]
     assert named == Job(
-        **GOOD, precision=PRECISIONS["fp8"], optimizer=OPTIMIZERS["sgd"], assumptions=assumptions("lbl-2024"), seq=8192, tokens=1e12
-    )  # fmt: skip
+        **GOOD,
+        precision=PRECISIONS["fp8"],
+        optimizer=OPTIMIZERS["sgd"],
+        assumptions=assumptions("lbl-2024"),
+        seq=8192,
+        tokens=1e12,
+    )
 
 
 def test_whole_numbers_are_kept_as_such() -> None:
@@ -35,7 +55,10 @@ def test_whole_numbers_are_kept_as_such() -> None:
         ({"model": 70}, "job.model must be a Model or the name of one, not '70'"),
         ({"cluster": 512}, "job.cluster must be a Cluster"),
         ({"cluster": "h100"}, "such as '1024xh100-sxm'"),
-        ({"batch": "4Mi"}, r"job.batch must be a whole number of sequences \(tokens / seq\), not '4Mi'"),
+        (
+            {"batch": "4Mi"},
+            r"job.batch must be a whole number of sequences \(tokens / seq\), not '4Mi'",
+        ),
         ({"batch": 0}, "job.batch must be at least 1, not 0"),
         ({"batch": 1.5}, "job.batch must be a whole number"),
         ({"batch": None}, "job.batch must be a whole number"),
@@ -47,7 +70,7 @@ def test_whole_numbers_are_kept_as_such() -> None:
         ({"optimizer": "adamz"}, "did you mean adam"),
         ({"assumptions": "papers"}, "assumption set 'papers' is not known"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_job_is_told_at_once(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInput, match=says):
         Job(**{**GOOD, **changes})

@@ -1,4 +1,6 @@
-"""Every field of an assumption set is read by `predict`: changing it changes the seconds or bytes of some job."""
+"""Every field of an assumption set is read by `predict`: changing it changes the seconds or bytes
+of some job.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,27 @@ from typing import Any
 
 import pytest
 
-from meshwright import BadInput, Cluster, Job, Layout, assumptions, chip, cluster, model, network, predict
-from meshwright.describe.assumptions import JOINTS, Assumptions, ChipTime, Hide, HidePass, Overlap, Stack
+from meshwright import (
+    BadInput,
+    Cluster,
+    Job,
+    Layout,
+    assumptions,
+    chip,
+    cluster,
+    model,
+    network,
+    predict,
+)
+from meshwright.describe.assumptions import (
+    JOINTS,
+    Assumptions,
+    ChipTime,
+    Hide,
+    HidePass,
+    Overlap,
+    Stack,
+)
 from meshwright.describe.holding import Holding
 from meshwright.describe.precision import PRECISIONS
 from meshwright.describe.ranges import CHOICES
@@ -24,8 +45,16 @@ TPU = cluster("64xtpu-v5p")
 EPOCH = Cluster(chip("epoch-h100"), network("epoch-h100-superpod"), 64)
 
 
-def job(of: Any = MODEL, on: Cluster = H100, set_: str = "realistic", kernel: str = "flash", **layout: Any) -> Job:
-    return Job(of, on, 128, Layout(**layout), attention_kernel=kernel, assumptions=assumptions(set_))
+def job(
+    of: Any = MODEL,
+    on: Cluster = H100,
+    set_: str = "realistic",
+    kernel: str = "flash",
+    **layout: Any,
+) -> Job:
+    return Job(
+        of, on, 128, Layout(**layout), attention_kernel=kernel, assumptions=assumptions(set_)
+    )
 
 
 def hiding(of: Job) -> Job:
@@ -52,7 +81,13 @@ JOBS = (
     job(GPT, tp=4, dp=16, kernel="unfused", set_="lbl-2024"),
     replace(job(GPT, tp=4, cp=2, dp=8, scheme="summa", panels=4, set_="lbl-2024"), seq=4096),
     job(set_="epoch-2024", on=EPOCH, tp=4, pp=2, dp=8),
-    job(set_="epoch-2024", on=replace(EPOCH, chip=replace(EPOCH.chip, sustained=None)), tp=4, pp=2, dp=8),
+    job(
+        set_="epoch-2024",
+        on=replace(EPOCH, chip=replace(EPOCH.chip, sustained=None)),
+        tp=4,
+        pp=2,
+        dp=8,
+    ),
     job(on=TPU, set_="scaling-book-sum", tp=4, dp=16, zero=3),
     job(on=TPU, set_="scaling-book-sum", tp=32, dp=2),
     job(on=cluster("64xmi250x"), tp=4, dp=16),
@@ -60,7 +95,10 @@ JOBS = (
     hiding(job(tp=4, cp=2, dp=8, zero=3)),
     hiding(job(MIXTRAL, tp=2, dp=32, ep=8, zero=1)),
     running(job(tp=4, dp=16, zero=1), norm="torch", cuda_graphs="parts"),
-    running(replace(job(MIXTRAL, tp=2, dp=32, ep=8, zero=1), precision=PRECISIONS["fp8"]), cuda_graphs="full"),
+    running(
+        replace(job(MIXTRAL, tp=2, dp=32, ep=8, zero=1), precision=PRECISIONS["fp8"]),
+        cuda_graphs="full",
+    ),
 )
 """Between them they exercise every option."""
 
@@ -103,7 +141,9 @@ def others(owner: type, name: str, value: Any) -> list[Any]:
 def changed(on: Any, path: tuple[str, ...], value: Any) -> Any:
     """The description with one field changed."""
     first, *rest = path
-    return replace(on, **{first: changed(getattr(on, first), tuple(rest), value) if rest else value})
+    return replace(
+        on, **{first: changed(getattr(on, first), tuple(rest), value) if rest else value}
+    )
 
 
 def numbers(of: Job) -> tuple[Any, ...]:
@@ -111,18 +151,28 @@ def numbers(of: Job) -> tuple[Any, ...]:
     return p.time_s, p.memory_bytes, p.risk_of_oom, room.limit(of)
 
 
-FIELDS = sorted({path for joint in JOINTS for path, *_ in leaves(getattr(assumptions("realistic"), joint), (joint,))})
+FIELDS = sorted(
+    {
+        path
+        for joint in JOINTS
+        for path, *_ in leaves(getattr(assumptions("realistic"), joint), (joint,))
+    }
+)
 
 
 @pytest.mark.parametrize("path", FIELDS, ids=".".join)
 def test_a_change_changes_some_number(path: tuple[str, ...]) -> None:
     for of in JOBS:
         for owner, value in [
-            (owner, v) for p, owner, v in leaves(getattr(of.assumptions, path[0]), path[:1]) if p == path
+            (owner, v)
+            for p, owner, v in leaves(getattr(of.assumptions, path[0]), path[:1])
+            if p == path
         ]:
             for other in others(owner, path[-1], value):
                 try:
-                    if numbers(replace(of, assumptions=changed(of.assumptions, path, other))) != numbers(of):
+                    if numbers(
+                        replace(of, assumptions=changed(of.assumptions, path, other))
+                    ) != numbers(of):
                         return
                 except BadInput:  # refused by name
                     continue
@@ -130,7 +180,13 @@ def test_a_change_changes_some_number(path: tuple[str, ...]) -> None:
 
 
 NUMBERS = {
-    ("chip", "model"): ("matrix_efficiency", "sustained", "vector_efficiency", "memory_efficiency", "launch_s"),
+    ("chip", "model"): (
+        "matrix_efficiency",
+        "sustained",
+        "vector_efficiency",
+        "memory_efficiency",
+        "launch_s",
+    ),
     ("network", "collective"): ("efficiency", "ring_factor", "hop"),
     ("memory", "resident"): ("framework_bytes", "capacity_share", "working_set"),
 }
@@ -145,8 +201,12 @@ CASES = [
 
 
 @pytest.mark.parametrize(("joint", "option", "choice", "field"), CASES)
-def test_an_option_has_the_fields_it_reads_and_no_others(joint: str, option: str, choice: str, field: str) -> None:
-    """Under each choice a field either changes some number or cannot be written: it stays as it is, and files refuse it."""
+def test_an_option_has_the_fields_it_reads_and_no_others(
+    joint: str, option: str, choice: str, field: str
+) -> None:
+    """Under each choice a field either changes some number or cannot be written: it stays as it is,
+    and files refuse it.
+    """
     written = False
     for of in JOBS:
         at = changed(of.assumptions, (joint, option), choice)
@@ -159,7 +219,9 @@ def test_an_option_has_the_fields_it_reads_and_no_others(joint: str, option: str
                     return
             except BadInput:  # refused by name
                 continue
-    assert not written, f"{joint}.{field} can be written where {option} is {choice}, and changes nothing"
+    assert not written, (
+        f"{joint}.{field} can be written where {option} is {choice}, and changes nothing"
+    )
     value = others(owner, field, getattr(getattr(assumptions("realistic"), joint), field))[0]
     table = {"name": "mine", "source": "mine", joint: {option: choice, field: value}}
     with pytest.raises(BadInput, match=f"{joint}.{field} means nothing where {option} is {choice}"):

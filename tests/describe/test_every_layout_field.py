@@ -1,6 +1,8 @@
-"""A field of a layout reaches every face, or is refused: flags, files, JSON, text, tables, the space of a search.
+"""A field of a layout reaches every face, or is refused: flags, files, JSON, text, tables, the
+space of a search.
 
-The tests go over `fields(Layout)`, so a field that is added tomorrow is tested without another line; and they try one.
+The tests go over `fields(Layout)`, so a field that is added tomorrow is tested without another
+line; and they try one.
 """
 
 from __future__ import annotations
@@ -45,7 +47,12 @@ def another(name: str) -> Any:
     if name in DEGREES:
         return 2
     default = getattr(Layout(), name)
-    texts = {"schedule": ("gpipe",), "zero": (3,), "sequence_parallel": (False,), "recompute": ("full",)}
+    texts = {
+        "schedule": ("gpipe",),
+        "zero": (3,),
+        "sequence_parallel": (False,),
+        "recompute": ("full",),
+    }
     return next(v for v in texts.get(name) or CHOICES[f"Layout.{name}"] if v != default)
 
 
@@ -60,7 +67,9 @@ class Wider(Layout):
 def test_flags_and_files_carry_it(name: str) -> None:
     layout = replace(Layout(), **{name: another(name)})
     words = write_flags(layout, JOB)
-    given = {word[2:].replace("-", "_"): text for word, text in zip(words[::2], words[1::2], strict=True)}
+    given = {
+        word[2:].replace("-", "_"): text for word, text in zip(words[::2], words[1::2], strict=True)
+    }
     base = {"on": "64xh100-sxm", "batch": "64seq", "schedule": layout.schedule}
     assert read_flags("llama3-8b", base | given, fill=False).layout == layout
     assert load_job(parse_toml(dump_job(replace(JOB, layout=layout)), "a file")).layout == layout
@@ -70,7 +79,9 @@ def test_flags_and_files_carry_it(name: str) -> None:
 @pytest.mark.parametrize("name", FIELDS)
 def test_json_text_and_tables_show_it(name: str) -> None:
     """What two layouts differ in stands in each of them."""
-    one, other = (predicted(replace(Layout(tp=4, pp=4), **more)) for more in ({}, {name: another(name)}))
+    one, other = (
+        predicted(replace(Layout(tp=4, pp=4), **more)) for more in ({}, {name: another(name)})
+    )
     assert one.to_dict()["layout"][name] != other.to_dict()["layout"][name]
     assert layout_words(one.layout) != layout_words(other.layout)
     first, second = (Sweep("batch", (Point(1, p.job, p),)).rows()[0] for p in (one, other))
@@ -78,7 +89,9 @@ def test_json_text_and_tables_show_it(name: str) -> None:
 
 
 def test_a_field_of_tomorrow() -> None:
-    """JSON, text, tables, flags and files derive from the fields of the layout; a search that knows nothing of it refuses."""
+    """JSON, text, tables, flags and files derive from the fields of the layout; a search that knows
+    nothing of it refuses.
+    """
     wide = Wider(tp=2, exchange="ulysses")
     p = predicted(wide)
     assert p.to_dict()["layout"]["exchange"] == "ulysses"
@@ -88,7 +101,9 @@ def test_a_field_of_tomorrow() -> None:
     assert 'exchange = "ulysses"' in dump_job(replace(JOB, layout=wide))
 
 
-def test_a_search_refuses_a_field_that_its_tables_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_refuses_a_field_that_its_tables_do_not_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Never `plan --context ulysses` that plans something else."""
     from meshwright.search import space
 
@@ -101,7 +116,10 @@ def test_a_search_refuses_a_field_that_its_tables_do_not_hold(monkeypatch: pytes
 def test_a_search_keeps_to_it(name: str) -> None:
     """Each layout of the answer has the value that was asked for."""
     job, value = Job("gpt2", "16xh100-sxm", 32), another(name)
-    more: dict[str, Any] = {"panels": {"scheme": "summa"}, "interleave": {"schedule": "interleaved"}}.get(name, {})
+    more: dict[str, Any] = {
+        "panels": {"scheme": "summa"},
+        "interleave": {"schedule": "interleaved"},
+    }.get(name, {})
     if name in ("ep", "etp"):
         job = Job("mixtral-8x7b", "64xh100-sxm", 64)
     if name == "etp":
@@ -117,7 +135,19 @@ def test_every_field_can_be_a_constraint_of_plan(capsys: pytest.CaptureFixture[s
         name = field.name.replace("_", "-")
         text = "tp=8x1" if name == "placement" else str(another(field.name)).lower()
         code = main(
-            ["plan", "gpt2", "--on", "8xh100-sxm", "--batch", "8seq", "--top", "1", f"--{name}", text, "--json"]
+            [
+                "plan",
+                "gpt2",
+                "--on",
+                "8xh100-sxm",
+                "--batch",
+                "8seq",
+                "--top",
+                "1",
+                f"--{name}",
+                text,
+                "--json",
+            ]
         )
         out = capsys.readouterr()
         if name == "placement":

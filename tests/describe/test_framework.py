@@ -24,13 +24,16 @@ PAPERS = [name for name in SETS if name not in ("realistic", "pytorch")]
 
 
 def job(**fields: object) -> Job:
-    return Job(**{"model": model("llama3-8b"), "cluster": cluster("8xh100-sxm"), "batch": 8, **fields})
+    return Job(
+        **{"model": model("llama3-8b"), "cluster": cluster("8xh100-sxm"), "batch": 8, **fields}
+    )
 
 
 def test_realistic_asks_at_every_joint_that_a_framework_answers() -> None:
     every = {(joint, name) for joint, names in ANSWERS.items() for name in names}
     assert set(asked(SETS["realistic"])) == every
-    assert set(asked(SETS["pytorch"])) == every - {("chip", "stack")}  # its kernels and its host are measured
+    # its kernels and its host are measured
+    assert set(asked(SETS["pytorch"])) == every - {("chip", "stack")}
     assert not [name for name in PAPERS if asked(SETS[name])]
 
 
@@ -46,16 +49,29 @@ def test_every_field_has_its_source(name: str) -> None:
     profile = frameworks()[name]
     about = {f.name for f in fields(profile)} - {"name", "choices", "rules", "sources", "holding"}
     held = profile.holding
-    about |= {f"holding.{f.name}" for f in fields(held) if getattr(held, f.name) != getattr(Holding(), f.name)}
+    about |= {
+        f"holding.{f.name}"
+        for f in fields(held)
+        if getattr(held, f.name) != getattr(Holding(), f.name)
+    }
     assert about <= set(profile.sources)
     assert all(profile.sources[field]["source"] for field in about)
 
 
 def test_the_frameworks_of_the_house_are_there() -> None:
     assert set(frameworks()) == {
-        "megatron-core", "megatron-bridge", "megatron-2021", "megatron-deepspeed", "deepspeed-zero3",
-        "fsdp", "torchtitan", "llm-foundry", "maxtext", "meshwright", "unknown",
-    }  # fmt: skip
+        "megatron-core",
+        "megatron-bridge",
+        "megatron-2021",
+        "megatron-deepspeed",
+        "deepspeed-zero3",
+        "fsdp",
+        "torchtitan",
+        "llm-foundry",
+        "maxtext",
+        "meshwright",
+        "unknown",
+    }
 
 
 def test_the_usual_framework_is_that_of_the_chip() -> None:
@@ -68,7 +84,11 @@ def test_what_a_job_says_of_its_software_stands_before_the_framework() -> None:
     said = Software(cuda_graphs="full", compiled=False, tp_overlap="all")
     found = job(framework="torchtitan", software=said).profile
     assert (found.cuda_graphs, found.compiled, found.tp_overlap) == ("full", False, "all")
-    assert (found.name, found.norm, found.host_s) == ("torchtitan", "fused", framework("torchtitan").host_s)
+    assert (found.name, found.norm, found.host_s) == (
+        "torchtitan",
+        "fused",
+        framework("torchtitan").host_s,
+    )
 
 
 def test_the_attention_kernel_is_named_or_the_frameworks() -> None:
@@ -76,8 +96,14 @@ def test_the_attention_kernel_is_named_or_the_frameworks() -> None:
         found = job(framework=of, attention_kernel=name)
         return found.profile.attention, found.fused_attention
 
-    assert kernel("framework", "megatron-core") == kernel("flash", "megatron-core") == ("cudnn", True)
-    assert kernel("framework", "megatron-2021") == kernel("unfused", "megatron-core") == ("fused-softmax", False)
+    assert (
+        kernel("framework", "megatron-core") == kernel("flash", "megatron-core") == ("cudnn", True)
+    )
+    assert (
+        kernel("framework", "megatron-2021")
+        == kernel("unfused", "megatron-core")
+        == ("fused-softmax", False)
+    )
     assert kernel("flash", "megatron-2021") == kernel("fa1", "fsdp") == ("fa1", True)
     assert kernel("unfused", "fsdp") == kernel("torch", "megatron-core") == ("torch", False)
     assert job(assumptions="lbl-2024").fused_attention
@@ -86,20 +112,34 @@ def test_the_attention_kernel_is_named_or_the_frameworks() -> None:
 
 def test_gradients_are_as_wide_as_the_framework_or_the_job_has_them() -> None:
     assert job(framework="megatron-bridge").precision.gradient_bytes == 2.0
-    assert job(framework="megatron-bridge", software=Software(gradients="fp32")).precision.gradient_bytes == 4.0
+    assert (
+        job(
+            framework="megatron-bridge", software=Software(gradients="fp32")
+        ).precision.gradient_bytes
+        == 4.0
+    )
     assert job(framework="megatron-bridge", precision="bf16").precision.gradient_bytes == 4.0
-    assert job(precision="bf16", software=Software(gradients="half")).precision == PRECISIONS["bf16-pure"]
+    assert (
+        job(precision="bf16", software=Software(gradients="half")).precision
+        == PRECISIONS["bf16-pure"]
+    )
 
 
 def test_software_is_refused_by_sets_that_ask_nothing_and_by_words_that_mean_nothing() -> None:
-    with pytest.raises(BadInput, match="assumptions lbl-2024 say themselves .* software.cuda_graphs"):
+    with pytest.raises(
+        BadInput, match="assumptions lbl-2024 say themselves .* software.cuda_graphs"
+    ):
         job(assumptions="lbl-2024", software=Software(cuda_graphs="full"))
-    with pytest.raises(BadInput, match="Software.dispatcher 'deepepp' is not known; did you mean deepep"):
+    with pytest.raises(
+        BadInput, match="Software.dispatcher 'deepepp' is not known; did you mean deepep"
+    ):
         Software(dispatcher="deepepp")
 
 
 def test_a_job_keeps_its_software_in_a_file_and_takes_it_from_flags() -> None:
-    described = job(software=Software(cuda_graphs="full", ep_overlap=False), layout=meshwright.Layout(dp=8))
+    described = job(
+        software=Software(cuda_graphs="full", ep_overlap=False), layout=meshwright.Layout(dp=8)
+    )
     text = dump_job(described)
     assert load_job(tomllib.loads(text)) == described
     words = {"on": "8xh100-sxm", "batch": "8seq", "cuda_graphs": "full", "ep_overlap": "false"}
@@ -108,7 +148,9 @@ def test_a_job_keeps_its_software_in_a_file_and_takes_it_from_flags() -> None:
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_set_that_answers_itself_refuses_a_framework_by_name(name: str) -> None:
-    with pytest.raises(BadInput, match=f"assumptions {name} say themselves .* framework meshwright"):
+    with pytest.raises(
+        BadInput, match=f"assumptions {name} say themselves .* framework meshwright"
+    ):
         job(assumptions=name, framework="meshwright")
     assert job(assumptions=name).profile is None
 
@@ -132,7 +174,9 @@ def test_a_job_keeps_its_framework_in_a_file() -> None:
     text = dump_job(described)
     assert 'framework = "meshwright"' in text
     assert load_job(tomllib.loads(text)) == described
-    with pytest.raises(BadInput, match="framework 'meshwrigt' is not known; did you mean meshwright"):
+    with pytest.raises(
+        BadInput, match="framework 'meshwrigt' is not known; did you mean meshwright"
+    ):
         job(framework="meshwrigt")
 
 
@@ -144,6 +188,9 @@ def test_the_joints_of_a_job_are_read_with_their_answers() -> None:
     """`job.assumptions.overlap` may hold a question: what a formula reads is `job.how`."""
     read = re.compile(r"\b(?:job|j)\.assumptions\.(?:count|overlap|memory|chip|network)\b")
     source = Path(meshwright.__file__).parent
-    raw = {str(f.relative_to(source)): read.findall(f.read_text("utf-8")) for f in source.rglob("*.py")}
-    allowed = {"step/room.py": 1, "validate/layouts.py": 1}  # change one field of the set and keep the rest
+    raw = {
+        str(f.relative_to(source)): read.findall(f.read_text("utf-8")) for f in source.rglob("*.py")
+    }
+    # change one field of the set and keep the rest
+    allowed = {"step/room.py": 1, "validate/layouts.py": 1}
     assert {file: len(found) for file, found in raw.items() if found} == allowed

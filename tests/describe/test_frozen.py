@@ -1,4 +1,6 @@
-"""Descriptions and results are values: they survive pickle, copies and asdict, hash where they compare, and print in a few lines."""
+"""Descriptions and results are values: they survive pickle, copies and asdict, hash where they
+compare, and print in a few lines.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,36 @@ from meshwright.prediction.replay import replay
 from meshwright.roofline import roofline
 from meshwright.sweep import sweep
 
-JOB = Job(model("mixtral-8x7b"), cluster("16xh100-sxm"), batch=32, layout=Layout(tp=2, pp=2, dp=4, ep=4, zero=1))
+JOB = Job(
+    model("mixtral-8x7b"),
+    cluster("16xh100-sxm"),
+    batch=32,
+    layout=Layout(tp=2, pp=2, dp=4, ep=4, zero=1),
+)
 PREDICTION = predict(JOB)
 PLAN = plan(JOB, Space(schedule=("1f1b",)), top=3)
 THINGS: dict[str, Any] = {
-    "Job": JOB, "Layout": PREDICTION.layout, "Prediction": PREDICTION, "Plan": PLAN, "Chip": chip("h100-sxm"),
-    "Network": network("superpod-h100"), "Model": model("deepseek-v3"), "Cluster": cluster("512xtpu-v5p"),
-    "Assumptions": SETS["realistic"], "Sweep": sweep(JOB, "batch", ["32seq", "64seq"], fixed=True),
-    "Replay": replay(PREDICTION), "Term": PREDICTION.term, "Roofline": roofline(model("llama3-8b"), cluster("512xtpu-v5p"), 4e6),
-}  # fmt: skip
+    "Job": JOB,
+    "Layout": PREDICTION.layout,
+    "Prediction": PREDICTION,
+    "Plan": PLAN,
+    "Chip": chip("h100-sxm"),
+    "Network": network("superpod-h100"),
+    "Model": model("deepseek-v3"),
+    "Cluster": cluster("512xtpu-v5p"),
+    "Assumptions": SETS["realistic"],
+    "Sweep": sweep(JOB, "batch", ["32seq", "64seq"], fixed=True),
+    "Replay": replay(PREDICTION),
+    "Term": PREDICTION.term,
+    "Roofline": roofline(model("llama3-8b"), cluster("512xtpu-v5p"), 4e6),
+}
 
 
-@pytest.mark.parametrize("copied", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy, copy.copy], ids=["pickle", "deepcopy", "copy"])  # fmt: skip
+@pytest.mark.parametrize(
+    "copied",
+    [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy, copy.copy],
+    ids=["pickle", "deepcopy", "copy"],
+)
 @pytest.mark.parametrize("name", THINGS)
 def test_copies_are_equal(name: str, copied: Callable[[Any], Any]) -> None:
     thing = THINGS[name]
@@ -50,7 +70,9 @@ def test_what_was_computed_is_not_pickled() -> None:
 @pytest.mark.parametrize("name", THINGS)
 def test_asdict_gives_plain_tables(name: str) -> None:
     table = dataclasses.asdict(THINGS[name])
-    assert isinstance(table, dict) and not any(dataclasses.is_dataclass(value) for value in walk(table))
+    assert isinstance(table, dict) and not any(
+        dataclasses.is_dataclass(value) for value in walk(table)
+    )
     if name == "Job":
         assert table["cluster"]["chip"]["matrix_flops"]["bf16"] == JOB.cluster.chip.peak("bf16")
         assert json.loads(json.dumps(table["layout"]))["tp"] == 2
@@ -59,12 +81,18 @@ def test_asdict_gives_plain_tables(name: str) -> None:
 def walk(value: Any) -> list[Any]:
     """The value and everything in it."""
     inside = (
-        list(value.values()) if isinstance(value, dict) else list(value) if isinstance(value, (list, tuple)) else []
+        list(value.values())
+        if isinstance(value, dict)
+        else list(value)
+        if isinstance(value, (list, tuple))
+        else []
     )
     return [value, *(deeper for each in inside for deeper in walk(each))]
 
 
-@pytest.mark.parametrize("name", ["Job", "Layout", "Prediction", "Chip", "Network", "Model", "Cluster", "Assumptions"])
+@pytest.mark.parametrize(
+    "name", ["Job", "Layout", "Prediction", "Chip", "Network", "Model", "Cluster", "Assumptions"]
+)
 def test_equal_things_hash_alike(name: str) -> None:
     thing = THINGS[name]
     assert hash(thing) == hash(copy.deepcopy(thing)) and len({thing, copy.deepcopy(thing)}) == 1
@@ -89,7 +117,18 @@ def test_a_table_of_a_user_is_frozen() -> None:
         mine.matrix_flops["bf16"] = 2e15  # type: ignore[index]
 
 
-@pytest.mark.parametrize("change", [lambda d: d.update(b=1), lambda d: d.pop("a"), lambda d: d.clear(), lambda d: d.setdefault("b", 1), lambda d: d.__delitem__("a"), lambda d: d.__ior__({"b": 1}), lambda d: d.popitem()])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.update(b=1),
+        lambda d: d.pop("a"),
+        lambda d: d.clear(),
+        lambda d: d.setdefault("b", 1),
+        lambda d: d.__delitem__("a"),
+        lambda d: d.__ior__({"b": 1}),
+        lambda d: d.popitem(),
+    ],
+)
 def test_a_frozen_dict_stays_as_it_is(change: Callable[[Any], Any]) -> None:
     table = FrozenDict(a=1)
     with pytest.raises(TypeError):
@@ -106,7 +145,13 @@ def test_at_most_five_short_lines(name: str) -> None:
 
 def test_what_is_printed_says_what_matters() -> None:
     assert repr(Layout(tp=8, dp=2, zero=1)) == "Layout(tp=8, dp=2, zero=1)", "no defaults"
-    assert repr(JOB).startswith("Job(model='mixtral-8x7b', cluster='16xh100-sxm', batch=32, layout=Layout(tp=2, pp=2,")
+    assert repr(JOB).startswith(
+        "Job(model='mixtral-8x7b', cluster='16xh100-sxm', batch=32, layout=Layout(tp=2, pp=2,"
+    )
     assert f"MFU {PREDICTION.mfu:.1%}" in repr(PREDICTION) and "does NOT fit" in repr(PREDICTION)
-    assert f"{PLAN.searched:,} layouts" in repr(PLAN) and repr(PLAN.best).splitlines()[0] in repr(PLAN)
-    assert repr(Layout(tp=np.ones(1000))) == "Layout(tp=<1000 values>)", "a column of a table of layouts"
+    assert f"{PLAN.searched:,} layouts" in repr(PLAN) and repr(PLAN.best).splitlines()[0] in repr(
+        PLAN
+    )
+    assert repr(Layout(tp=np.ones(1000))) == "Layout(tp=<1000 values>)", (
+        "a column of a table of layouts"
+    )

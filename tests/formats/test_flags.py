@@ -33,17 +33,23 @@ JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128)
 def parsed(words: list[str]) -> dict[str, str]:
     """Flags and their values, as the parser hands them on."""
     return {
-        name.removeprefix("--").replace("-", "_"): value for name, value in zip(words[::2], words[1::2], strict=True)
+        name.removeprefix("--").replace("-", "_"): value
+        for name, value in zip(words[::2], words[1::2], strict=True)
     }
 
 
 LAYOUTS = st.builds(
     Layout,
-    tp=st.sampled_from([1, 2, 4, 8]), pp=st.sampled_from([1, 2, 4]), dp=st.sampled_from([1, 2]),
-    microbatch=st.integers(1, 4), interleave=st.sampled_from([1, 2, 4]), zero=st.integers(0, 3),
+    tp=st.sampled_from([1, 2, 4, 8]),
+    pp=st.sampled_from([1, 2, 4]),
+    dp=st.sampled_from([1, 2]),
+    microbatch=st.integers(1, 4),
+    interleave=st.sampled_from([1, 2, 4]),
+    zero=st.integers(0, 3),
     schedule=st.sampled_from(["1f1b", "gpipe", "interleaved"]),
-    recompute=st.sampled_from(["none", "selective", "full", "layernorm+mlp:2"]), sequence_parallel=st.booleans(),
-)  # fmt: skip
+    recompute=st.sampled_from(["none", "selective", "full", "layernorm+mlp:2"]),
+    sequence_parallel=st.booleans(),
+)
 
 
 @given(LAYOUTS, st.booleans())
@@ -67,10 +73,23 @@ def test_a_command_line_repeats_what_the_user_wrote() -> None:
     layout = Layout(tp=2, dp=32)
     line = command_line("my model", {**BASE, "precision": "fp8"}, Prediction(JOB, layout))
     assert shlex.split(line) == [
-        "meshwright", "predict", "my model", "--on", "64xh100-sxm", "--batch", "128seq", "--precision", "fp8",
-        "--tp", "2", "--dp", "32",
-    ]  # fmt: skip
-    assert command_line(STDIN, {}, Prediction(JOB, layout)).startswith("meshwright predict - --tp 2 --cp 1")
+        "meshwright",
+        "predict",
+        "my model",
+        "--on",
+        "64xh100-sxm",
+        "--batch",
+        "128seq",
+        "--precision",
+        "fp8",
+        "--tp",
+        "2",
+        "--dp",
+        "32",
+    ]
+    assert command_line(STDIN, {}, Prediction(JOB, layout)).startswith(
+        "meshwright predict - --tp 2 --cp 1"
+    )
 
 
 def test_replicas_fill_the_cluster_unless_they_are_given() -> None:
@@ -93,12 +112,24 @@ def test_ranges() -> None:
 
 def test_split() -> None:
     rest, space = split(
-        {**BASE, "tp": "1..4", "zero": "0,3", "schedule": "gpipe", "sequence_parallel": "true", "scheme": "summa"}, True
+        {
+            **BASE,
+            "tp": "1..4",
+            "zero": "0,3",
+            "schedule": "gpipe",
+            "sequence_parallel": "true",
+            "scheme": "summa",
+        },
+        True,
     )
     assert rest == BASE
     assert space.choices == {
-        "tp": (1, 2, 3, 4), "zero": (0, 3), "schedule": ("gpipe",), "sequence_parallel": (True,), "scheme": ("summa",),
-    }  # fmt: skip
+        "tp": (1, 2, 3, 4),
+        "zero": (0, 3),
+        "schedule": ("gpipe",),
+        "sequence_parallel": (True,),
+        "scheme": ("summa",),
+    }
     assert space.relaxed
     for wrong in (
         {"zero": "4"},

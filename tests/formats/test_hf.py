@@ -1,4 +1,6 @@
-"""Hugging Face config.json: published files give the models of the catalogue; malformed ones give a sentence."""
+"""Hugging Face config.json: published files give the models of the catalogue; malformed ones give a
+sentence.
+"""
 
 import json
 from dataclasses import replace
@@ -20,107 +22,370 @@ from meshwright.formats.hf_keys import classes
 
 def llama(**more):
     """Keys that most decoders share."""
-    return {"tie_word_embeddings": False, "hidden_act": "silu", "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16", **more}
+    return {
+        "tie_word_embeddings": False,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "torch_dtype": "bfloat16",
+        **more,
+    }
 
 
 def shape(layers, hidden, heads, ffn, vocab, longest, **more):
     return llama(
-        num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=ffn,
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        intermediate_size=ffn,
         vocab_size=vocab,
-        max_position_embeddings=longest, **more,
-    )  # fmt: skip
+        max_position_embeddings=longest,
+        **more,
+    )
 
 
 DEEPSEEK = {
-    "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "moe_layer_freq": 1,
-    "attention_bias": False, "scoring_func": "sigmoid", "topk_method": "noaux_tc",
-}  # fmt: skip
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "moe_layer_freq": 1,
+    "attention_bias": False,
+    "scoring_func": "sigmoid",
+    "topk_method": "noaux_tc",
+}
 
 CONFIGS = {
-    "llama3-8b": shape(32, 4096, 32, 14336, 128256, 8192, model_type="llama", num_key_value_heads=8,
-    attention_bias=False,
-                       rope_theta=500000.0, rope_scaling=None, pretraining_tp=1),
-    "llama2-7b": shape(32, 4096, 32, 11008, 32000, 4096, model_type="llama", num_key_value_heads=32),
-    "llama3.2-1b": shape(16, 2048, 32, 8192, 128256, 131072, model_type="llama", num_key_value_heads=8, head_dim=64,
-    mlp_bias=False,
-                         dtype="bfloat16", rope_parameters={"rope_type": "llama3",
-                         "factor": 32.0}) | {"tie_word_embeddings": True},
-    "mistral-7b": shape(32, 4096, 32, 14336, 32000, 32768, model_type="mistral", num_key_value_heads=8,
-    sliding_window=4096),
-    "mixtral-8x7b": shape(32, 4096, 32, 14336, 32000, 32768, model_type="mixtral", num_key_value_heads=8,
-    num_local_experts=8,
-                          num_experts_per_tok=2, sliding_window=None),
-    "qwen2.5-7b": shape(28, 3584, 28, 18944, 152064, 131072, model_type="qwen2", num_key_value_heads=4,
-    sliding_window=131072,
-                        use_sliding_window=False, max_window_layers=28),
-    "qwen3-8b": shape(36, 4096, 32, 12288, 151936, 40960, model_type="qwen3", num_key_value_heads=8, head_dim=128,
-    attention_bias=False,
-                      sliding_window=None, use_sliding_window=False, max_window_layers=36),
-    "qwen3-30b-a3b": shape(48, 2048, 32, 6144, 151936, 40960, model_type="qwen3_moe", num_key_value_heads=4,
-    head_dim=128,
-                           decoder_sparse_step=1, mlp_only_layers=[], moe_intermediate_size=768, num_experts=128,
-                           num_experts_per_tok=8,
-                           attention_bias=False, use_sliding_window=False, max_window_layers=48, sliding_window=None),
-    "deepseek-v3": shape(61, 7168, 128, 18432, 129280, 163840, model_type="deepseek_v3", num_key_value_heads=128,
-    q_lora_rank=1536,
-                         n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=8, moe_intermediate_size=2048,
-                         first_k_dense_replace=3, num_nextn_predict_layers=1, n_group=8, **DEEPSEEK),
-    "deepseek-v2-lite": shape(27, 2048, 16, 10944, 102400, 163840, model_type="deepseek_v2", num_key_value_heads=16,
-    q_lora_rank=None,
-                              n_routed_experts=64, n_shared_experts=2, num_experts_per_tok=6,
-                              moe_intermediate_size=1408,
-                              first_k_dense_replace=1, **DEEPSEEK),
-    "kimi-k2": shape(61, 7168, 64, 18432, 163840, 131072, model_type="kimi_k2", num_key_value_heads=64,
-    q_lora_rank=1536,
-                     n_routed_experts=384, n_shared_experts=1, num_experts_per_tok=8, moe_intermediate_size=2048,
-                     first_k_dense_replace=1, num_nextn_predict_layers=0, **DEEPSEEK),
-    "gpt2": {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_ctx": 1024, "n_positions": 1024,
-    "n_inner": None,
-             "vocab_size": 50257, "resid_pdrop": 0.1, "attn_pdrop": 0.1, "activation_function": "gelu_new"},
-    "gpt-neox-20b": shape(44, 6144, 64, 24576, 50432, 2048, model_type="gpt_neox", rotary_pct=0.25,
-    use_parallel_residual=True),
-    "gemma2-9b": {k: v for k, v in shape(42, 3584, 16, 14336, 256000, 8192, model_type="gemma2", num_key_value_heads=8,
-    head_dim=256,
-                                         sliding_window=4096,
-                                         attention_bias=False).items() if k != "tie_word_embeddings"},
-    "gemma3-27b": {"model_type": "gemma3", "mm_tokens_per_image": 256, "vision_config": {"hidden_size": 1152,
-    "num_hidden_layers": 27},
-                   "text_config": {"model_type": "gemma3_text", "hidden_size": 5376, "intermediate_size": 21504,
-                   "num_hidden_layers": 62,
-                                   "num_attention_heads": 32, "num_key_value_heads": 16, "head_dim": 128,
-                                   "sliding_window": 1024}},
-    "gemma3-4b": {"model_type": "gemma3", "text_config": {"hidden_size": 2560, "intermediate_size": 10240,
-    "num_hidden_layers": 34,
-                                                          "sliding_window": 1024}},
-    "falcon-7b": {"model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71,
-    "vocab_size": 65024,
-                  "alibi": False, "bias": False, "multi_query": True, "new_decoder_architecture": False,
-                  "parallel_attn": True},
-    "falcon-40b": {"model_type": "RefinedWeb", "hidden_size": 8192, "n_layer": 60, "n_head": 128, "n_head_kv": 8,
-    "vocab_size": 65024,
-                   "alibi": False, "bias": False, "parallel_attn": True, "new_decoder_architecture": True},
-    "olmo2-7b": shape(32, 4096, 32, 11008, 100352, 4096, model_type="olmo2", num_key_value_heads=32,
-    attention_bias=False),
-    "gpt-oss-20b": shape(24, 2880, 64, 2880, 201088, 131072, model_type="gpt_oss", num_key_value_heads=8, head_dim=64,
-                         num_local_experts=32, num_experts_per_tok=4, sliding_window=128, attention_bias=True,
-                         layer_types=["sliding_attention", "full_attention"] * 12),
-    "phi3-mini": shape(32, 3072, 32, 8192, 32064, 4096, model_type="phi3", num_key_value_heads=32, sliding_window=2047,
-    resid_pdrop=0.0),
-    "bloom-176b": {"model_type": "bloom", "n_embed": 14336, "n_layer": 70, "num_attention_heads": 112,
-    "vocab_size": 250880,
-                   "seq_length": 2048, "hidden_dropout": 0.0, "attention_dropout": 0.0},
-    "glm4.5": shape(92, 5120, 96, 12288, 151552, 131072, model_type="glm4_moe", num_key_value_heads=8, head_dim=128,
-    attention_bias=True,
-                    use_qk_norm=True, n_routed_experts=160, n_shared_experts=1, num_experts_per_tok=8,
-                    moe_intermediate_size=1536,
-                    first_k_dense_replace=3, num_nextn_predict_layers=1),
-}  # fmt: skip
+    "llama3-8b": shape(
+        32,
+        4096,
+        32,
+        14336,
+        128256,
+        8192,
+        model_type="llama",
+        num_key_value_heads=8,
+        attention_bias=False,
+        rope_theta=500000.0,
+        rope_scaling=None,
+        pretraining_tp=1,
+    ),
+    "llama2-7b": shape(
+        32, 4096, 32, 11008, 32000, 4096, model_type="llama", num_key_value_heads=32
+    ),
+    "llama3.2-1b": shape(
+        16,
+        2048,
+        32,
+        8192,
+        128256,
+        131072,
+        model_type="llama",
+        num_key_value_heads=8,
+        head_dim=64,
+        mlp_bias=False,
+        dtype="bfloat16",
+        rope_parameters={"rope_type": "llama3", "factor": 32.0},
+    )
+    | {"tie_word_embeddings": True},
+    "mistral-7b": shape(
+        32,
+        4096,
+        32,
+        14336,
+        32000,
+        32768,
+        model_type="mistral",
+        num_key_value_heads=8,
+        sliding_window=4096,
+    ),
+    "mixtral-8x7b": shape(
+        32,
+        4096,
+        32,
+        14336,
+        32000,
+        32768,
+        model_type="mixtral",
+        num_key_value_heads=8,
+        num_local_experts=8,
+        num_experts_per_tok=2,
+        sliding_window=None,
+    ),
+    "qwen2.5-7b": shape(
+        28,
+        3584,
+        28,
+        18944,
+        152064,
+        131072,
+        model_type="qwen2",
+        num_key_value_heads=4,
+        sliding_window=131072,
+        use_sliding_window=False,
+        max_window_layers=28,
+    ),
+    "qwen3-8b": shape(
+        36,
+        4096,
+        32,
+        12288,
+        151936,
+        40960,
+        model_type="qwen3",
+        num_key_value_heads=8,
+        head_dim=128,
+        attention_bias=False,
+        sliding_window=None,
+        use_sliding_window=False,
+        max_window_layers=36,
+    ),
+    "qwen3-30b-a3b": shape(
+        48,
+        2048,
+        32,
+        6144,
+        151936,
+        40960,
+        model_type="qwen3_moe",
+        num_key_value_heads=4,
+        head_dim=128,
+        decoder_sparse_step=1,
+        mlp_only_layers=[],
+        moe_intermediate_size=768,
+        num_experts=128,
+        num_experts_per_tok=8,
+        attention_bias=False,
+        use_sliding_window=False,
+        max_window_layers=48,
+        sliding_window=None,
+    ),
+    "deepseek-v3": shape(
+        61,
+        7168,
+        128,
+        18432,
+        129280,
+        163840,
+        model_type="deepseek_v3",
+        num_key_value_heads=128,
+        q_lora_rank=1536,
+        n_routed_experts=256,
+        n_shared_experts=1,
+        num_experts_per_tok=8,
+        moe_intermediate_size=2048,
+        first_k_dense_replace=3,
+        num_nextn_predict_layers=1,
+        n_group=8,
+        **DEEPSEEK,
+    ),
+    "deepseek-v2-lite": shape(
+        27,
+        2048,
+        16,
+        10944,
+        102400,
+        163840,
+        model_type="deepseek_v2",
+        num_key_value_heads=16,
+        q_lora_rank=None,
+        n_routed_experts=64,
+        n_shared_experts=2,
+        num_experts_per_tok=6,
+        moe_intermediate_size=1408,
+        first_k_dense_replace=1,
+        **DEEPSEEK,
+    ),
+    "kimi-k2": shape(
+        61,
+        7168,
+        64,
+        18432,
+        163840,
+        131072,
+        model_type="kimi_k2",
+        num_key_value_heads=64,
+        q_lora_rank=1536,
+        n_routed_experts=384,
+        n_shared_experts=1,
+        num_experts_per_tok=8,
+        moe_intermediate_size=2048,
+        first_k_dense_replace=1,
+        num_nextn_predict_layers=0,
+        **DEEPSEEK,
+    ),
+    "gpt2": {
+        "model_type": "gpt2",
+        "n_layer": 12,
+        "n_embd": 768,
+        "n_head": 12,
+        "n_ctx": 1024,
+        "n_positions": 1024,
+        "n_inner": None,
+        "vocab_size": 50257,
+        "resid_pdrop": 0.1,
+        "attn_pdrop": 0.1,
+        "activation_function": "gelu_new",
+    },
+    "gpt-neox-20b": shape(
+        44,
+        6144,
+        64,
+        24576,
+        50432,
+        2048,
+        model_type="gpt_neox",
+        rotary_pct=0.25,
+        use_parallel_residual=True,
+    ),
+    "gemma2-9b": {
+        k: v
+        for k, v in shape(
+            42,
+            3584,
+            16,
+            14336,
+            256000,
+            8192,
+            model_type="gemma2",
+            num_key_value_heads=8,
+            head_dim=256,
+            sliding_window=4096,
+            attention_bias=False,
+        ).items()
+        if k != "tie_word_embeddings"
+    },
+    "gemma3-27b": {
+        "model_type": "gemma3",
+        "mm_tokens_per_image": 256,
+        "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27},
+        "text_config": {
+            "model_type": "gemma3_text",
+            "hidden_size": 5376,
+            "intermediate_size": 21504,
+            "num_hidden_layers": 62,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 16,
+            "head_dim": 128,
+            "sliding_window": 1024,
+        },
+    },
+    "gemma3-4b": {
+        "model_type": "gemma3",
+        "text_config": {
+            "hidden_size": 2560,
+            "intermediate_size": 10240,
+            "num_hidden_layers": 34,
+            "sliding_window": 1024,
+        },
+    },
+    "falcon-7b": {
+        "model_type": "falcon",
+        "hidden_size": 4544,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 71,
+        "vocab_size": 65024,
+        "alibi": False,
+        "bias": False,
+        "multi_query": True,
+        "new_decoder_architecture": False,
+        "parallel_attn": True,
+    },
+    "falcon-40b": {
+        "model_type": "RefinedWeb",
+        "hidden_size": 8192,
+        "n_layer": 60,
+        "n_head": 128,
+        "n_head_kv": 8,
+        "vocab_size": 65024,
+        "alibi": False,
+        "bias": False,
+        "parallel_attn": True,
+        "new_decoder_architecture": True,
+    },
+    "olmo2-7b": shape(
+        32,
+        4096,
+        32,
+        11008,
+        100352,
+        4096,
+        model_type="olmo2",
+        num_key_value_heads=32,
+        attention_bias=False,
+    ),
+    "gpt-oss-20b": shape(
+        24,
+        2880,
+        64,
+        2880,
+        201088,
+        131072,
+        model_type="gpt_oss",
+        num_key_value_heads=8,
+        head_dim=64,
+        num_local_experts=32,
+        num_experts_per_tok=4,
+        sliding_window=128,
+        attention_bias=True,
+        layer_types=["sliding_attention", "full_attention"] * 12,
+    ),
+    "phi3-mini": shape(
+        32,
+        3072,
+        32,
+        8192,
+        32064,
+        4096,
+        model_type="phi3",
+        num_key_value_heads=32,
+        sliding_window=2047,
+        resid_pdrop=0.0,
+    ),
+    "bloom-176b": {
+        "model_type": "bloom",
+        "n_embed": 14336,
+        "n_layer": 70,
+        "num_attention_heads": 112,
+        "vocab_size": 250880,
+        "seq_length": 2048,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+    },
+    "glm4.5": shape(
+        92,
+        5120,
+        96,
+        12288,
+        151552,
+        131072,
+        model_type="glm4_moe",
+        num_key_value_heads=8,
+        head_dim=128,
+        attention_bias=True,
+        use_qk_norm=True,
+        n_routed_experts=160,
+        n_shared_experts=1,
+        num_experts_per_tok=8,
+        moe_intermediate_size=1536,
+        first_k_dense_replace=3,
+        num_nextn_predict_layers=1,
+    ),
+}
 
 
 def alike(model: Model) -> Model:
-    """The shapes of the model in one spelling: defaults written out, no length, and not what the files above leave out."""
+    """The shapes of the model in one spelling: defaults written out, no length, and not what the
+    files above leave out.
+    """
     shapes = replace(model, name="", seq=1, kv_heads=model.K, head_dim=0 if model.mla else model.h)
-    return replace(shapes, activation=None, norm_epsilon=1e-5, rope_base=10000.0, rotary_share=1.0, rope_scaling=None)
+    return replace(
+        shapes,
+        activation=None,
+        norm_epsilon=1e-5,
+        rope_base=10000.0,
+        rotary_share=1.0,
+        rope_scaling=None,
+    )
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -146,17 +411,34 @@ def test_spellings_of_new_and_old_versions():
     gpt = CONFIGS["gpt-oss-20b"]
     assert read_hf({k: v for k, v in gpt.items() if k != "layer_types"}) == read_hf(gpt)
     moe = {k: v for k, v in CONFIGS["glm4.5"].items() if k != "first_k_dense_replace"}
-    assert read_hf({**moe, "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 89}) == read_hf(CONFIGS["glm4.5"])
+    assert read_hf({**moe, "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 89}) == read_hf(
+        CONFIGS["glm4.5"]
+    )
 
 
 def test_architectures_that_are_not_in_the_catalogue():
-    qwen = shape(24, 2048, 16, 5632, 151936, 8192, model_type="qwen2_moe", num_key_value_heads=16, num_experts=60,
-    num_experts_per_tok=4,
-                 moe_intermediate_size=1408, shared_expert_intermediate_size=5632)  # fmt: skip
+    qwen = shape(
+        24,
+        2048,
+        16,
+        5632,
+        151936,
+        8192,
+        model_type="qwen2_moe",
+        num_key_value_heads=16,
+        num_experts=60,
+        num_experts_per_tok=4,
+        moe_intermediate_size=1408,
+        shared_expert_intermediate_size=5632,
+    )
     model = read_hf(qwen)
     assert (model.moe.shared_ffn, model.moe.shared_gate, model.qkv_bias) == (5632, True, True)
-    assert read_hf(shape(16, 2048, 16, 8192, 50304, 2048, model_type="olmo")).norm == "nonparametric"
-    olmo3 = read_hf(shape(32, 4096, 32, 11008, 100278, 65536, model_type="olmo3", sliding_window=4096))
+    assert (
+        read_hf(shape(16, 2048, 16, 8192, 50304, 2048, model_type="olmo")).norm == "nonparametric"
+    )
+    olmo3 = read_hf(
+        shape(32, 4096, 32, 11008, 100278, 65536, model_type="olmo3", sliding_window=4096)
+    )
     assert (olmo3.window, olmo3.full_every, olmo3.qk_norm_whole) == (4096, 4, True)
     glm = read_hf(
         shape(
@@ -173,35 +455,54 @@ def test_architectures_that_are_not_in_the_catalogue():
         )
     )
     assert (glm.norms_per_layer, glm.qkv_bias, glm.bias) == (4, True, False)
-    rw = read_hf({"model_type": "falcon", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32,
-    "vocab_size": 50304,
-                  "alibi": True, "bias": True, "multi_query": False, "parallel_attn": False})  # fmt: skip
+    rw = read_hf(
+        {
+            "model_type": "falcon",
+            "hidden_size": 2048,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 32,
+            "vocab_size": 50304,
+            "alibi": True,
+            "bias": True,
+            "multi_query": False,
+            "parallel_attn": False,
+        }
+    )
     assert (rw.positions, rw.norms_per_layer, rw.K, rw.bias) == ("alibi", 2, 32, True)
 
 
 SHORT = CONFIGS["llama3-8b"]
 WRONG = [
-    ({}, "model_type 'nothing' is not known"), ({"model_type": "qwen3_next"}, "the name of another family would give wrong counts"),
-    ({"model_type": ["llama"]}, "model_type 'a list' is not known"), ({"model_type": "llama", "hidden_size": None}, "has no hidden_size"),
+    ({}, "model_type 'nothing' is not known"),
+    ({"model_type": "qwen3_next"}, "the name of another family would give wrong counts"),
+    ({"model_type": ["llama"]}, "model_type 'a list' is not known"),
+    ({"model_type": "llama", "hidden_size": None}, "has no hidden_size"),
     (SHORT | {"intermediate_size": None}, "has no intermediate_size"),
     ({"model_type": "kimi_k2", "hidden_size": 7168}, "has no num_attention_heads"),
     (SHORT | {"num_hidden_layers": "32"}, "num_hidden_layers must be a whole number"),
-    (SHORT | {"num_hidden_layers": 0}, "layers must be between 1"), (SHORT | {"hidden_size": -4},
-    "hidden_size must be a whole number"),
-    (SHORT | {"hidden_size": 10**400}, "a number of more than 40 digits"), (SHORT | {"hidden_size": float("nan")},
-    "not nan"),
-    (SHORT | {"hidden_size": True}, "not true"), (SHORT | {"num_key_value_heads": 5},
-    "kv_heads 5 must divide heads 32"),
-    (SHORT | {"hidden_size": 4100}, "cannot be split into 32 heads"), (SHORT | {"tie_word_embeddings": 1},
-    "must be true or false"),
-    (SHORT | {"attention_bias": True}, "cannot express"), (SHORT | {"vocab_size": [[]]}, "not a list"),
+    (SHORT | {"num_hidden_layers": 0}, "layers must be between 1"),
+    (SHORT | {"hidden_size": -4}, "hidden_size must be a whole number"),
+    (SHORT | {"hidden_size": 10**400}, "a number of more than 40 digits"),
+    (SHORT | {"hidden_size": float("nan")}, "not nan"),
+    (SHORT | {"hidden_size": True}, "not true"),
+    (SHORT | {"num_key_value_heads": 5}, "kv_heads 5 must divide heads 32"),
+    (SHORT | {"hidden_size": 4100}, "cannot be split into 32 heads"),
+    (SHORT | {"tie_word_embeddings": 1}, "must be true or false"),
+    (SHORT | {"attention_bias": True}, "cannot express"),
+    (SHORT | {"vocab_size": [[]]}, "not a list"),
     (CONFIGS["qwen3-30b-a3b"] | {"decoder_sparse_step": 2}, "only some layers have experts"),
     (CONFIGS["qwen3-30b-a3b"] | {"mlp_only_layers": [5]}, "not the first ones"),
-    (CONFIGS["qwen3-30b-a3b"] | {"num_experts_per_tok": 999}, "top_k 999 is more than the 128 experts"),
-    (CONFIGS["gpt-oss-20b"] | {"layer_types": ["full_attention"] + ["sliding_attention"] * 23}, "not evenly spaced"),
+    (
+        CONFIGS["qwen3-30b-a3b"] | {"num_experts_per_tok": 999},
+        "top_k 999 is more than the 128 experts",
+    ),
+    (
+        CONFIGS["gpt-oss-20b"] | {"layer_types": ["full_attention"] + ["sliding_attention"] * 23},
+        "not evenly spaced",
+    ),
     (CONFIGS["deepseek-v3"] | {"first_k_dense_replace": 99}, "more than the 61 layers"),
     (CONFIGS["gpt2"] | {"resid_pdrop": "x"}, "between 0 and 1"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("config", "reason"), WRONG, ids=range(len(WRONG)))
@@ -227,7 +528,11 @@ def case(kind, change, left_out):
 def windows(model):
     """Layers with a sliding window."""
     every = model.full_every
-    return sum(not (every and i % every == every - 1) for i in range(model.layers)) if model.window else 0
+    return (
+        sum(not (every and i % every == every - 1) for i in range(model.layers))
+        if model.window
+        else 0
+    )
 
 
 @pytest.mark.parametrize(("kind", "change", "left_out", "weights", "sliding"), CASES["rows"])
@@ -235,15 +540,20 @@ def test_counts_are_those_of_transformers_or_refused(kind, change, left_out, wei
     try:
         model = read_hf(case(kind, change, left_out))
     except BadInput:
-        assert change or kind == "deepseek_v2"  # whose class does not say how many experts a token meets
+        # whose class does not say how many experts a token meets
+        assert change or kind == "deepseek_v2"
         return
     assert parameters(model) == weights and sliding in (None, windows(model))
     assert not model.notes
 
 
 def test_a_file_that_names_only_its_family_is_the_default_of_the_class():
-    counts = {kind: n for kind, change, left_out, n, _ in CASES["rows"] if not change and not left_out}
-    found = {kind: parameters(read_hf({"model_type": kind})) for kind in counts if kind != "deepseek_v2"}
+    counts = {
+        kind: n for kind, change, left_out, n, _ in CASES["rows"] if not change and not left_out
+    }
+    found = {
+        kind: parameters(read_hf({"model_type": kind})) for kind in counts if kind != "deepseek_v2"
+    }
     assert len(found) == 19 and found == {kind: n for kind, n in counts.items() if kind in found}
 
 
@@ -260,12 +570,27 @@ def test_every_family_has_the_keys_of_a_class():
 
 
 OTHERS = [
-    {"architectures": ["Eagle3LlamaForCausalLM"]}, {"architectures": ["MistralForCausalLM"]}, {"architectures": "LlamaForCausalLM"}, {"num_local_experts": 8},
-    {"layer_types": ["linear_attention"] * 24 + ["full_attention"] * 8}, {"layer_types": ["sliding_attention"] * 32}, {"block_configs": [{"n_heads_in_group": 4}]},
-    {"no_rope_layers": [1, 1, 1, 0]}, {"num_nextn_predict_layers": 1}, {"is_encoder_decoder": True}, {"dual_chunk_attention_config": {"chunk_size": 8192}},
-    {"index_topk": 2048}, {"add_cross_attention": True}, {"mamba_d_state": 16}, {"interleave_moe_layer_step": 2}, {"attention_out_bias": True},
-    {"q_lora_rank": 512}, {"num_layers": 40}, {"d_model": 2048}, {"text_config": {"num_hidden_layers": 2}, "is_encoder_decoder": True},
-]  # fmt: skip
+    {"architectures": ["Eagle3LlamaForCausalLM"]},
+    {"architectures": ["MistralForCausalLM"]},
+    {"architectures": "LlamaForCausalLM"},
+    {"num_local_experts": 8},
+    {"layer_types": ["linear_attention"] * 24 + ["full_attention"] * 8},
+    {"layer_types": ["sliding_attention"] * 32},
+    {"block_configs": [{"n_heads_in_group": 4}]},
+    {"no_rope_layers": [1, 1, 1, 0]},
+    {"num_nextn_predict_layers": 1},
+    {"is_encoder_decoder": True},
+    {"dual_chunk_attention_config": {"chunk_size": 8192}},
+    {"index_topk": 2048},
+    {"add_cross_attention": True},
+    {"mamba_d_state": 16},
+    {"interleave_moe_layer_step": 2},
+    {"attention_out_bias": True},
+    {"q_lora_rank": 512},
+    {"num_layers": 40},
+    {"d_model": 2048},
+    {"text_config": {"num_hidden_layers": 2}, "is_encoder_decoder": True},
+]
 
 
 @pytest.mark.parametrize("more", OTHERS, ids=str)
@@ -275,9 +600,17 @@ def test_keys_of_another_architecture_are_refused(more):
 
 
 NOTED = [
-    {"architectures": ["LlamaForSequenceClassification"]}, {"architectures": ["LlamaModel"]}, {"causal_attn": False}, {"block_size": 6}, {"sliding_window": 4096},
-    {"attention_chunk_size": 8192}, {"residual_multiplier": 0.2}, {"quantization_config": {"bits": 4}}, {"vision_config": {"depth": 3}}, {"use_qk_norm": True},
-]  # fmt: skip
+    {"architectures": ["LlamaForSequenceClassification"]},
+    {"architectures": ["LlamaModel"]},
+    {"causal_attn": False},
+    {"block_size": 6},
+    {"sliding_window": 4096},
+    {"attention_chunk_size": 8192},
+    {"residual_multiplier": 0.2},
+    {"quantization_config": {"bits": 4}},
+    {"vision_config": {"depth": 3}},
+    {"use_qk_norm": True},
+]
 
 
 @pytest.mark.parametrize("more", NOTED, ids=str)
@@ -289,9 +622,21 @@ def test_keys_that_no_reader_knows_are_noted(more):
 
 def test_keys_that_change_nothing_are_not():
     plain = read_hf(SHORT)
-    same = {"architectures": ["LlamaForCausalLM"], "layer_types": ["full_attention"] * 32, "transformers_version": "4.40", "eos_token_id": [1, 2],
-            "num_experts": 0, "is_encoder_decoder": False, "cross_attention_hidden_size": None, "attention_dropout": 0.1, "num_layers": 32,
-            "n_head": 32, "torch_dtype": "bfloat16", "typical_p": 1.0, "auto_map": {"AutoModel": "x.y"}}  # fmt: skip
+    same = {
+        "architectures": ["LlamaForCausalLM"],
+        "layer_types": ["full_attention"] * 32,
+        "transformers_version": "4.40",
+        "eos_token_id": [1, 2],
+        "num_experts": 0,
+        "is_encoder_decoder": False,
+        "cross_attention_hidden_size": None,
+        "attention_dropout": 0.1,
+        "num_layers": 32,
+        "n_head": 32,
+        "torch_dtype": "bfloat16",
+        "typical_p": 1.0,
+        "auto_map": {"AutoModel": "x.y"},
+    }
     assert read_hf(SHORT | same) == plain and not read_hf(SHORT | same).notes and not plain.notes
 
 
@@ -299,17 +644,31 @@ def test_multimodal_files_say_that_only_the_language_model_is_counted():
     (note,) = read_hf(CONFIGS["gemma3-27b"]).notes
     assert "language model only" in note and "vision_config" in note
     text = {**SHORT, "tie_word_embeddings": True, "architectures": ["LlamaForCausalLM"]}
-    outer = {"model_type": "anything", "architectures": ["AnythingForConditionalGeneration"], "text_config": text}
-    assert read_hf(outer).tied_embeddings and not read_hf({**outer, "tie_word_embeddings": False}).tied_embeddings
+    outer = {
+        "model_type": "anything",
+        "architectures": ["AnythingForConditionalGeneration"],
+        "text_config": text,
+    }
+    assert (
+        read_hf(outer).tied_embeddings
+        and not read_hf({**outer, "tie_word_embeddings": False}).tied_embeddings
+    )
     assert "towers and projectors" in read_hf(outer).notes[0]
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3", "qwen2_moe"])
 def test_layer_types_decide_over_the_flag(kind):
-    layers = {"model_type": kind, "num_hidden_layers": 4, "use_sliding_window": False, "sliding_window": 1024}
+    layers = {
+        "model_type": kind,
+        "num_hidden_layers": 4,
+        "use_sliding_window": False,
+        "sliding_window": 1024,
+    }
     some = read_hf({**layers, "layer_types": ["sliding_attention", "full_attention"] * 2})
     assert (some.window, windows(some)) == (1024, 2) and read_hf(layers).window is None
-    with pytest.raises(BadInput, match="layer_types has sliding_attention, but sliding_window is nothing"):
+    with pytest.raises(
+        BadInput, match="layer_types has sliding_attention, but sliding_window is nothing"
+    ):
         read_hf({**layers, "sliding_window": None, "layer_types": ["sliding_attention"] * 4})
     with pytest.raises(BadInput, match="layer_types lists 3 layers, num_hidden_layers is 4"):
         read_hf({**layers, "layer_types": ["full_attention"] * 3})
@@ -317,7 +676,9 @@ def test_layer_types_decide_over_the_flag(kind):
 
 def test_falcon_has_two_norms_only_where_it_says_two():
     falcon = CONFIGS["falcon-40b"]
-    norms = [read_hf({**falcon, "num_ln_in_parallel_attn": n}).norms_per_layer for n in (None, 1, 2, 64)]
+    norms = [
+        read_hf({**falcon, "num_ln_in_parallel_attn": n}).norms_per_layer for n in (None, 1, 2, 64)
+    ]
     assert norms == [2, 1, 2, 1]
 
 
@@ -331,7 +692,11 @@ def test_two_names_of_one_key_must_agree():
 def test_predictions_and_plans_repeat_the_notes(tmp_path, capsys):
     (file := tmp_path / "config.json").write_text(json.dumps(SHORT | {"block_size": 6}))
     line = [str(file), "--batch", "64seq", "--json"]
-    for verb in (["predict", "--on", "8xh100-sxm", "--zero", "3"], ["plan", "--on", "8xh100-sxm"], ["plan", "--on", "1xh100-sxm"]):  # fmt: skip
+    for verb in (
+        ["predict", "--on", "8xh100-sxm", "--zero", "3"],
+        ["plan", "--on", "8xh100-sxm"],
+        ["plan", "--on", "1xh100-sxm"],
+    ):
         main([*verb[:1], *line, *verb[1:]])
         told = json.loads(capsys.readouterr().out)
         notes = (told.get("best") or told)["notes"]
@@ -345,12 +710,22 @@ JUNK = st.recursive(
     | st.floats()
     | st.text(max_size=8)
     | st.sampled_from([10**400, 2**63, 0, -1, 1e308]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 KEYS = sorted(
     {key for config in CONFIGS.values() for key in config}
-    | {"n_embd", "mlp_layer_types", "mlp_only_layers", "text_config", "architectures", "rope_parameters", "num_layers"}
+    | {
+        "n_embd",
+        "mlp_layer_types",
+        "mlp_only_layers",
+        "text_config",
+        "architectures",
+        "rope_parameters",
+        "num_layers",
+    }
 )
 
 
@@ -372,7 +747,10 @@ def test_malformed_files_give_a_model_or_a_sentence(name, junk, dropped):
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.sampled_from(sorted(FAMILIES)), st.dictionaries(st.sampled_from(KEYS), st.integers(0, 64) | JUNK, min_size=5))
+@given(
+    st.sampled_from(sorted(FAMILIES)),
+    st.dictionaries(st.sampled_from(KEYS), st.integers(0, 64) | JUNK, min_size=5),
+)
 def test_every_family_survives_random_files(kind, config):
     try:
         assert isinstance(read_hf({**config, "model_type": kind}), Model)
@@ -388,11 +766,13 @@ def test_files(tmp_path):
     assert load_hf(folder).name == load_hf(str(file)).name == "My-Llama"
     assert resolve.model(str(folder)) == load_hf(file)
     for text, reason in (
-        ("[1]", "one JSON object"), ("{", "not valid JSON"), ("[" * 100_000, "nested too deeply"), ("9" * 5000,
-        "not valid JSON"),
-        ('{"model_type": "llama", "hidden_size": ' + "9" * 4000 + "}", "more than 40 digits"), (" " * (5 * 2**20),
-        "larger than 4 MiB"),
-    ):  # fmt: skip
+        ("[1]", "one JSON object"),
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ("9" * 5000, "not valid JSON"),
+        ('{"model_type": "llama", "hidden_size": ' + "9" * 4000 + "}", "more than 40 digits"),
+        (" " * (5 * 2**20), "larger than 4 MiB"),
+    ):
         file.write_text(text)
         with pytest.raises(BadInput, match=reason):
             load_hf(file)

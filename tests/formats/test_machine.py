@@ -1,4 +1,6 @@
-"""The machine file: read as it was written, taken in place of a catalogue name, with notes where a prediction leaves it."""
+"""The machine file: read as it was written, taken in place of a catalogue name, with notes where a
+prediction leaves it.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,47 @@ from meshwright.prediction.prediction import predict
 from meshwright.program.cpu import busy
 
 ORIGIN = {"*": {"source": "a test", "date": "2026-11-21"}}
-KERNEL = Table(("tokens", "inner", "outer"), ((16.0, 1024.0), (32.0, 64.0), (32.0, 512.0)), (1e-6, 2e-6, 2e-6, 4e-6, 1e-4, 2e-4, 2e-4, 4e-4),
-               0.05, "a law", ORIGIN)  # fmt: skip
-SENDS = Table(("ranks", "bytes"), ((2.0, 4.0), (1e3, 1e6)), (1e-4, 2e-4, 3e-4, 5e-4), sources=ORIGIN)
+KERNEL = Table(
+    ("tokens", "inner", "outer"),
+    ((16.0, 1024.0), (32.0, 64.0), (32.0, 512.0)),
+    (1e-6, 2e-6, 2e-6, 4e-6, 1e-4, 2e-4, 2e-4, 4e-4),
+    0.05,
+    "a law",
+    ORIGIN,
+)
+SENDS = Table(
+    ("ranks", "bytes"), ((2.0, 4.0), (1e3, 1e6)), (1e-4, 2e-4, 3e-4, 5e-4), sources=ORIGIN
+)
 MACHINE = Cluster(
-    Chip("core", {"fp32": 1e11}, 1e9, 4e9, 1e10, kernels={"fp32/matmul forward": KERNEL, "fp32/accumulate": replace(SENDS, axes=("elements",), points=((1e3, 1e4, 1e5, 1e6),))}, sources=ORIGIN),
-    Network("gloo", (Dim("host", 1e9, 1e-4, collectives={"all_gather": SENDS, "all_gather/cpu": SENDS, "send/cpu": SENDS}),)),
-    1, engine={"plain": Overhead((1.0,), (1e-3,), (1e-4,), (1e-5,), (1e-6,), 0.1, ORIGIN), "tp": Overhead((2.0,), (1.0,), (0.0,), (0.0,), (0.0,))},
-)  # fmt: skip
+    Chip(
+        "core",
+        {"fp32": 1e11},
+        1e9,
+        4e9,
+        1e10,
+        kernels={
+            "fp32/matmul forward": KERNEL,
+            "fp32/accumulate": replace(SENDS, axes=("elements",), points=((1e3, 1e4, 1e5, 1e6),)),
+        },
+        sources=ORIGIN,
+    ),
+    Network(
+        "gloo",
+        (
+            Dim(
+                "host",
+                1e9,
+                1e-4,
+                collectives={"all_gather": SENDS, "all_gather/cpu": SENDS, "send/cpu": SENDS},
+            ),
+        ),
+    ),
+    1,
+    engine={
+        "plain": Overhead((1.0,), (1e-3,), (1e-4,), (1e-5,), (1e-6,), 0.1, ORIGIN),
+        "tp": Overhead((2.0,), (1.0,), (0.0,), (0.0,), (0.0,)),
+    },
+)
 TINY: dict[str, Any] = {
     "model": {
         "name": "tiny",
@@ -69,7 +104,8 @@ def test_it_stands_where_a_catalogue_name_stands(file: Path) -> None:
     assert job.cluster.engine == MACHINE.engine
     import tomllib
 
-    assert load_job(tomllib.loads(dump_job(job)), files=False).cluster == job.cluster  # a job file stands alone
+    # a job file stands alone
+    assert load_job(tomllib.loads(dump_job(job)), files=False).cluster == job.cluster
 
 
 def test_strangers_cannot_name_files(file: Path) -> None:
@@ -77,13 +113,25 @@ def test_strangers_cannot_name_files(file: Path) -> None:
         load_job({**TINY, "cluster": {"on": f"4x{file}"}}, files=False)
 
 
-def test_every_verb_takes_it(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_verb_takes_it(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "config.json").write_text(GPT2_CONFIG)
-    words = [str(tmp_path / "config.json"), "--on", f"2x{file}", "--batch", "4seq", "--precision", "fp32"]
-    assert main(["predict", *words, "--assumptions", "pytorch"]) == 1  # 5.4 GiB in a core of 3.7 GiB
+    words = [
+        str(tmp_path / "config.json"),
+        "--on",
+        f"2x{file}",
+        "--batch",
+        "4seq",
+        "--precision",
+        "fp32",
+    ]
+    # 5.4 GiB in a core of 3.7 GiB
+    assert main(["predict", *words, "--assumptions", "pytorch"]) == 1
     told = " ".join(capsys.readouterr().out.split())
     assert "outside its measured range" in told and "inner 768 (measured 32 to 64)" in told
-    # sharded and recomputed over both cores it takes 3.3 GiB: less than there is, but not by 10 % of all chances
+    # sharded and recomputed over both cores it takes 3.3 GiB: less than there is, but not by 10 %
+    # of all chances
     assert main(["plan", *words, "--assumptions", "pytorch", "--headroom", "0.5", "--json"]) == 0
 
 
@@ -97,21 +145,31 @@ def test_a_prediction_inside_the_ranges_has_no_such_note(file: Path) -> None:
 
 def test_cpu_seconds_add_up_over_ranks(file: Path) -> None:
     job = load_job({**TINY, "cluster": {"on": f"2x{file}"}, "layout": {"tp": 2, "microbatch": 4}})
-    one = predict(load_job({**TINY, "cluster": {"on": f"1x{file}"}, "layout": {"microbatch": 4}})).cpu_time_s
+    one = predict(
+        load_job({**TINY, "cluster": {"on": f"1x{file}"}, "layout": {"microbatch": 4}})
+    ).cpu_time_s
     two = predict(job).cpu_time_s
     assert one and two
     plain = 1e-3 + 2 * 1e-4 + 4 * 1e-5 + 8 * 1e-6
-    assert one["engine"] == pytest.approx(plain) and two["engine"] == pytest.approx(2 * (plain + 1.0))
+    assert one["engine"] == pytest.approx(plain) and two["engine"] == pytest.approx(
+        2 * (plain + 1.0)
+    )
     assert one["tp_comm"] == 0 < two["tp_comm"]
     assert predict(replace(job, cluster=replace(job.cluster, engine={}))).cpu_time_s is None
 
 
-@pytest.mark.parametrize(("schedule", "boundaries"), [("1f1b", 1), ("interleaved", 3), ("zbv", 2), ("dualpipev", 2)])
+@pytest.mark.parametrize(
+    ("schedule", "boundaries"), [("1f1b", 1), ("interleaved", 3), ("zbv", 2), ("dualpipev", 2)]
+)
 def test_messages_are_counted_between_ranks(file: Path, schedule: str, boundaries: int) -> None:
-    """Two ranks: the stages of a folded pipeline are on ranks 0, 1, 1, 0, and what stays on a rank is no message."""
+    """Two ranks: the stages of a folded pipeline are on ranks 0, 1, 1, 0, and what stays on a rank
+    is no message.
+    """
     chunks = {"interleave": 2} if schedule == "interleaved" else {}
     job = load_job({**TINY, "cluster": {"on": f"2x{file}"}})
-    found = busy(job, placed(Layout(pp=2, microbatch=2, schedule=schedule, **chunks), job.cluster.sizes))
+    found = busy(
+        job, placed(Layout(pp=2, microbatch=2, schedule=schedule, **chunks), job.cluster.sizes)
+    )
     sent = 2 * 32 * 64 * 4.0
     one = 1e-4 + (sent - 1e3) / (1e6 - 1e3) * 1e-4
     assert found["pp_comm"] == pytest.approx(
@@ -125,12 +183,18 @@ def test_messages_are_counted_between_ranks(file: Path, schedule: str, boundarie
         ({"layout": Layout(dp=2, zero=3, microbatch=4)}, "has no engine 'zero3'"),
         ({"layout": Layout(pp=2, microbatch=1)}, "has no engine '1f1b'"),
         (
-            {"model": replace(load_job({**TINY, "cluster": {"on": "1xh100-sxm"}}).model, moe=MoE(4, 2, 64))},
+            {
+                "model": replace(
+                    load_job({**TINY, "cluster": {"on": "1xh100-sxm"}}).model, moe=MoE(4, 2, 64)
+                )
+            },
             "experts were not measured",
         ),
     ],
 )
-def test_cpu_seconds_of_what_was_not_measured_are_not_told(file: Path, changes: Any, says: str) -> None:
+def test_cpu_seconds_of_what_was_not_measured_are_not_told(
+    file: Path, changes: Any, says: str
+) -> None:
     """They would lack a part, silently."""
     job = load_job({**TINY, "cluster": {"on": f"2x{file}"}, "layout": {"tp": 2, "microbatch": 4}})
     found = predict(replace(job, **changes))
@@ -141,13 +205,18 @@ def test_cpu_seconds_of_what_was_not_measured_are_not_told(file: Path, changes: 
 def test_groups_beyond_the_measured_ones_are_noted(file: Path) -> None:
     job = load_job({**TINY, "cluster": {"on": f"4x{file}"}, "layout": {"tp": 4, "microbatch": 4}})
     assert any(
-        "engine tp is used outside its measured range: ranks 4 (measured 2)" in note for note in predict(job).notes
+        "engine tp is used outside its measured range: ranks 4 (measured 2)" in note
+        for note in predict(job).notes
     )
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("[chips]\n", "did you mean chip"), ("[chip]\nname = 'x'\n", "needs"), ("nonsense", "not valid TOML")],
+    [
+        ("[chips]\n", "did you mean chip"),
+        ("[chip]\nname = 'x'\n", "needs"),
+        ("nonsense", "not valid TOML"),
+    ],
 )
 def test_mistakes_are_sentences(tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "bad.toml").write_text(text)

@@ -16,7 +16,8 @@ from meshwright.errors import BadInput
 from meshwright.formats import kineto, nccl_tests
 from meshwright.formats.machine import load_machine
 
-# The form of the program's output (its README and doc/PERFORMANCE.md); two nodes of two ranks, invented times of 20 us + bytes / 10 GB/s.
+# The form of the program's output (its README and doc/PERFORMANCE.md); two nodes of two ranks,
+# invented times of 20 us + bytes / 10 GB/s.
 HEAD = """# nThread 1 nGpus 1 minBytes 1048576 maxBytes 8388608 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validate: 1
 #
 # Using devices
@@ -37,10 +38,12 @@ def place(size: int, us: float) -> str:
 
 
 ROWS = "\n".join(
-    f"     {size}        {size // 4}     float     sum      -1   {place(size, 21 + size / 1e4)}   {place(size, 19 + size / 1e4)}"
+    f"     {size}        {size // 4}     float     sum      -1   {place(size, 21 + size / 1e4)}  "
+    f" {place(size, 19 + size / 1e4)}"
     for size in (2**20, 2**21, 2**22)
 )
-# Measured on Perlmutter (NERSC), 4 A100 a node, published with arXiv 2410.00273: a few lines of the table.
+# Measured on Perlmutter (NERSC), 4 A100 a node, published with arXiv 2410.00273: a few lines of the
+# table.
 PERLMUTTER = """# size_bytes: the full vector
 collective,gpus_total,nodes,gpus_per_node,size_bytes,time_mean_s,t_out_us,t_in_us
 allgather,2,2,1,32768,3.359e-05,37.7,29.48
@@ -60,7 +63,9 @@ def test_nccl_tests_are_read_and_fitted(tmp_path: Path) -> None:
         ("all_reduce", 2, 2, 2**n) for n in (20, 21, 22)
     ]
     line = nccl_tests.fits(samples)["all_reduce", 2, 2]
-    assert line.latency == pytest.approx(20e-6, rel=1e-2) and line.rate == pytest.approx(1e10, rel=1e-2)
+    assert line.latency == pytest.approx(20e-6, rel=1e-2) and line.rate == pytest.approx(
+        1e10, rel=1e-2
+    )
     assert line.error < 1e-3
 
 
@@ -74,7 +79,9 @@ def test_the_text_says_the_collective_or_the_file_does(tmp_path: Path) -> None:
 
 
 NCCL = Path(__file__).parent / "nccl"
-EXPECTED = {k: v for k, v in json.loads((NCCL / "expected.json").read_text()).items() if k != "about"}
+EXPECTED = {
+    k: v for k, v in json.loads((NCCL / "expected.json").read_text()).items() if k != "about"
+}
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -89,9 +96,19 @@ def test_every_version_and_prefix_of_nccl_tests_is_read(name: str) -> None:
 
 @pytest.mark.parametrize(
     "prefix",
-    ["[1,0]<stdout>:", "[prterun-host-1@1,0]<stdout>: ", "0: ", " 12: ", "[0] ", "node-3: ", "2026-05-05T10:00:00.123456789Z ", "[pod/nccl-launcher-x7/main] ",
-     "May  5 10:00:00 node3 nccl[4711]: ", "launcher-1  | "],
-)  # fmt: skip
+    [
+        "[1,0]<stdout>:",
+        "[prterun-host-1@1,0]<stdout>: ",
+        "0: ",
+        " 12: ",
+        "[0] ",
+        "node-3: ",
+        "2026-05-05T10:00:00.123456789Z ",
+        "[pod/nccl-launcher-x7/main] ",
+        "May  5 10:00:00 node3 nccl[4711]: ",
+        "launcher-1  | ",
+    ],
+)
 def test_what_a_launcher_writes_before_a_line_changes_nothing(tmp_path: Path, prefix: str) -> None:
     file = tmp_path / "all_reduce_perf.txt"
     file.write_text(HEAD + ROWS)
@@ -104,16 +121,35 @@ def test_a_time_that_contradicts_its_rate_is_refused(tmp_path: Path) -> None:
     """Whatever moved a column: size / time must be algbw, as far as both are printed."""
     file = tmp_path / "all_reduce_perf.txt"
     file.write_text(HEAD + ROWS.replace("125.86", "12.586"))
-    with pytest.raises(BadInput, match="algbw must be size / time, but 1048576 bytes in 12.586 us are not 8.33 GB/s"):
+    with pytest.raises(
+        BadInput,
+        match="algbw must be size / time, but 1048576 bytes in 12.586 us are not 8.33 GB/s",
+    ):
         nccl_tests.load(file)
     old = (NCCL / "all_reduce_perf_2021_old_format.txt").read_text()
-    file.write_text(old.replace("redop     time", "redop    root     time"))  # a title whose column is not there
+    # a title whose column is not there
+    file.write_text(old.replace("redop     time", "redop    root     time"))
     with pytest.raises(BadInput, match="algbw must be size / time"):
         nccl_tests.load(file)
 
 
 CELL = st.sampled_from(
-    ["1e999999999", "nan", "inf", "-5", "9" * 5000, "N/A", "#", "1e+06", "0", "x", "Rank", "on", "1.5.2", "125.86"]
+    [
+        "1e999999999",
+        "nan",
+        "inf",
+        "-5",
+        "9" * 5000,
+        "N/A",
+        "#",
+        "1e+06",
+        "0",
+        "x",
+        "Rank",
+        "on",
+        "1.5.2",
+        "125.86",
+    ]
 )
 
 
@@ -141,26 +177,36 @@ def test_the_time_of_a_launch_is_no_time_of_a_collective(tmp_path: Path) -> None
 
 
 def test_columns_that_a_collective_leaves_blank(tmp_path: Path) -> None:
-    """No operation where nothing is reduced (before 2.12), no times in place where there is no such exchange."""
+    """No operation where nothing is reduced (before 2.12), no times in place where there is no such
+    exchange.
+    """
     file = tmp_path / "alltoall_perf.txt"
     row = f"   1048576     32768     float     -1   {place(2**20, 100)}   N/A  N/A  N/A  N/A\n"
     file.write_text(HEAD + row)
-    assert [(s.kind, s.seconds) for s in nccl_tests.load(file)] == [("all_to_all", pytest.approx(100e-6))]
+    assert [(s.kind, s.seconds) for s in nccl_tests.load(file)] == [
+        ("all_to_all", pytest.approx(100e-6))
+    ]
 
 
 def test_runs_after_each_other_keep_their_collectives_and_groups(tmp_path: Path) -> None:
     file = tmp_path / "log.txt"
     one = HEAD.replace("node1", "node0")
-    file.write_text(f"+ srun ./all_reduce_perf -g 1\n{HEAD}{ROWS}\n+ srun ./all_gather_perf -g 1\n{one}{ROWS}\n")
-    assert [(s.kind, s.nodes, s.per_node) for s in nccl_tests.load(file)] == [("all_reduce", 2, 2)] * 3 + [
-        ("all_gather", 1, 4)
-    ] * 3
+    file.write_text(
+        f"+ srun ./all_reduce_perf -g 1\n{HEAD}{ROWS}\n+ srun ./all_gather_perf -g 1\n{one}{ROWS}\n"
+    )
+    assert [(s.kind, s.nodes, s.per_node) for s in nccl_tests.load(file)] == [
+        ("all_reduce", 2, 2)
+    ] * 3 + [("all_gather", 1, 4)] * 3
 
 
-def test_a_table_of_collectives_becomes_a_measured_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_of_collectives_becomes_a_measured_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table, out = tmp_path / "perlmutter.csv", tmp_path / "machine.toml"
     table.write_text(PERLMUTTER)
-    assert main(["calibrate", "--read", str(table), "--on", "a100-40", "-o", str(out), "--json"]) == 0
+    assert (
+        main(["calibrate", "--read", str(table), "--on", "a100-40", "-o", str(out), "--json"]) == 0
+    )
     fits = json.loads(capsys.readouterr().out)["collectives"]
     assert [(f["collective"], f["nodes"]) for f in fits] == [("all_gather", 2), ("all_gather", 8)]
     assert fits[0]["rate_bytes_per_s"] == pytest.approx(27e9, rel=0.1)  # 1 GiB in 39.5 ms
@@ -170,9 +216,18 @@ def test_a_table_of_collectives_becomes_a_measured_network(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"), [("hello", "no measured collectives"), ("collective,nodes\n", "no column gpus_per_node"), (ROWS, "does not list its ranks"), (HEAD.split("#\n#  ")[0] + ROWS, "has no line of titles"),
-     ("collective,nodes,gpus_per_node,size_bytes,time_mean_s\nallreduce,1,8,1024,inf\nallreduce,1,8,nan,1\n", "no measured collectives")]
-)  # fmt: skip
+    ("text", "sentence"),
+    [
+        ("hello", "no measured collectives"),
+        ("collective,nodes\n", "no column gpus_per_node"),
+        (ROWS, "does not list its ranks"),
+        (HEAD.split("#\n#  ")[0] + ROWS, "has no line of titles"),
+        (
+            "collective,nodes,gpus_per_node,size_bytes,time_mean_s\nallreduce,1,8,1024,inf\nallreduce,1,8,nan,1\n",
+            "no measured collectives",
+        ),
+    ],
+)
 def test_what_is_no_measurement_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
     file = tmp_path / "all_gather_perf.txt"
     file.write_text(text)
@@ -180,14 +235,23 @@ def test_what_is_no_measurement_is_refused(tmp_path: Path, text: str, sentence: 
         nccl_tests.load(file)
 
 
-@pytest.mark.parametrize(("to", "says"), [("folder.toml", "it is a folder itself"), ("m.json", "must end in .toml"), ("m.toml/x.toml", "cannot be written")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("to", "says"),
+    [
+        ("folder.toml", "it is a folder itself"),
+        ("m.json", "must end in .toml"),
+        ("m.toml/x.toml", "cannot be written"),
+    ],
+)
 def test_where_nothing_can_be_written_is_told_first(
     to: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "folder.toml").mkdir()
     (tmp_path / "m.toml").touch()
     (table := tmp_path / "t.csv").write_text(PERLMUTTER)
-    assert main(["calibrate", "--read", str(table), "--on", "a100-40", "-o", str(tmp_path / to)]) == 2
+    assert (
+        main(["calibrate", "--read", str(table), "--on", "a100-40", "-o", str(tmp_path / to)]) == 2
+    )
     assert says in capsys.readouterr().err
 
 
@@ -196,55 +260,111 @@ def event(name: str, ts: float, dur: float, cat: str = "cpu_op", tid: int = 1) -
 
 
 CPU = [
-    event("aten::linear", 0, 100), event("aten::addmm", 10, 80), event("aten::copy_", 20, 10),
-    event("aten::scaled_dot_product_attention", 200, 50), event("aten::_scaled_dot_product_flash_attention_for_cpu", 205, 40),
-    event("aten::mul", 300, 7), event("c10d::_allgather_base_", 0, 30, tid=2), event("ProfilerStep#1", 0, 1000, "user_annotation"),
-]  # fmt: skip
+    event("aten::linear", 0, 100),
+    event("aten::addmm", 10, 80),
+    event("aten::copy_", 20, 10),
+    event("aten::scaled_dot_product_attention", 200, 50),
+    event("aten::_scaled_dot_product_flash_attention_for_cpu", 205, 40),
+    event("aten::mul", 300, 7),
+    event("c10d::_allgather_base_", 0, 30, tid=2),
+    event("ProfilerStep#1", 0, 1000, "user_annotation"),
+]
 
 
 def test_operators_count_without_those_inside(tmp_path: Path) -> None:
     file = tmp_path / "trace.json.gz"
-    file.write_bytes(gzip.compress(json.dumps({"traceEvents": [*CPU, {"ph": "M"}, "junk"]}).encode()))
+    file.write_bytes(
+        gzip.compress(json.dumps({"traceEvents": [*CPU, {"ph": "M"}, "junk"]}).encode())
+    )
     found = kineto.load(file)
     assert {kind: round(c.seconds * 1e6) for kind, c in found.items()} == {
-        "gemm": 90, "attention": 50, "all_gather": 30, "memory": 10, "elementwise": 7,
-    }  # fmt: skip
+        "gemm": 90,
+        "attention": 50,
+        "all_gather": 30,
+        "memory": 10,
+        "elementwise": 7,
+    }
     assert found["gemm"].calls == 2
 
 
 def test_on_a_gpu_its_kernels_count() -> None:
     names = {
-        "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn": "gemm", "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16>": "gemm",
-        "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_TNT": "gemm", "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128>>": "attention",
-        "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "all_gather", "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL": "reduce_scatter",
-        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL": "all_reduce", "ncclDevKernel_SendRecv": "send", "Memcpy DtoD (Device -> Device)": "memory",
-        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>": "elementwise",
-        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::FusedAdamMathFunctor>": "optimizer",
-    }  # fmt: skip
+        "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn": "gemm",
+        "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16>": "gemm",
+        "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_TNT": "gemm",
+        "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128>>": "attention",
+        "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "all_gather",
+        "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL": "reduce_scatter",
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL": "all_reduce",
+        "ncclDevKernel_SendRecv": "send",
+        "Memcpy DtoD (Device -> Device)": "memory",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>": (
+            "elementwise"
+        ),
+        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::FusedAdamMathFunctor>": (
+            "optimizer"
+        ),
+    }
     for name, kind in names.items():
-        assert list(kineto.classes([event(name, 0, 5, "kernel"), event("aten::mm", 0, 50)])) == [kind], name
+        assert list(kineto.classes([event(name, 0, 5, "kernel"), event("aten::mm", 0, 50)])) == [
+            kind
+        ], name
 
 
 NATIVE = "void at::native::"
 NAMES = {
-    "gemm": ["Cijk_Ailk_Bljk_HHS_BH_MT128x128x32_MI32x32x8", "nvjet_hsh_192x192_64x3_2x1_v_bz_coopA_NTN", "triton_tem_fused_addmm_12", "gemv2T_kernel_val<int>",
-             "cudnn_infer_ampere_scudnn_128x32_relu_small_nn_v1", "void cudnn::winograd_nonfused::winogradForwardData4x4<float>", "void wgrad_alg0_engine<float>",
-             "void implicit_convolve_sgemm<float>", "sm80_xmma_fprop_implicit_gemm_bf16bf16", "void ck_tile::kentry<256, 1, ck_tile::GemmKernel<>>",
-             "aten::convolution_backward", "void splitKreduce_kernel<32, 16>"],
-    "attention": ["_ZN7ck_tile6kentryILi256ELi2ENS_13FmhaFwdKernelI", "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel)", "_attn_fwd",
-                  "void cutlass::device_kernel<flash::FlashAttnFwdSm90<>>", "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7"],
-    "optimizer": [NATIVE + "multi_tensor_apply_kernel<TensorListMetadata<4>, LAMBStage1Functor<float>>", "lamb_stage2", "aten::_fused_adamw_"],
-    "memory": [NATIVE + "elementwise_kernel<128, 2, gpu_kernel_impl<direct_copy_kernel_cuda(TensorIteratorBase&)::{lambda()#2}>>", "__amd_rocclr_copyBuffer",
-               NATIVE + "(anonymous namespace)::CatArrayBatchedCopy_aligned16_contig<>", "void cudnn::ops::nchwToNhwcKernel<>", "Memset (Device)"],
-    "elementwise": [NATIVE + "vectorized_elementwise_kernel<4, launch_clamp_scalar(TensorIteratorBase&)::{lambda()#1}::operator()() const>",
-                    NATIVE + "reduce_kernel<512, 1, ReduceOp<float>>", "triton_poi_fused_mm_convolution_3", "triton_red_fused_all_gather_into_tensor_1",
-                    "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", NATIVE + "convert_element_type_kernel<LAMBDA>"],
+    "gemm": [
+        "Cijk_Ailk_Bljk_HHS_BH_MT128x128x32_MI32x32x8",
+        "nvjet_hsh_192x192_64x3_2x1_v_bz_coopA_NTN",
+        "triton_tem_fused_addmm_12",
+        "gemv2T_kernel_val<int>",
+        "cudnn_infer_ampere_scudnn_128x32_relu_small_nn_v1",
+        "void cudnn::winograd_nonfused::winogradForwardData4x4<float>",
+        "void wgrad_alg0_engine<float>",
+        "void implicit_convolve_sgemm<float>",
+        "sm80_xmma_fprop_implicit_gemm_bf16bf16",
+        "void ck_tile::kentry<256, 1, ck_tile::GemmKernel<>>",
+        "aten::convolution_backward",
+        "void splitKreduce_kernel<32, 16>",
+    ],
+    "attention": [
+        "_ZN7ck_tile6kentryILi256ELi2ENS_13FmhaFwdKernelI",
+        "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel)",
+        "_attn_fwd",
+        "void cutlass::device_kernel<flash::FlashAttnFwdSm90<>>",
+        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7",
+    ],
+    "optimizer": [
+        NATIVE + "multi_tensor_apply_kernel<TensorListMetadata<4>, LAMBStage1Functor<float>>",
+        "lamb_stage2",
+        "aten::_fused_adamw_",
+    ],
+    "memory": [
+        NATIVE + "elementwise_kernel<128, 2,"
+        " gpu_kernel_impl<direct_copy_kernel_cuda(TensorIteratorBase&)::{lambda()#2}>>",
+        "__amd_rocclr_copyBuffer",
+        NATIVE + "(anonymous namespace)::CatArrayBatchedCopy_aligned16_contig<>",
+        "void cudnn::ops::nchwToNhwcKernel<>",
+        "Memset (Device)",
+    ],
+    "elementwise": [
+        NATIVE + "vectorized_elementwise_kernel<4,"
+        " launch_clamp_scalar(TensorIteratorBase&)::{lambda()#1}::operator()() const>",
+        NATIVE + "reduce_kernel<512, 1, ReduceOp<float>>",
+        "triton_poi_fused_mm_convolution_3",
+        "triton_red_fused_all_gather_into_tensor_1",
+        "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>",
+        NATIVE + "convert_element_type_kernel<LAMBDA>",
+    ],
     "all_to_all": ["ncclDevKernel_AllToAll_RING", "void deep_ep::intranode::dispatch<8>"],
-    "reduce": ["ncclDevKernel_Reduce_Sum_f32_RING_LL"], "communication": ["ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"],
-}  # fmt: skip
+    "reduce": ["ncclDevKernel_Reduce_Sum_f32_RING_LL"],
+    "communication": ["ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"],
+}
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in NAMES.items() for name in names])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, names in NAMES.items() for name in names]
+)
 def test_a_name_says_what_a_kernel_does(kind: str, name: str) -> None:
     assert kineto.class_of(name) == kind
 
@@ -257,13 +377,21 @@ EXCHANGE = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned lo
     [
         [{"args": {"Collective name": "all_to_allv"}}],
         [{}, event("nccl:all_to_all", 95, 20, "gpu_user_annotation")],
-        [{"args": {"correlation": 7}}, event("cudaLaunchKernel", 12, 2, "cuda_runtime", 3) | {"args": {"correlation": 7}},
-         event("nccl:all_to_all", 10, 6, "user_annotation", 3)],
-        [{"args": {"External id": 9}}, event("c10d::alltoall_base_", 10, 6) | {"args": {"External id": 9}}],
+        [
+            {"args": {"correlation": 7}},
+            event("cudaLaunchKernel", 12, 2, "cuda_runtime", 3) | {"args": {"correlation": 7}},
+            event("nccl:all_to_all", 10, 6, "user_annotation", 3),
+        ],
+        [
+            {"args": {"External id": 9}},
+            event("c10d::alltoall_base_", 10, 6) | {"args": {"External id": 9}},
+        ],
     ],
-)  # fmt: skip
+)
 def test_nccl_sends_of_an_all_to_all_belong_to_it(others: list[dict[str, Any]]) -> None:
-    """By the argument, the annotation on the stream, the operation around the launch, or the operation's number."""
+    """By the argument, the annotation on the stream, the operation around the launch, or the
+    operation's number.
+    """
     kernel = event(EXCHANGE, 100, 5, "kernel") | others[0]
     assert list(kineto.classes([kernel, *others[1:]])) == ["all_to_all"]
     assert list(kineto.classes([event(EXCHANGE, 200, 5, "kernel"), *others[1:]])) == ["send"]
@@ -272,13 +400,23 @@ def test_nccl_sends_of_an_all_to_all_belong_to_it(others: list[dict[str, Any]]) 
 def test_streams_that_overlap_are_told() -> None:
     after = [event("a_gemm", 0, 10, "kernel"), event("b_gemm", 10, 10, "kernel", tid=2)]
     assert kineto.classes(after).notes == ()
-    (note,) = kineto.classes([*after, event("ncclDevKernel_AllReduce_Sum", 5, 10, "kernel", tid=3)]).notes
-    assert note == "streams overlap: the seconds of all classes add up to 30 us, of which the clock saw 20 us"
+    (note,) = kineto.classes(
+        [*after, event("ncclDevKernel_AllReduce_Sum", 5, 10, "kernel", tid=3)]
+    ).notes
+    assert (
+        note
+        == "streams overlap: the seconds of all classes add up to 30 us, of which the clock saw"
+        " 20 us"
+    )
 
 
 def test_categories_of_old_traces_count_and_nothing_to_count_is_a_sentence(tmp_path: Path) -> None:
     file = tmp_path / "t.json"
-    file.write_text(json.dumps([event("volta_sgemm_128x64_nn", 0, 5, "Kernel"), event("aten::mul", 0, 9, "Operator")]))
+    file.write_text(
+        json.dumps(
+            [event("volta_sgemm_128x64_nn", 0, 5, "Kernel"), event("aten::mul", 0, 9, "Operator")]
+        )
+    )
     assert kineto.load(file) == {"gemm": (5e-6, 1)}
     file.write_text(json.dumps([event("ProfilerStep#1", 0, 9, "user_annotation")]))
     with pytest.raises(BadInput, match="holds neither kernels nor operators"):
@@ -287,7 +425,14 @@ def test_categories_of_old_traces_count_and_nothing_to_count_is_a_sentence(tmp_p
 
 @pytest.mark.parametrize(
     "text",
-    ["[1", "{}", '{"traceEvents": 3}', "", "[]", '[{"ph": "X", "name": "a", "ts": 1, "dur": 1' + 400 * "0" + "}]"],
+    [
+        "[1",
+        "{}",
+        '{"traceEvents": 3}',
+        "",
+        "[]",
+        '[{"ph": "X", "name": "a", "ts": 1, "dur": 1' + 400 * "0" + "}]",
+    ],
 )
 def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.json").write_text(text)

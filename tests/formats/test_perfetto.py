@@ -16,7 +16,10 @@ def example(name: str, send_s: float) -> Timeline:
     v = 2 if name.startswith("interleaved") else 1
     schedule = get(name)
     return timeline(
-        schedule.order(4, 8, v), schedule.placement(4, v), [(0.1, 0.13, 1 / 7)] * (4 * int(schedule.chunks(v))), send_s
+        schedule.order(4, 8, v),
+        schedule.placement(4, v),
+        [(0.1, 0.13, 1 / 7)] * (4 * int(schedule.chunks(v))),
+        send_s,
     )
 
 
@@ -30,7 +33,8 @@ def test_slices_of_a_track_do_not_overlap(name: str, send_s: float) -> None:
             assert event["ts"] >= 0 and event["dur"] > 0
             tracks[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
     for slices in tracks.values():
-        assert all(after[0] >= before[1] - 1e-4 for before, after in pairwise(sorted(slices)))  # 0.1 ns of rounding
+        # 0.1 ns of rounding
+        assert all(after[0] >= before[1] - 1e-4 for before, after in pairwise(sorted(slices)))
     names = {(e["pid"], e["tid"]) for e in trace["traceEvents"] if e["name"] == "thread_name"}
     assert names == set(tracks)
 
@@ -41,16 +45,24 @@ def test_every_action_and_every_message_is_there() -> None:
     events = trace["traceEvents"]
     computed = [e for e in events if e["ph"] == "X" and e["tid"] == 0]
     assert len(computed) == sum(map(len, result.order)) == 4 * 8 * 2 * 3
-    assert sum(e["dur"] for e in computed if e["pid"] == 2) == pytest.approx(1e6 * result.busy_s[2], abs=1)
-    assert max(e["ts"] + e["dur"] for e in computed) == pytest.approx(1e6 * result.makespan_s, abs=1e-3)
-    assert computed[0]["args"] == {"stage": 0, "chunk": 0, "microbatch": 0} and computed[0]["cat"] == "forward"
+    assert sum(e["dur"] for e in computed if e["pid"] == 2) == pytest.approx(
+        1e6 * result.busy_s[2], abs=1
+    )
+    assert max(e["ts"] + e["dur"] for e in computed) == pytest.approx(
+        1e6 * result.makespan_s, abs=1e-3
+    )
+    assert (
+        computed[0]["args"] == {"stage": 0, "chunk": 0, "microbatch": 0}
+        and computed[0]["cat"] == "forward"
+    )
     starts, ends = ({e["id"]: e for e in events if e["ph"] == ph} for ph in "sf")
     assert starts.keys() == ends.keys() and len(starts) == len(result.sends) == 2 * 8 * 6
     assert {(starts[k]["pid"], ends[k]["pid"]) for k in starts} == {
         (a, b) for a in range(4) for b in (a - 1, a + 1) if 0 <= b < 4
     }
     slices = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "X"}
-    assert all((e["pid"], e["tid"], e["ts"]) in slices for e in [*starts.values(), *ends.values()])  # arrows have ends
+    # arrows have ends
+    assert all((e["pid"], e["tid"], e["ts"]) in slices for e in [*starts.values(), *ends.values()])
     assert trace["otherData"]["title"] == "ZB-V"
 
 
@@ -58,7 +70,9 @@ def test_streams_and_ranks_have_names() -> None:
     events = perfetto.write(example("1f1b", 0.9))["traceEvents"]
     threads = {(e["pid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"}
     assert {(0, "compute"), (0, "send"), (0, "send 2"), (0, "receive"), (3, "compute")} <= threads
-    assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {f"rank {r}" for r in range(4)}
+    assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {
+        f"rank {r}" for r in range(4)
+    }
 
 
 def test_free_sends_are_not_drawn() -> None:

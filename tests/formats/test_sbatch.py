@@ -1,4 +1,6 @@
-"""`export`: scripts say what the job says, run past a shell's parser, and refuse what torchrun or Slurm cannot do."""
+"""`export`: scripts say what the job says, run past a shell's parser, and refuse what torchrun or
+Slurm cannot do.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,11 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def job(name: str = "job.toml", **changes: Any) -> str:
     """A JOB.toml, with other tables than usual; None leaves one out."""
-    tables = {key: value for key, value in {**TABLES, "train": {"device": "cuda", "threads": 2}, **changes}.items() if value is not None}  # fmt: skip
+    tables = {
+        key: value
+        for key, value in {**TABLES, "train": {"device": "cuda", "threads": 2}, **changes}.items()
+        if value is not None
+    }
     Path(name).write_text(dumps_toml(tables), "utf-8")
     return name
 
@@ -84,9 +90,17 @@ def exported(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_the_whole_script(capsys: pytest.CaptureFixture[str]) -> None:
     words = (job(), "--to", "sbatch", "--partition", "gpu", "--time", "24:00:00")
     assert exported(capsys, *words) == GOLDEN
-    assert exported(capsys, *words, "-o", "job.sbatch") == "" and Path("job.sbatch").read_text("utf-8") == GOLDEN
+    assert (
+        exported(capsys, *words, "-o", "job.sbatch") == ""
+        and Path("job.sbatch").read_text("utf-8") == GOLDEN
+    )
     data = json.loads(exported(capsys, *words, "--json"))
-    assert (data["verb"], data["nodes"], data["ranks_per_node"], data["text"]) == ("export", 8, 8, GOLDEN)
+    assert (data["verb"], data["nodes"], data["ranks_per_node"], data["text"]) == (
+        "export",
+        8,
+        8,
+        GOLDEN,
+    )
 
 
 def launch(nodes: int, ranks: int, path: str = "job.toml") -> Launch:
@@ -94,13 +108,19 @@ def launch(nodes: int, ranks: int, path: str = "job.toml") -> Launch:
 
 
 def test_a_shell_reads_it_and_passes_signals_on() -> None:
-    """With a stand-in for Slurm: torchrun is asked to end when USR1 comes, and the job goes back into the queue; a plain end does not."""
+    """With a stand-in for Slurm: torchrun is asked to end when USR1 comes, and the job goes back
+    into the queue; a plain end does not.
+    """
     bash = shutil.which("bash")
     if not bash:
         pytest.skip("needs bash")
     Path("bin").mkdir()
     fakes = {
-        "srun": '[ "$2" = --cpus-per-task=96 ] || exit 9; shift 3; trap "echo TERM >> log; exit 1" TERM; printf "%s\\n" "$@" >> log; echo up > up; while [ -f up ]; do sleep 0.05; done; exit 7',
+        "srun": (
+            '[ "$2" = --cpus-per-task=96 ] || exit 9; shift 3; trap "echo TERM >> log; exit 1"'
+            ' TERM; printf "%s\\n" "$@" >> log; echo up > up; while [ -f up ]; do sleep 0.05; done;'
+            " exit 7"
+        ),
         "scontrol": '[ "$1" = show ] && printf "n1\\nn2\\n" || echo "$@" >> log',
     }
     for name, text in fakes.items():
@@ -122,7 +142,9 @@ def test_a_shell_reads_it_and_passes_signals_on() -> None:
             assert process.wait(30) == (1 if warned else 7)
         Path("up").unlink(missing_ok=True)
         log = Path("log").read_text().splitlines()
-        assert "--rdzv-endpoint=n1:29500" in log and "--rdzv-id=42.0" in log and "my job's.toml" in log
+        assert (
+            "--rdzv-endpoint=n1:29500" in log and "--rdzv-id=42.0" in log and "my job's.toml" in log
+        )
         assert "--container-image=img:1" in log
         assert log[-2 if warned else -4 :] == (
             ["TERM", "requeue 42"] if warned else ["my job's.toml", "--device", "cuda", "--resume"]
@@ -130,9 +152,16 @@ def test_a_shell_reads_it_and_passes_signals_on() -> None:
 
 
 def test_the_line_for_torchrun(capsys: pytest.CaptureFixture[str]) -> None:
-    words = shlex.split(exported(capsys, job("a b.toml"), "--to", "torchrun", "--restarts", "0", "--per-node", "4"))
+    words = shlex.split(
+        exported(capsys, job("a b.toml"), "--to", "torchrun", "--restarts", "0", "--per-node", "4")
+    )
     assert words[:3] == ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", "OMP_NUM_THREADS=2", "torchrun"]
-    assert {"--nnodes=16", "--nproc-per-node=4", "--max-restarts=0", "--rdzv-endpoint=$HEAD:29500"} <= set(words)
+    assert {
+        "--nnodes=16",
+        "--nproc-per-node=4",
+        "--max-restarts=0",
+        "--rdzv-endpoint=$HEAD:29500",
+    } <= set(words)
     assert words[-7:] == ["-m", "meshwright", "train", "a b.toml", "--device", "cuda", "--resume"]
 
 
@@ -141,18 +170,34 @@ def test_torchrun_knows_every_option() -> None:
     run = pytest.importorskip("torch.distributed.run")
     words = shlex.split(torchrun.write(launch(8, 8)))
     parsed = run.parse_args(words[words.index("torchrun") + 1 :])
-    assert (parsed.nnodes, parsed.nproc_per_node, parsed.max_restarts, parsed.shutdown_timeout) == ("8", "8", 3, 240)
-    assert (parsed.rdzv_backend, parsed.module, parsed.training_script) == ("c10d", True, "meshwright")
+    assert (parsed.nnodes, parsed.nproc_per_node, parsed.max_restarts, parsed.shutdown_timeout) == (
+        "8",
+        "8",
+        3,
+        240,
+    )
+    assert (parsed.rdzv_backend, parsed.module, parsed.training_script) == (
+        "c10d",
+        True,
+        "meshwright",
+    )
     assert parsed.training_script_args == ["train", "job.toml", "--device", "cuda", "--resume"]
 
 
 def test_nodes_follow_the_network() -> None:
     whole = load_job(TABLES)
     small = load_job({**TABLES, "layout": {"tp": 2, "dp": 2}})
-    assert torchrun.nodes(whole) == (8, 8) and torchrun.nodes(small) == (1, 4) and torchrun.nodes(whole, 16) == (4, 16)
+    assert (
+        torchrun.nodes(whole) == (8, 8)
+        and torchrun.nodes(small) == (1, 4)
+        and torchrun.nodes(whole, 16) == (4, 16)
+    )
     with pytest.raises(BadInput, match="64 ranks do not fill nodes of 5.*may be 1, 2, 4, 8"):
         torchrun.nodes(whole, 5)
-    ring = replace(whole.cluster.network, dims=(Dim("x", 1e9, 1e-6, 8, kind="ring"), *whole.cluster.network.dims[1:]))
+    ring = replace(
+        whole.cluster.network,
+        dims=(Dim("x", 1e9, 1e-6, 8, kind="ring"), *whole.cluster.network.dims[1:]),
+    )
     with pytest.raises(BadInput, match="its first dimension is a ring"):
         torchrun.nodes(replace(whole, cluster=replace(whole.cluster, network=ring)))
     wide = replace(whole.cluster.network, dims=(replace(whole.cluster.network.dims[0], size=64),))
@@ -167,7 +212,9 @@ GPUS = [name for name in catalog.names("chips") if catalog.chip(name).vendor in 
 
 @pytest.mark.parametrize("chip", GPUS)
 def test_the_job_of_every_gpu_asks_for_gpus(chip: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever [train] leaves open: as many GPUs of each node as there are in it, for sbatch and srun, and cuda for the ranks."""
+    """Whatever [train] leaves open: as many GPUs of each node as there are in it, for sbatch and
+    srun, and cuda for the ranks.
+    """
     precision = "bf16" if "bf16" in catalog.chip(chip).matrix_flops else "fp16"
     small = {**TABLES["layout"], "recompute": "full"}  # 16 GB hold it too
     described = job(
@@ -181,7 +228,9 @@ def test_the_job_of_every_gpu_asks_for_gpus(chip: str, capsys: pytest.CaptureFix
     lines = script.splitlines()
     assert f"#SBATCH --gpus-per-node={size}" in lines and f"#SBATCH --nodes={64 // size}" in lines
     start = next(line for line in lines if line.startswith("srun "))
-    assert f" --gpus-per-node={size} " in start and ' --cpus-per-task="$SLURM_CPUS_ON_NODE" ' in start
+    assert (
+        f" --gpus-per-node={size} " in start and ' --cpus-per-task="$SLURM_CPUS_ON_NODE" ' in start
+    )
     assert " train job.toml --device cuda " in script
     assert not re.search(r"= |=$", script, re.MULTILINE), "shellcheck SC1007: a name=, then a space"
     assert "--device cuda" in exported(capsys, described, "--to", "torchrun")
@@ -191,18 +240,28 @@ def test_cpus_for_gpus_only_if_asked(capsys: pytest.CaptureFixture[str]) -> None
     words = ["export", job(train={"device": "cpu", "threads": 3}), "--to", "sbatch"]
     assert cli.run(words) == 2
     told = capsys.readouterr().err
-    assert "this plan is for h100-sxm, but [train] device is 'cpu'" in told and "--device cpu" in told
+    assert (
+        "this plan is for h100-sxm, but [train] device is 'cpu'" in told and "--device cpu" in told
+    )
     assert cli.run([*words, "--device", "cpu"]) == 0
     text, told = capsys.readouterr()
-    assert "#SBATCH --cpus-per-task=24\n" in text and "gpus-per-node" not in text and "run on CPUs" in told
-    assert "srun --kill-on-bad-exit=1 --cpus-per-task=24 " in text and "--device cpu --resume" in text
+    assert (
+        "#SBATCH --cpus-per-task=24\n" in text
+        and "gpus-per-node" not in text
+        and "run on CPUs" in told
+    )
+    assert (
+        "srun --kill-on-bad-exit=1 --cpus-per-task=24 " in text and "--device cpu --resume" in text
+    )
     assert "--time" not in text and "--partition" not in text
 
 
 def test_an_unknown_vendor_runs_as_the_file_says(capsys: pytest.CaptureFixture[str]) -> None:
     for train, device in ((None, "cpu"), ({"device": "cuda"}, "cuda")):
         own = {"on": "64xh100-sxm", "chip": {"vendor": ""}}
-        assert f"--device {device} " in exported(capsys, job(cluster=own, train=train), "--to", "torchrun")
+        assert f"--device {device} " in exported(
+            capsys, job(cluster=own, train=train), "--to", "torchrun"
+        )
 
 
 def test_a_written_plan_is_started_on_gpus(capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,7 +288,11 @@ def test_a_written_plan_is_started_on_gpus(capsys: pytest.CaptureFixture[str]) -
     capsys.readouterr()
     assert cli.run(["predict", "plan.toml", "--json"]) == 0
     step = json.loads(capsys.readouterr().out)["step_time_s"]
-    assert first.startswith("# llama3-8b on 16xh100-sxm: ") and seconds(step) in first and __version__ in first
+    assert (
+        first.startswith("# llama3-8b on 16xh100-sxm: ")
+        and seconds(step) in first
+        and __version__ in first
+    )
     assert "--device cuda" in exported(capsys, "plan.toml", "--to", "torchrun")
 
 
@@ -252,8 +315,15 @@ def test_a_written_plan_is_started_on_gpus(capsys: pytest.CaptureFixture[str]) -
         ({}, ("-o", "nowhere/x"), "cannot be written"),
     ],
 )
-def test_refusals_are_sentences(changes: Any, words: Any, says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["export", job(**changes), *(() if "--to" in words else ("--to", "sbatch")), *words]) == 2
+def test_refusals_are_sentences(
+    changes: Any, words: Any, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        cli.run(
+            ["export", job(**changes), *(() if "--to" in words else ("--to", "sbatch")), *words]
+        )
+        == 2
+    )
     told = capsys.readouterr().err
     assert says in told and told.count("\n") == 1
 

@@ -44,7 +44,11 @@ def test_files(tmp_path: Path) -> None:
 
 def test_defaults() -> None:
     found = read_scenario({"chip": "h100-sxm", "network": "dgx-h100", "law": "deepseek"})
-    assert found.law.name == "deepseek" and found.duration_s == 3 * MONTH_S and found.assumptions.name == "epoch-2024"
+    assert (
+        found.law.name == "deepseek"
+        and found.duration_s == 3 * MONTH_S
+        and found.assumptions.name == "epoch-2024"
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +59,11 @@ def test_defaults() -> None:
         {"chip": "h100-sxm", "network": "dgx-h100", "law": "mine"},
         {"chip": "h100-sxm", "network": "dgx-h100", "duration_s": "3 GB"},
         {"chip": "h100-sxm", "network": "dgx-h100", "schedules": ["gpipe"]},
-        {"chip": "h100-sxm", "network": "dgx-h100", "law": {"name": "x", "batch": {"coefficient": -1}}},
+        {
+            "chip": "h100-sxm",
+            "network": "dgx-h100",
+            "law": {"name": "x", "batch": {"coefficient": -1}},
+        },
     ],
 )
 def test_mistakes_are_sentences(table: dict[str, object]) -> None:
@@ -63,7 +71,9 @@ def test_mistakes_are_sentences(table: dict[str, object]) -> None:
         read_scenario(table)
 
 
-@pytest.mark.parametrize("text", ["h101", "h100-sxm@nowhere", "h100-sxm@dgx-h100/spars", "", "@", "missing.toml"])
+@pytest.mark.parametrize(
+    "text", ["h101", "h100-sxm@nowhere", "h100-sxm@dgx-h100/spars", "", "@", "missing.toml"]
+)
 def test_bad_names(text: str) -> None:
     with pytest.raises(BadInput):
         load_scenario(text)

@@ -1,4 +1,6 @@
-"""The description of a job: what is written reads back equal, every mistake is a sentence that names the field."""
+"""The description of a job: what is written reads back equal, every mistake is a sentence that
+names the field.
+"""
 
 import dataclasses
 import re
@@ -10,7 +12,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meshwright import catalog
-from meshwright.describe import assumptions, chip, cluster, job, kernels, layout, model, network, transport
+from meshwright.describe import (
+    assumptions,
+    chip,
+    cluster,
+    job,
+    kernels,
+    layout,
+    model,
+    network,
+    transport,
+)
 from meshwright.describe.ranges import CHOICES, RANGES
 from meshwright.describe.read import read, to_dict
 from meshwright.errors import BadInput
@@ -25,7 +37,9 @@ SIZE = st.integers(1, 10**6)
 FLAG = st.booleans()
 POSITIVE = st.floats(1e-9, 1e18)
 SHARE = st.floats(1e-3, 1)
-ORIGIN = st.fixed_dictionaries({}, optional={"source": TEXT, "date": st.just("2024-10"), "note": TEXT})
+ORIGIN = st.fixed_dictionaries(
+    {}, optional={"source": TEXT, "date": st.just("2024-10"), "note": TEXT}
+)
 SOURCES = st.dictionaries(TEXT.filter(bool), ORIGIN, max_size=2).map(MappingProxyType)
 
 
@@ -47,7 +61,7 @@ def models(draw):
             router_bias=FLAG,
             shared_gate=FLAG,
             expert_bias=FLAG,
-        )  # fmt: skip
+        )
     )
     return draw(
         st.builds(
@@ -73,19 +87,29 @@ def models(draw):
             mtp_layers=st.integers(0, 2),
             mla=st.none() | st.builds(model.MLA, SIZE, SIZE, SIZE, SIZE, st.none() | SIZE),
             sources=SOURCES,
-        )  # fmt: skip
+        )
     )
 
 
 CHIPS = st.builds(
-    chip.Chip, name=TEXT, vector_flops=POSITIVE, hbm_bytes=POSITIVE, hbm_bandwidth=POSITIVE, network=TEXT, vendor=TEXT,
-    matrix_flops=st.dictionaries(choice("Chip.matrix_flops"), POSITIVE, min_size=1).map(MappingProxyType),
+    chip.Chip,
+    name=TEXT,
+    vector_flops=POSITIVE,
+    hbm_bytes=POSITIVE,
+    hbm_bandwidth=POSITIVE,
+    network=TEXT,
+    vendor=TEXT,
+    matrix_flops=st.dictionaries(choice("Chip.matrix_flops"), POSITIVE, min_size=1).map(
+        MappingProxyType
+    ),
     sustained=st.none() | SHARE,
-    power_w=st.just(0.0) | POSITIVE, usd_per_hour=st.just(0.0) | POSITIVE, aliases=st.lists(TEXT,
-    max_size=2).map(tuple),
-    hierarchy=st.none() | st.builds(chip.Hierarchy, SIZE, POSITIVE, POSITIVE, POSITIVE, POSITIVE, dsmem=FLAG),
+    power_w=st.just(0.0) | POSITIVE,
+    usd_per_hour=st.just(0.0) | POSITIVE,
+    aliases=st.lists(TEXT, max_size=2).map(tuple),
+    hierarchy=st.none()
+    | st.builds(chip.Hierarchy, SIZE, POSITIVE, POSITIVE, POSITIVE, POSITIVE, dsmem=FLAG),
     sources=SOURCES,
-)  # fmt: skip
+)
 
 
 @st.composite
@@ -102,38 +126,67 @@ def networks(draw):
             reduces=draw(FLAG),
             wrap=draw(SIZE),
             shared_by=draw(SIZE),
-        )  # fmt: skip
+        )
         for name in names
     ]
     aliases = tuple(draw(st.lists(TEXT, max_size=2)))
-    return network.Network(draw(TEXT), tuple(dims), draw(TEXT), aliases, cubes=draw(FLAG), sources=draw(SOURCES))
+    return network.Network(
+        draw(TEXT), tuple(dims), draw(TEXT), aliases, cubes=draw(FLAG), sources=draw(SOURCES)
+    )
 
 
 CLUSTERS = st.builds(cluster.Cluster, CHIPS, networks(), st.integers(1, 10**6), TEXT)
 PLACEMENTS = st.integers(1, 3).flatmap(
-    lambda n: st.fixed_dictionaries({a: st.lists(SIZE, min_size=n, max_size=n).map(tuple) for a in layout.AXES})
+    lambda n: st.fixed_dictionaries(
+        {a: st.lists(SIZE, min_size=n, max_size=n).map(tuple) for a in layout.AXES}
+    )
 )
 LAYOUTS = st.builds(
-    layout.Layout, tp=SIZE, cp=SIZE, pp=SIZE, dp=SIZE, ep=SIZE, etp=SIZE, microbatch=SIZE, interleave=SIZE, panels=SIZE,
-    schedule=st.sampled_from(["1f1b", "zbv"]), zero=st.integers(0, 3), recompute=st.sampled_from(["none", "full:4", "mlp+moe_act"]),
+    layout.Layout,
+    tp=SIZE,
+    cp=SIZE,
+    pp=SIZE,
+    dp=SIZE,
+    ep=SIZE,
+    etp=SIZE,
+    microbatch=SIZE,
+    interleave=SIZE,
+    panels=SIZE,
+    schedule=st.sampled_from(["1f1b", "zbv"]),
+    zero=st.integers(0, 3),
+    recompute=st.sampled_from(["none", "full:4", "mlp+moe_act"]),
     sequence_parallel=FLAG,
-    scheme=choice("Layout.scheme"), placement=(st.just({}) | PLACEMENTS).map(MappingProxyType),
-)  # fmt: skip
+    scheme=choice("Layout.scheme"),
+    placement=(st.just({}) | PLACEMENTS).map(MappingProxyType),
+)
 ASSUMPTIONS = st.sampled_from(list(assumptions.SETS.values())) | st.builds(
-    assumptions.Assumptions, TEXT, TEXT, st.just(assumptions.LBL.count),
+    assumptions.Assumptions,
+    TEXT,
+    TEXT,
+    st.just(assumptions.LBL.count),
     st.builds(assumptions.ChipTime, choice("ChipTime.model"), matrix_efficiency=st.none() | SHARE),
     st.builds(assumptions.NetworkTime, st.just("free")),
-    st.builds(assumptions.Overlap, st.just(assumptions.HidePass()), st.builds(assumptions.Hide, st.just("layer"), st.floats(0, 1))),
-)  # fmt: skip
+    st.builds(
+        assumptions.Overlap,
+        st.just(assumptions.HidePass()),
+        st.builds(assumptions.Hide, st.just("layer"), st.floats(0, 1)),
+    ),
+)
 JOBS = st.builds(
-    job.Job, models() | st.just(catalog.model("llama3-8b")), CLUSTERS | st.just(catalog.cluster("64xh100")), SIZE,
+    job.Job,
+    models() | st.just(catalog.model("llama3-8b")),
+    CLUSTERS | st.just(catalog.cluster("64xh100")),
+    SIZE,
     LAYOUTS,
-    seq=st.integers(0, 10**6), precision=st.sampled_from(list(job.PRECISIONS.values())) | st.builds(job.Precision,
-    st.just("fp8"), SHARE),
-    optimizer=st.sampled_from(list(job.OPTIMIZERS.values())) | st.builds(job.Optimizer, st.sampled_from(["adamw",
-    "x"]), POSITIVE),
-    tokens=st.just(0.0) | POSITIVE, attention_kernel=choice("Job.attention_kernel"), assumptions=ASSUMPTIONS,
-)  # fmt: skip
+    seq=st.integers(0, 10**6),
+    precision=st.sampled_from(list(job.PRECISIONS.values()))
+    | st.builds(job.Precision, st.just("fp8"), SHARE),
+    optimizer=st.sampled_from(list(job.OPTIMIZERS.values()))
+    | st.builds(job.Optimizer, st.sampled_from(["adamw", "x"]), POSITIVE),
+    tokens=st.just(0.0) | POSITIVE,
+    attention_kernel=choice("Job.attention_kernel"),
+    assumptions=ASSUMPTIONS,
+)
 
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -156,11 +209,17 @@ def test_a_job_file_reads_back_equal(thing):
 
 
 def test_catalogue_entries_are_written_by_name():
-    plain = job.Job(catalog.model("llama3-70b"), catalog.cluster("1024xh100-sxm"), 512, layout.Layout(tp=8, dp=128))
-    assert dump_job(plain) == (
-        '[model]\nname = "llama3-70b"\n\n[cluster]\non = "1024xh100-sxm"\n\n[layout]\ntp = 8\ndp = 128\n\n'
-        '[job]\nbatch = "512seq"\nprecision = "bf16"\noptimizer = "adamw"\n'
-        'assumptions = "realistic"\n'
+    plain = job.Job(
+        catalog.model("llama3-70b"),
+        catalog.cluster("1024xh100-sxm"),
+        512,
+        layout.Layout(tp=8, dp=128),
+    )
+    assert (
+        dump_job(plain)
+        == '[model]\nname = "llama3-70b"\n\n[cluster]\non = "1024xh100-sxm"\n\n[layout]\ntp = 8\ndp'
+        ' = 128\n\n[job]\nbatch = "512seq"\nprecision = "bf16"\noptimizer = "adamw"\nassumptions'
+        ' = "realistic"\n'
     )
 
 
@@ -179,15 +238,23 @@ def describe(**changes):
 
 def test_a_job_says_only_what_differs():
     thing = load_job(
-        describe(model__seq=4096, model__window=1024, job__batch="4M", job__tokens="15T", job__assumptions="lbl-2024")
+        describe(
+            model__seq=4096,
+            model__window=1024,
+            job__batch="4M",
+            job__tokens="15T",
+            job__assumptions="lbl-2024",
+        )
     )
     assert thing.model == dataclasses.replace(catalog.model("llama3-8b"), seq=4096, window=1024)
     assert (thing.batch, thing.tokens, thing.assumptions) == (977, 15e12, assumptions.LBL)
-    assert load_job(describe(job__optimizer={"name": "sgd", "flops": 5})).optimizer == job.Optimizer(
-        "sgd", 8.0, flops=5.0
-    )
+    assert load_job(
+        describe(job__optimizer={"name": "sgd", "flops": 5})
+    ).optimizer == job.Optimizer("sgd", 8.0, flops=5.0)
     assert load_job(describe(job__precision={"compute": "fp8"})).precision == job.Precision("fp8")
-    changed = load_job(describe(job__assumptions={"name": "realistic", "count": {"causal": "full"}})).assumptions
+    changed = load_job(
+        describe(job__assumptions={"name": "realistic", "count": {"causal": "full"}})
+    ).assumptions
     assert changed == dataclasses.replace(
         assumptions.REALISTIC, count=dataclasses.replace(assumptions.REALISTIC.count, causal="full")
     )
@@ -197,13 +264,22 @@ def test_chips_and_networks_by_name_by_table_or_changed():
     h100 = catalog.chip("h100")
     by_name = load_job({**describe(), "cluster": {"chips": 16, "chip": "h100-sxm"}}).cluster
     assert (by_name.chip, by_name.network.name, by_name.sizes) == (h100, "dgx-h100", (8, 2))
-    changed = load_job(describe(cluster__chip={"hbm_bytes": "96 GB"}, cluster__network="superpod-h100")).cluster
-    assert (changed.chip, changed.network.name) == (dataclasses.replace(h100, hbm_bytes=96e9), "superpod-h100")
+    changed = load_job(
+        describe(cluster__chip={"hbm_bytes": "96 GB"}, cluster__network="superpod-h100")
+    ).cluster
+    assert (changed.chip, changed.network.name) == (
+        dataclasses.replace(h100, hbm_bytes=96e9),
+        "superpod-h100",
+    )
     assert (
         "hbm_bytes" not in changed.chip.sources and "sustained" in changed.chip.sources
     )  # a changed number loses its source
     slow = load_job(
-        describe(cluster__network={"dims": [{"name": "lan", "bandwidth": "10 Gbit/s", "latency": "50 us"}]})
+        describe(
+            cluster__network={
+                "dims": [{"name": "lan", "bandwidth": "10 Gbit/s", "latency": "50 us"}]
+            }
+        )
     ).cluster
     assert (slow.network.dims[0].bandwidth, slow.network.name) == (1.25e9, "dgx-h100")
     assert load_job({**describe(), "cluster": "512xselene"}).cluster.chip.name == "a100-80"
@@ -213,7 +289,11 @@ def test_numbers_with_their_source():
     value = {"value": "3.35 TB/s", "source": "a datasheet", "date": "2023-03", "note": "dense"}
     thing = load_job(describe(cluster__chip={"hbm_bandwidth": value})).cluster.chip
     assert thing.hbm_bandwidth == 3.35e12
-    assert thing.sources["hbm_bandwidth"] == {"source": "a datasheet", "date": "2023-03", "note": "dense"}
+    assert thing.sources["hbm_bandwidth"] == {
+        "source": "a datasheet",
+        "date": "2023-03",
+        "note": "dense",
+    }
 
 
 def test_files(tmp_path):
@@ -221,18 +301,22 @@ def test_files(tmp_path):
     file.write_text(dumps_toml(describe()))
     assert load_job(file) == load_job(str(file)) == load_job(describe())
     (tmp_path / "config.json").write_text(
-        '{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 9}'
+        '{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads":'
+        ' 4, "vocab_size": 9}'
     )
     file.write_text(dumps_toml({**describe(), "model": {"config": "config.json", "seq": 512}}))
     assert (load_job(file).model.hidden, load_job(file).T) == (256, 512)
     with pytest.raises(BadInput, match="files are not read here"):
         load_job(file, files=False)
     for text, reason in (
-        ("a = [" * 50_000, "nested too deeply|not valid TOML"), ("x = " + "9" * 5000, "not valid TOML"), ("model = ",
-        "not valid TOML"),
-        ("a" + ".a" * 1_000_000 + " = 1", "nested too deeply"), ("#" * (5 * 2**20), "larger than 4 MiB"), ("",
-        r"needs a table \[model\]"), ("modle = 1", "did you mean model"),
-    ):  # fmt: skip
+        ("a = [" * 50_000, "nested too deeply|not valid TOML"),
+        ("x = " + "9" * 5000, "not valid TOML"),
+        ("model = ", "not valid TOML"),
+        ("a" + ".a" * 1_000_000 + " = 1", "nested too deeply"),
+        ("#" * (5 * 2**20), "larger than 4 MiB"),
+        ("", r"needs a table \[model\]"),
+        ("modle = 1", "did you mean model"),
+    ):
         file.write_text(text)
         with pytest.raises(BadInput, match=reason):
             load_job(file)
@@ -241,12 +325,15 @@ def test_files(tmp_path):
 
 
 BATCHES = [
-    ("4M", 8192, 488, "4,000,000 tokens rounded to 488 sequences of 8,192 (3,997,696 tokens)"), ("4Mi", 8192, 512,
-    None),
-    ("512seq", 8192, 512, None), ("512 sequences", 1, 512, None), ("2kseq", 1, 2000, None), (8192, 8192, 1, None),
+    ("4M", 8192, 488, "4,000,000 tokens rounded to 488 sequences of 8,192 (3,997,696 tokens)"),
+    ("4Mi", 8192, 512, None),
+    ("512seq", 8192, 512, None),
+    ("512 sequences", 1, 512, None),
+    ("2kseq", 1, 2000, None),
+    (8192, 8192, 1, None),
     (8192.0, 4096, 2, None),
     ("4,194,304 tokens", 8192, 512, None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "seq", "sequences", "note"), BATCHES)
@@ -266,68 +353,108 @@ NEW_CHIP = {"matrix_flops": {}, "name": "x", "vector_flops": 1, "hbm_bytes": 1, 
 DEEP: dict = {}
 DEEP["model"] = DEEP
 WRONG = [
-    (describe(job__batch=512), "batch of 512 tokens is less than one sequence of 8,192; for sequences write '512seq'"),
-    (describe(job__batch="0seq"), "batch '0seq' must be between 1"), (describe(job__batch="1.5seq"),
-    "whole number of sequences"),
-    (describe(job__batch="seq"), "batch 'seq' has no number"), (describe(job__batch=None), "batch must be tokens"),
-    (describe(job__batch=-5), "between 1"), (describe(job__batch=10**5000), "finite"), (describe(job__batch="4 GB"),
-    "is in B, but token"),
-    (describe(job__batch=[4]), "batch must be tokens such as '4M', .* not a list"), (describe(job__batch=True),
-    "not true"),
-    ({**describe(), "job": {}}, "job needs batch"), ({**describe(), "job": 3}, "job must be a table, not 3"),
-    ({**describe(), "run": {}}, "table 'run' is not known; known: cluster, job"), ({**describe(), 7: {}},
-    "table '7' is not known"),
-    (describe(model__heades=3), "model: field 'heades' is not known; did you mean heads"), (describe(model__layers=0),
-    "model.layers must be between"),
-    (describe(model__layers=-(10**400)), "model.layers must be a finite"), (describe(model__layers=1.5),
-    "model.layers must be a whole number, not 1.5"),
-    (describe(model__layers=True), "model.layers must be a number, not true"), (describe(model__layers=[1]),
-    "model.layers must be a number, not a list"),
-    (describe(model__layers={"value": 3, "sauce": "x"}), "model.layers must be a table of source, date, note"),
-    (describe(model__layers={"x": DEEP}), "model.layers must be one value"), (describe(model__norm="batchnorm"),
-    "model.norm 'batchnorm' is not known"),
-    (describe(model__norm="x" * 10**6), "printable"), (describe(model__name="a\nb"), "one line"),
+    (
+        describe(job__batch=512),
+        "batch of 512 tokens is less than one sequence of 8,192; for sequences write '512seq'",
+    ),
+    (describe(job__batch="0seq"), "batch '0seq' must be between 1"),
+    (describe(job__batch="1.5seq"), "whole number of sequences"),
+    (describe(job__batch="seq"), "batch 'seq' has no number"),
+    (describe(job__batch=None), "batch must be tokens"),
+    (describe(job__batch=-5), "between 1"),
+    (describe(job__batch=10**5000), "finite"),
+    (describe(job__batch="4 GB"), "is in B, but token"),
+    (describe(job__batch=[4]), "batch must be tokens such as '4M', .* not a list"),
+    (describe(job__batch=True), "not true"),
+    ({**describe(), "job": {}}, "job needs batch"),
+    ({**describe(), "job": 3}, "job must be a table, not 3"),
+    ({**describe(), "run": {}}, "table 'run' is not known; known: cluster, job"),
+    ({**describe(), 7: {}}, "table '7' is not known"),
+    (describe(model__heades=3), "model: field 'heades' is not known; did you mean heads"),
+    (describe(model__layers=0), "model.layers must be between"),
+    (describe(model__layers=-(10**400)), "model.layers must be a finite"),
+    (describe(model__layers=1.5), "model.layers must be a whole number, not 1.5"),
+    (describe(model__layers=True), "model.layers must be a number, not true"),
+    (describe(model__layers=[1]), "model.layers must be a number, not a list"),
+    (
+        describe(model__layers={"value": 3, "sauce": "x"}),
+        "model.layers must be a table of source, date, note",
+    ),
+    (describe(model__layers={"x": DEEP}), "model.layers must be one value"),
+    (describe(model__norm="batchnorm"), "model.norm 'batchnorm' is not known"),
+    (describe(model__norm="x" * 10**6), "printable"),
+    (describe(model__name="a\nb"), "one line"),
     (describe(model__name="\ud800"), "printable"),
-    (describe(model__gated="maybe"), "model.gated must be true or false, not 'maybe'"), (describe(model__kv_heads=5),
-    "kv_heads 5 must divide heads 32"),
-    (describe(model__name="llama3-9b"),
-    "did you mean llama3-8b.*to define a new one give layers, hidden, heads, ffn, vocab, seq too"),
-    (describe(model__moe={"experts": 4}), "model.moe needs top_k, expert_ffn"), (describe(model__moe="many"),
-    "model.moe must be a table"),
-    (describe(model__moe={"experts": 4, "top_k": 5, "expert_ffn": 9}), "model.moe: top_k 5 is more than the 4 experts"),
-    (describe(model__sources={"layers": 3}), "model.sources.* must be a table of source, date, note"),
+    (describe(model__gated="maybe"), "model.gated must be true or false, not 'maybe'"),
+    (describe(model__kv_heads=5), "kv_heads 5 must divide heads 32"),
+    (
+        describe(model__name="llama3-9b"),
+        (
+            "did you mean llama3-8b.*to define a new one give layers, hidden, heads, ffn, vocab,"
+            " seq too"
+        ),
+    ),
+    (describe(model__moe={"experts": 4}), "model.moe needs top_k, expert_ffn"),
+    (describe(model__moe="many"), "model.moe must be a table"),
+    (
+        describe(model__moe={"experts": 4, "top_k": 5, "expert_ffn": 9}),
+        "model.moe: top_k 5 is more than the 4 experts",
+    ),
+    (
+        describe(model__sources={"layers": 3}),
+        "model.sources.* must be a table of source, date, note",
+    ),
     (describe(model__sources=3), "must be a table"),
-    ({**describe(), "model": None}, "model must be a table, not nothing"), ({**describe(), "model": {}},
-    "model needs name, layers"),
-    ({**describe(), "model": DEEP}, "field 'model' is not known"), (describe(cluster__on=5),
-    "cluster.on must be a text"),
-    (describe(cluster__on="64xh900"), "chip 'h900' is not known; did you mean"), (describe(cluster__chips=0),
-    "cluster.chips must be between 1"),
-    (describe(cluster__chip={"hbm_bytes": "80 GB/s"}), "cluster.chip.hbm_bytes '80 GB/s' is in B/s, but B is needed"),
-    (describe(cluster__chip={"hbm_bytes": float("nan")}), "cluster.chip.hbm_bytes must be a finite number"),
+    ({**describe(), "model": None}, "model must be a table, not nothing"),
+    ({**describe(), "model": {}}, "model needs name, layers"),
+    ({**describe(), "model": DEEP}, "field 'model' is not known"),
+    (describe(cluster__on=5), "cluster.on must be a text"),
+    (describe(cluster__on="64xh900"), "chip 'h900' is not known; did you mean"),
+    (describe(cluster__chips=0), "cluster.chips must be between 1"),
+    (
+        describe(cluster__chip={"hbm_bytes": "80 GB/s"}),
+        "cluster.chip.hbm_bytes '80 GB/s' is in B/s, but B is needed",
+    ),
+    (
+        describe(cluster__chip={"hbm_bytes": float("nan")}),
+        "cluster.chip.hbm_bytes must be a finite number",
+    ),
     (describe(cluster__chip={"hbm_bytes": -1}), "cluster.chip.hbm_bytes must be more than 0"),
-    (describe(cluster__chip={"matrix_flops": {"fp12": 1}}),
-    "cluster.chip.matrix_flops 'fp12' is not known; did you mean"),
-    ({**describe(), "cluster": {"chips": 8, "network": "dgx-h100", "chip": NEW_CHIP}},
-    "matrix_flops must name at least one precision"),
+    (
+        describe(cluster__chip={"matrix_flops": {"fp12": 1}}),
+        "cluster.chip.matrix_flops 'fp12' is not known; did you mean",
+    ),
+    (
+        {**describe(), "cluster": {"chips": 8, "network": "dgx-h100", "chip": NEW_CHIP}},
+        "matrix_flops must name at least one precision",
+    ),
     (describe(cluster__network={"dims": []}), "cluster.network: dims must have at least one"),
-    (describe(cluster__network={"dims": [{"name": "x"}]}), r"cluster.network.dims\[0\] needs bandwidth, latency"),
+    (
+        describe(cluster__network={"dims": [{"name": "x"}]}),
+        r"cluster.network.dims\[0\] needs bandwidth, latency",
+    ),
     (describe(cluster__network={"dims": 3}), "cluster.network.dims must be a list, not 3"),
-    (describe(cluster__network={"dims": [3] * 2000}), "at most 1000"), (describe(cluster__network="x"),
-    "cluster.network|network 'x' is not known"),
-    (describe(cluster__network={"dims": [{"name": n, "bandwidth": 1, "latency": 0} for n in "ab"]}),
-    "only the last dimension may be without a size"),
-    (describe(layout__tp=0), "layout.tp must be between 1"), (describe(layout__zero=4),
-    "layout.zero must be between 0 and 3"),
-    (describe(layout__placement={"tp": [1]}), "placement must give each of tp, cp, dp, pp"), ({**describe(),
-    "layout": "x"}, "layout must be a table"),
-    (describe(layout__placement={"xp": [1]}), "layout.placement 'xp' is not known"), (describe(job__precision="bf61"),
-    "did you mean bf16"),
-    (describe(job__assumptions="lbl"), "assumption set 'lbl' is not known"), (describe(job__tokens="1 day"),
-    "job.tokens '1 day' is in s, but token"),
-    (describe(job__assumptions={"name": "realistic", "overlap": {"tp": {"share": 2}}}),
-    "job.assumptions.overlap.tp.share must be between 0 and 1, not 2"),
-]  # fmt: skip
+    (describe(cluster__network={"dims": [3] * 2000}), "at most 1000"),
+    (describe(cluster__network="x"), "cluster.network|network 'x' is not known"),
+    (
+        describe(
+            cluster__network={"dims": [{"name": n, "bandwidth": 1, "latency": 0} for n in "ab"]}
+        ),
+        "only the last dimension may be without a size",
+    ),
+    (describe(layout__tp=0), "layout.tp must be between 1"),
+    (describe(layout__zero=4), "layout.zero must be between 0 and 3"),
+    (describe(layout__placement={"tp": [1]}), "placement must give each of tp, cp, dp, pp"),
+    ({**describe(), "layout": "x"}, "layout must be a table"),
+    (describe(layout__placement={"xp": [1]}), "layout.placement 'xp' is not known"),
+    (describe(job__precision="bf61"), "did you mean bf16"),
+    (describe(job__assumptions="lbl"), "assumption set 'lbl' is not known"),
+    (describe(job__tokens="1 day"), "job.tokens '1 day' is in s, but token"),
+    (
+        describe(job__assumptions={"name": "realistic", "overlap": {"tp": {"share": 2}}}),
+        "job.assumptions.overlap.tp.share must be between 0 and 1, not 2",
+    ),
+]
 
 
 @pytest.mark.parametrize(("tables", "reason"), WRONG, ids=range(len(WRONG)))
@@ -348,7 +475,9 @@ ATOMS = (
 )
 JUNK = st.recursive(
     ATOMS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 PLACES = [
@@ -386,10 +515,19 @@ def test_junk_files_are_sentences(text):
 
 def test_texts_of_a_url_are_enough():
     texts = describe(
-        layout__tp="4", layout__dp="16", layout__sequence_parallel="false", model__layers="3", job__seq="2048"
+        layout__tp="4",
+        layout__dp="16",
+        layout__sequence_parallel="false",
+        model__layers="3",
+        job__seq="2048",
     )
     thing = load_job(texts)
-    assert (thing.layout.tp, thing.layout.sequence_parallel, thing.model.layers, thing.seq) == (4, False, 3, 2048)
+    assert (thing.layout.tp, thing.layout.sequence_parallel, thing.model.layers, thing.seq) == (
+        4,
+        False,
+        3,
+        2048,
+    )
 
 
 def test_ranges_and_choices_name_fields_that_exist():
@@ -413,7 +551,12 @@ def test_ranges_and_choices_name_fields_that_exist():
         for c in vars(m).values()
         if dataclasses.is_dataclass(c)
     ]
-    fields = {f"{c.__name__}.{f.name}" for c in classes if isinstance(c, type) for f in dataclasses.fields(c)}
+    fields = {
+        f"{c.__name__}.{f.name}"
+        for c in classes
+        if isinstance(c, type)
+        for f in dataclasses.fields(c)
+    }
     assert set(RANGES) | set(CHOICES) <= fields
 
 
@@ -432,4 +575,6 @@ def test_a_writer_refuses_what_a_file_cannot_hold():
     with pytest.raises(BadInput, match="tp holds a ndarray"):
         to_dict(layout.Layout(tp=np.ones(3)))
     row = layout.Layout(tp=np.float64(8), dp=np.int64(4))  # one row of a table of layouts
-    assert read(layout.Layout, parse_toml(dumps_toml(to_dict(row)), "x")) == layout.Layout(tp=8, dp=4)
+    assert read(layout.Layout, parse_toml(dumps_toml(to_dict(row)), "x")) == layout.Layout(
+        tp=8, dp=4
+    )

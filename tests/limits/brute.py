@@ -12,7 +12,9 @@ from meshwright.num import divisors
 
 
 def degrees(s: Shape, chips: int, schedules: tuple[str, ...]) -> list[Degrees]:
-    """All degrees the paper allows: section 4.5 of the description in docs/limits.md, divisor by divisor."""
+    """All degrees the paper allows: section 4.5 of the description in docs/limits.md, divisor by
+    divisor.
+    """
     D, F, L, E, b = (int(x) for x in (s.D, s.F, s.L, s.E, s.batch))
     ep, found = math.gcd(chips, E), []
     n = chips // ep
@@ -27,9 +29,14 @@ def degrees(s: Shape, chips: int, schedules: tuple[str, ...]) -> list[Degrees]:
                     continue
                 ms = [m for m in all_divisors(b // (E * dp)) if m >= pp]
                 if "1f1b" in schedules:
-                    found += [Degrees(dp, tp // ff, ff, pp, ep, m, L // pp if pp > 1 else 1, 0) for m in ms[:4]]
+                    found += [
+                        Degrees(dp, tp // ff, ff, pp, ep, m, L // pp if pp > 1 else 1, 0)
+                        for m in ms[:4]
+                    ]
                 if "zb-h2" in schedules:
-                    found += [Degrees(dp, tp // ff, ff, pp, ep, m, 1, 1) for m in ms if m >= 2 * pp][:1]
+                    found += [
+                        Degrees(dp, tp // ff, ff, pp, ep, m, 1, 1) for m in ms if m >= 2 * pp
+                    ][:1]
     return found
 
 
@@ -49,7 +56,9 @@ def placements(sizes: tuple[int, ...], d: Degrees) -> list[dict[str, tuple[float
         return [{a: (float(getattr(d, a)),) for a in AXES}]
     found = []
     for shares in itertools.product(*(divisors(sizes[0]) for _ in AXES)):
-        if math.prod(shares) == sizes[0] and all(getattr(d, a) % n == 0 for a, n in zip(AXES, shares, strict=True)):
+        if math.prod(shares) == sizes[0] and all(
+            getattr(d, a) % n == 0 for a, n in zip(AXES, shares, strict=True)
+        ):
             rest = d._replace(**{a: getattr(d, a) // n for a, n in zip(AXES, shares, strict=True)})
             found += [
                 {a: (float(n), *more[a]) for a, n in zip(AXES, shares, strict=True)}
@@ -68,7 +77,9 @@ def brute(scenario: Scenario, s: Shape, chips: int) -> tuple[float, float]:
     if not rows:
         return math.inf, math.inf
     columns = Degrees(*(np.array(x, float) for x in zip(*(d for d, _ in rows), strict=True)))
-    groups = {a: tuple(np.array(x) for x in zip(*(g[a] for _, g in rows), strict=True)) for a in AXES}
+    groups = {
+        a: tuple(np.array(x) for x in zip(*(g[a] for _, g in rows), strict=True)) for a in AXES
+    }
     step = simulate(on, s, columns, groups)
     best = float(step.total.min())
     tied = step.total <= best * (1 + 1e-12)

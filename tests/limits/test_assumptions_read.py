@@ -39,7 +39,9 @@ def test_what_is_read_changes_the_answer() -> None:
     assert machine_under(half).fabric.rates[0] == pytest.approx(H100.machine.fabric.rates[0] / 2)
 
 
-@pytest.mark.parametrize("name", sorted(SETS.keys() - {"epoch-2024", "scaling-book-sum", "scaling-book-max"}))
+@pytest.mark.parametrize(
+    "name", sorted(SETS.keys() - {"epoch-2024", "scaling-book-sum", "scaling-book-max"})
+)
 def test_sets_of_others_are_refused_by_name(name: str) -> None:
     with pytest.raises(BadInput, match=f"assumptions {name}: limits would ignore"):
         machine_under(assumptions(name))

@@ -24,7 +24,10 @@ def test_tables(capsys: Capture) -> None:
 
 def test_json_has_both_crossings(capsys: Capture) -> None:
     found = json.loads(told(capsys, "h100", "v100/sparse", "--json"))
-    assert found["verb"] == "limits" and [s["scenario"] for s in found["scenarios"]] == ["h100", "v100/sparse"]
+    assert found["verb"] == "limits" and [s["scenario"] for s in found["scenarios"]] == [
+        "h100",
+        "v100/sparse",
+    ]
     crossing = found["scenarios"][0]["crossing"]
     assert f"{crossing['first_flops']:.0e} {crossing['last_flops']:.0e}" == "2e+28 7e+28"
     assert found["scenarios"][0]["bills"][0]["energy_j"] > 0

@@ -24,31 +24,42 @@ def test_no_growth_is_the_plain_formula() -> None:
     x = cf.latency_reach(RUN)
     for macs in (False, True):
         assert cf.scaled_flops(RUN, x, 0.0, macs=macs) == pytest.approx(cf.critical_flops(RUN, x))
-    assert cf.scaled_flops(RUN, x, 0.2, macs=True) == pytest.approx(cf.scaled_flops(RUN, x, 0.2) * 2 ** (0.4 / 0.6))
+    assert cf.scaled_flops(RUN, x, 0.2, macs=True) == pytest.approx(
+        cf.scaled_flops(RUN, x, 0.2) * 2 ** (0.4 / 0.6)
+    )
 
 
 def test_nine_times() -> None:
     """The largest run is nine times the one where latency begins to bind."""
     x = cf.latency_reach(RUN)
-    assert cf.critical_flops(RUN, x, cf.LATENCY_CONSTANT) == pytest.approx(9 * cf.critical_flops(RUN, x))
+    assert cf.critical_flops(RUN, x, cf.LATENCY_CONSTANT) == pytest.approx(
+        9 * cf.critical_flops(RUN, x)
+    )
 
 
 def test_largest_model_and_largest_run_agree() -> None:
     """T = 60 N^2/E multiply-adds at the N of equation 17 is equation 18's T."""
     N = cf.largest_parameters(RUN)
-    assert pytest.approx(cf.critical_flops(RUN, cf.latency_reach(RUN), cf.LATENCY_CONSTANT)) == 2 * 60 * N**2
+    assert (
+        pytest.approx(cf.critical_flops(RUN, cf.latency_reach(RUN), cf.LATENCY_CONSTANT))
+        == 2 * 60 * N**2
+    )
 
 
 def test_directions() -> None:
     base = cf.closed_forms(H100, RUN)
     assert (
-        cf.closed_forms(replace(H100, network_words_per_s=2 * H100.network_words_per_s), RUN).critical_flops
+        cf.closed_forms(
+            replace(H100, network_words_per_s=2 * H100.network_words_per_s), RUN
+        ).critical_flops
         > base.critical_flops
     )
-    assert cf.closed_forms(H100, replace(RUN, experts=4)).critical_flops == pytest.approx(base.critical_flops / 4)
-    assert cf.closed_forms(H100, replace(RUN, duration_s=2 * RUN.duration_s)).limit_flops == pytest.approx(
-        4 * base.limit_flops
+    assert cf.closed_forms(H100, replace(RUN, experts=4)).critical_flops == pytest.approx(
+        base.critical_flops / 4
     )
+    assert cf.closed_forms(
+        H100, replace(RUN, duration_s=2 * RUN.duration_s)
+    ).limit_flops == pytest.approx(4 * base.limit_flops)
     assert cf.closed_forms(replace(H100, sram_words=1e12), RUN).nanobatch == 16
 
 

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from meshwright import BadInput, NoLayout
-from meshwright.limits import bill, curve, largest_run, limits, preset, sensitivity, smallest_cluster, split
+from meshwright.limits import (
+    bill,
+    curve,
+    largest_run,
+    limits,
+    preset,
+    sensitivity,
+    smallest_cluster,
+    split,
+)
 from meshwright.limits.answer import ends, smooth_widths
 from meshwright.limits.crossing import crossing
 from meshwright.limits.curve import exactly, months
@@ -36,25 +45,36 @@ def test_every_point_is_in_time_and_half_the_chips_are_not() -> None:
     for p in curve(H100).points:
         assert 0 < p.duration_s < H100.duration_s
         assert p.degrees.chips == p.chips
-        assert p.utilisation == pytest.approx(p.flops / (H100.machine.peak * p.chips * p.duration_s))
+        assert p.utilisation == pytest.approx(
+            p.flops / (H100.machine.peak * p.chips * p.duration_s)
+        )
 
 
 def test_limits_move_as_they_should() -> None:
     base = smooth_end(H100)
-    assert smooth_end(replace(H100, duration_s=6 * MONTH_S)) > base > smooth_end(replace(H100, duration_s=MONTH_S))
+    assert (
+        smooth_end(replace(H100, duration_s=6 * MONTH_S))
+        > base
+        > smooth_end(replace(H100, duration_s=MONTH_S))
+    )
     assert smooth_end(bandwidth(H100, 2.0)) > base > smooth_end(bandwidth(H100, 0.5))
     assert smooth_end(latency(H100, 100.0)) <= base * 1.001
     # latency sets the wall: with more of it less can be trained, with a tenth much more
     wall = curve(H100).points[-1].flops
     assert curve(preset("h100-low-latency")).points[-1].flops > 100 * wall
     slow = replace(H100.assumptions.chip, launch_s=9e-6)
-    assert curve(replace(H100, assumptions=replace(H100.assumptions, chip=slow))).points[-1].flops < wall
+    assert (
+        curve(replace(H100, assumptions=replace(H100.assumptions, chip=slow))).points[-1].flops
+        < wall
+    )
 
 
 def test_smooth_runs_take_all_the_time() -> None:
     for p in curve(H100.smooth, FEW).points:
         assert p.duration_s == H100.duration_s
-        assert p.utilisation == pytest.approx(p.flops / (H100.machine.peak * p.chips * p.duration_s))
+        assert p.utilisation == pytest.approx(
+            p.flops / (H100.machine.peak * p.chips * p.duration_s)
+        )
 
 
 def test_chips_between_two_numbers() -> None:
@@ -65,7 +85,9 @@ def test_chips_between_two_numbers() -> None:
 
 
 def test_smooth_and_exact_lie_near_each_other() -> None:
-    """Within the grid: at most twice the chips, and no fewer than the smooth ones by more than rounding explains."""
+    """Within the grid: at most twice the chips, and no fewer than the smooth ones by more than
+    rounding explains.
+    """
     rough = {p.hidden: p for p in curve(H100).points}
     for p in curve(H100.smooth, np.array([16384.0, 32768.0, 65536.0])).points:
         work = (rough[p.hidden].flops / p.flops) ** 1.0
@@ -88,7 +110,9 @@ def test_shares_of_parallelism_add_up() -> None:
 
 
 def test_the_shares_of_figure_7() -> None:
-    """H100 dense: pipeline gives way to data parallelism, tensor parallelism stays between 0.33 and 0.46."""
+    """H100 dense: pipeline gives way to data parallelism, tensor parallelism stays between 0.33 and
+    0.46.
+    """
     shares = [split(p) for p in curve(H100).points]
     assert all(0.33 <= s["tp"] <= 0.46 for s in shares)
     assert shares[0]["pp"] > 0.5 > 0.2 > shares[-1]["pp"]
@@ -118,7 +142,10 @@ def test_sensitivity_to_what_decides() -> None:
         )
     }
     rows = dict(sensitivity([H100], some).rows)
-    told = {n: tuple(f"{x or 0:.1e}" for x in (c[0].first_flops, c[0].last_flops)) for n, c in rows.items()}
+    told = {
+        n: tuple(f"{x or 0:.1e}" for x in (c[0].first_flops, c[0].last_flops))
+        for n, c in rows.items()
+    }
     assert told["base"] == ("2.0e+28", "6.7e+28")
     assert told["data-parallel traffic overlapped"] == ("2.0e+29", "1.8e+29")
     assert told["no zero bubble"] == ("2.0e+28", "1.6e+28")

@@ -1,4 +1,6 @@
-"""Every field of a set of assumptions changes what `limits` answers, or is refused by its name: none is ignored."""
+"""Every field of a set of assumptions changes what `limits` answers, or is refused by its name:
+none is ignored.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ SPREAD = [
     (Degrees(2, 2, 4, 2, SHAPE.E, 4096, 8, 0), (1, 2, 4, 1, 1)),
     (Degrees(4096, 2, 4, 2, SHAPE.E, 4, 1, 1), (1, 2, 4, 1, 1)),
 ]
-"""Degrees, and how many ranks of each axis lie in a node: both schedules, few tokens and many, gradients that take longer."""
+"""Degrees, and how many ranks of each axis lie in a node: both schedules, few tokens and many,
+gradients that take longer.
+"""
 
 
 NOTHING = "nothing hides, so that share, slow and links mean nothing"
@@ -92,7 +96,12 @@ def answer(how: Assumptions) -> tuple[Any, ...]:
     """Steps of some layouts, and the fastest of all."""
     scenario: Scenario = replace(SCENARIO, assumptions=how)
     steps = [
-        simulate(scenario.machine, SHAPE, d, {a: (n, getattr(d, a) / n) for a, n in zip(AXES, low, strict=True)})
+        simulate(
+            scenario.machine,
+            SHAPE,
+            d,
+            {a: (n, getattr(d, a) / n) for a, n in zip(AXES, low, strict=True)},
+        )
         for d, low in SPREAD
     ]
     s = shape(scenario.law, np.array([16384.0]))
@@ -110,15 +119,32 @@ def test_it_is_read_or_refused(name: str, value: Any) -> None:
         assert other == how or answer(other) != usual
     except BadInput as refused:
         told = str(refused)
-        assert name in told and ("limits would ignore" in told or "limits knows one budget" in told) or NOTHING in told
+        assert (
+            name in told
+            and ("limits would ignore" in told or "limits knows one budget" in told)
+            or NOTHING in told
+        )
 
 
 def test_what_is_read() -> None:
-    """The joints of the paper's step; words and attention, which its model does not have, are refused."""
+    """The joints of the paper's step; words and attention, which its model does not have, are
+    refused.
+    """
     read = {name for name, value in CASES if not refused(name, value)}
     assert {name.partition(".")[0] for name in read} == {"chip", "network", "overlap", "memory"}
-    assert {"network.collective", "network.hop", "overlap.tp.share", "overlap.ep.scope", "overlap.dp.links"} <= read
-    assert not read & {"chip.attention_forward", "overlap.cp.scope", "memory.working_set", "count.dot_product"}
+    assert {
+        "network.collective",
+        "network.hop",
+        "overlap.tp.share",
+        "overlap.ep.scope",
+        "overlap.dp.links",
+    } <= read
+    assert not read & {
+        "chip.attention_forward",
+        "overlap.cp.scope",
+        "memory.working_set",
+        "count.dot_product",
+    }
 
 
 def refused(name: str, value: Any) -> bool:
@@ -134,14 +160,18 @@ def test_free_communication_costs_nothing(collective: str) -> None:
     """Nothing is sent, nothing is waited for: the step is its products and its bubble."""
     on = replace(SCENARIO, assumptions=changed(EPOCH, "network.collective", collective)).machine
     for d, low in SPREAD:
-        s = simulate(on, SHAPE, d, {a: (n, getattr(d, a) / n) for a, n in zip(AXES, low, strict=True)})
+        s = simulate(
+            on, SHAPE, d, {a: (n, getattr(d, a) / n) for a, n in zip(AXES, low, strict=True)}
+        )
         sent = (s.tp, s.dp, s.p2p, s.tp_wait, s.dp_wait, s.p2p_wait)
         assert all(x == 0 for x in sent) if collective == "free" else all(x > 0 for x in sent)
         assert collective != "free" or s.total == pytest.approx(s.matmul / (1 - s.bubble))
 
 
 def test_messages_to_experts_hide_as_the_set_says() -> None:
-    """Exposed, they cost what they take beyond a message to the next stage; those of the pipeline still hide."""
+    """Exposed, they cost what they take beyond a message to the next stage; those of the pipeline
+    still hide.
+    """
     d, low = Degrees(16, 2, 4, 32, SHAPE.E, 64, 1, 1), (1, 2, 2, 2, 1)
     groups = {a: (n, getattr(d, a) / n) for a, n in zip(AXES, low, strict=True)}
 
@@ -151,6 +181,8 @@ def test_messages_to_experts_hide_as_the_set_says() -> None:
     hidden, shown = step(EPOCH), step(changed(EPOCH, "overlap.ep", NOT_HIDDEN))
     both = step(changed(changed(EPOCH, "overlap.ep", NOT_HIDDEN), "overlap.pp", "none"))
     work = max(hidden.matmul, hidden.tp)
-    assert hidden.total == pytest.approx(max(hidden.matmul, hidden.tp + hidden.p2p) + hidden.dp + hidden.dp_wait)
+    assert hidden.total == pytest.approx(
+        max(hidden.matmul, hidden.tp + hidden.p2p) + hidden.dp + hidden.dp_wait
+    )
     assert both.total == pytest.approx(work + hidden.p2p + hidden.dp + hidden.dp_wait)
     assert hidden.total < shown.total < both.total

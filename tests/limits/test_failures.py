@@ -10,7 +10,9 @@ from meshwright.limits.failures import goodput, interval
 
 
 def exact(checkpoint: float, mtbf: float) -> float:
-    """The interval tau at which the share of useful time is largest: e^((tau + delta)/M) (1 - tau/M) = 1, by bisection."""
+    """The interval tau at which the share of useful time is largest: e^((tau + delta)/M) (1 -
+    tau/M) = 1, by bisection.
+    """
     low, high = 0.0, mtbf
     for _ in range(200):
         tau = (low + high) / 2
@@ -21,7 +23,9 @@ def exact(checkpoint: float, mtbf: float) -> float:
 
 @pytest.mark.parametrize("ratio", [1e-4, 0.01, 0.1, 0.5])
 def test_dalys_interval_is_the_optimum_within_a_hundredth(ratio: float) -> None:
-    """Daly 2006, equation 37, whose third term counts when a checkpoint takes a good part of the time between failures."""
+    """Daly 2006, equation 37, whose third term counts when a checkpoint takes a good part of the
+    time between failures.
+    """
     assert interval(ratio * 1e4, 1e4) == pytest.approx(exact(ratio * 1e4, 1e4), rel=0.01)
 
 

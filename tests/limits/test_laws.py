@@ -14,18 +14,21 @@ def test_the_grid_of_the_paper() -> None:
     assert len(grid) == 55 and grid[0] == 12288 and grid[-1] == 128 * 12288
     dense = shape(LAWS["baseline"], grid)
     assert dense.flops[0] == pytest.approx(6.454885e24, rel=1e-6)
-    assert shape(replace(LAWS["baseline"], experts=SPARSE), grid).flops[0] == pytest.approx(5.163908e25, rel=1e-6)
+    assert shape(replace(LAWS["baseline"], experts=SPARSE), grid).flops[0] == pytest.approx(
+        5.163908e25, rel=1e-6
+    )
     assert (dense.tokens == 20 * dense.parameters).all() and (dense.F == 4 * dense.D).all()
     # T = 120 N^2 / E, the closed form of section 1
     assert dense.flops == pytest.approx(120 * dense.parameters**2 / dense.E)
 
 
 @pytest.mark.parametrize(
-    ("x", "near"), [(0.2, 1), (5.4, 5), (11, 10), (13, 12), (576.2, 576), (95, 96), (15, 14), (1.5, 1)]
+    ("x", "near"),
+    [(0.2, 1), (5.4, 5), (11, 10), (13, 12), (576.2, 576), (95, 96), (15, 14), (1.5, 1)],
 )
 def test_rounding(x: float, near: float) -> None:
-    """To f 2^k, the smaller of two equally near: 11 lies between 10 and 12, 15 between 14 and 16, 13 between 12 and
-    14."""
+    """To f 2^k, the smaller of two equally near: 11 lies between 10 and 12, 15 between 14 and 16,
+    13 between 12 and 14."""
     assert rounded(x, (1, 3, 5, 7, 9)) == near
     assert rounded(np.array([x]), (1, 3, 5, 7, 9))[0] == near
 
@@ -42,12 +45,19 @@ def test_scalars_and_arrays_agree() -> None:
     for each in (*LAWS.values(), replace(LAWS["deepseek"], experts=SPARSE)):
         table = shape(each, widths())
         for i in (0, 17, 54):
-            assert shape(each, float(widths()[i])) == pytest.approx([c[i] for c in table], rel=1e-14)
+            assert shape(each, float(widths()[i])) == pytest.approx(
+                [c[i] for c in table], rel=1e-14
+            )
 
 
 def test_a_law_of_ones_own() -> None:
     mine = Law(
-        "mine", Power(1e6, 0.25, 1e24), depth=Power(100.0), ffn_ratio=3.0, tokens_per_parameter=100.0, mantissas=(1,)
+        "mine",
+        Power(1e6, 0.25, 1e24),
+        depth=Power(100.0),
+        ffn_ratio=3.0,
+        tokens_per_parameter=100.0,
+        mantissas=(1,),
     )
     s = shape(mine, 4096.0)
     assert (s.F, s.L, s.E) == (12288.0, 128.0, 1.0)

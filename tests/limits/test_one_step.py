@@ -1,4 +1,6 @@
-"""`limits` and `predict` time the same step: one block of the paper's MLP, cut in both of its dimensions."""
+"""`limits` and `predict` time the same step: one block of the paper's MLP, cut in both of its
+dimensions.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,17 @@ from meshwright.step import Body, clock, step
 
 H100 = preset("h100")
 FLAT = Network("one switch", (Dim("switch", 450e9, 0.0, efficiency=1.0),))
-"""Without latency, which the paper pays once a step, for the first microbatch, and `predict` with every message."""
+"""Without latency, which the paper pays once a step, for the first microbatch, and `predict` with
+every message.
+"""
 
 
 LEVELS = Network(
     "two levels",
-    (Dim("nvlink", 450e9, 0.0, efficiency=1.0, size=8), Dim("infiniband", 50e9, 0.0, efficiency=1.0)),
+    (
+        Dim("nvlink", 450e9, 0.0, efficiency=1.0, size=8),
+        Dim("infiniband", 50e9, 0.0, efficiency=1.0),
+    ),
 )
 Places = dict[str, Group]
 """axis -> how many of its ranks lie in each dimension."""
@@ -37,7 +44,9 @@ Places = dict[str, Group]
 
 @dataclass(frozen=True)
 class Plane(Layout):
-    """A layout whose tp ranks are a plane of tp_model x tp_ff, with its axes where they are told."""
+    """A layout whose tp ranks are a plane of tp_model x tp_ff, with its axes where they are
+    told.
+    """
 
     places: tuple[tuple[str, Group], ...] = ()
 
@@ -51,14 +60,20 @@ def flat(d: Degrees) -> Places:
     return {axis: (float(getattr(d, axis)),) for axis in AXES}
 
 
-def by_limits(s: Shape, d: Degrees, how: Assumptions, on: Network = FLAT, places: Places | None = None) -> Step:
+def by_limits(
+    s: Shape, d: Degrees, how: Assumptions, on: Network = FLAT, places: Places | None = None
+) -> Step:
     """The step that `limits` places on the network."""
     scenario = Scenario("flat", H100.chip, on, assumptions=how)
     return simulate(scenario.machine, s, d, places or flat(d))
 
 
-def by_step(s: Shape, d: Degrees, how: Assumptions, on: Network = FLAT, places: Places | None = None) -> float:
-    """Seconds of the step of `predict`, whose layers are the same operations: of one expert of a block, as EP is E."""
+def by_step(
+    s: Shape, d: Degrees, how: Assumptions, on: Network = FLAT, places: Places | None = None
+) -> float:
+    """Seconds of the step of `predict`, whose layers are the same operations: of one expert of a
+    block, as EP is E.
+    """
     scenario = Scenario("flat", H100.chip, on, assumptions=how)
     tokens = s.batch / (s.E * d.dp * d.microbatches)
     model = Model("mlp", int(s.L), int(s.D), 1, int(s.F), vocab=0, seq=int(tokens))
@@ -71,7 +86,14 @@ def by_step(s: Shape, d: Degrees, how: Assumptions, on: Network = FLAT, places: 
         places=tuple((places or flat(d)).items()),
     )
     cluster = Cluster(H100.chip, on, layout.chips)
-    job = Job(model, cluster, int(d.dp * d.microbatches), layout, precision=scenario.precision, assumptions=how)
+    job = Job(
+        model,
+        cluster,
+        int(d.dp * d.microbatches),
+        layout,
+        precision=scenario.precision,
+        assumptions=how,
+    )
     at = clock(job)
     block = Timer(at, layout).layer(expert(scenario.machine, s, d))
     nothing = LayerCost()
@@ -95,16 +117,26 @@ POWER = st.sampled_from([1, 2, 4, 8])
 
 @pytest.mark.parametrize("name", SETS)
 @settings(max_examples=40, deadline=None)
-@given(width=st.sampled_from([2048.0, 12288.0]), dp=POWER, up=POWER, ff=POWER, m=st.sampled_from([1, 4, 64, 1024]))
-def test_a_block_takes_what_the_step_says(name: str, width: float, dp: int, up: int, ff: int, m: int) -> None:
+@given(
+    width=st.sampled_from([2048.0, 12288.0]),
+    dp=POWER,
+    up=POWER,
+    ff=POWER,
+    m=st.sampled_from([1, 4, 64, 1024]),
+)
+def test_a_block_takes_what_the_step_says(
+    name: str, width: float, dp: int, up: int, ff: int, m: int
+) -> None:
     s, d = shape(LAWS["baseline"], width), Degrees(dp, up, ff, 1, 1, m, 1, 0)
-    assert by_step(s, d, SETS[name]) == pytest.approx(float(by_limits(s, d, SETS[name]).total), rel=1e-12)
+    assert by_step(s, d, SETS[name]) == pytest.approx(
+        float(by_limits(s, d, SETS[name]).total), rel=1e-12
+    )
 
 
 LEVEL = st.sampled_from([1, 2, 4])
 BEHIND_PRODUCTS = ("epoch-2024", "gradients too, on links of their own")
-"""Sets whose tensor traffic hides behind the products and slows none of them (the passes stay equal thirds), on links that
-gradients leave alone."""
+"""Sets whose tensor traffic hides behind the products and slows none of them (the passes stay equal
+thirds), on links that gradients leave alone."""
 
 
 @pytest.mark.parametrize("name", BEHIND_PRODUCTS)
@@ -120,25 +152,42 @@ gradients leave alone."""
 def test_so_does_one_in_a_pipeline_on_two_levels(
     name: str, experts: int, ranks: tuple[int, ...], axis: str, schedule: str, pp: int, rounds: int
 ) -> None:
-    """Collectives over two levels, stages in any order, experts on chips of their own; where messages between blocks, which
-    the paper counts block by block, hide behind the products with all the rest."""
+    """Collectives over two levels, stages in any order, experts on chips of their own; where
+    messages between blocks, which the paper counts block by block, hide behind the products with
+    all the rest."""
     near, far, dp_near, dp_far = ranks
     s = shape(LAWS["baseline"], 12288.0)._replace(L=96.0, E=float(experts))
     s = s._replace(parameters=parameters(s.L, s.E, s.D, s.F))
     degrees = {"tp_model": 1, "tp_ff": 1, axis: near * far}
     chunks = 96 // pp if schedule == "interleaved" and pp > 1 else 1
     bubbles = float(schedule == "zb-h2")
-    d = Degrees(dp_near * dp_far, degrees["tp_model"], degrees["tp_ff"], pp, experts, pp * rounds, chunks, bubbles)
+    d = Degrees(
+        dp_near * dp_far,
+        degrees["tp_model"],
+        degrees["tp_ff"],
+        pp,
+        experts,
+        pp * rounds,
+        chunks,
+        bubbles,
+    )
     places: Places = {other: (1.0, float(getattr(d, other))) for other in AXES}
     places |= {axis: (float(near), float(far)), "dp": (float(dp_near), float(dp_far))}
     found = by_limits(s, d, SETS[name], LEVELS, places)
     assume(float(found.tp + found.p2p) < SETS[name].overlap.tp.share * float(found.matmul))
-    nearly = 1e-2 if d.zero_bubble else 1e-12  # the paper takes the three passes of zero bubble as equally long
-    assert by_step(s, d, SETS[name], LEVELS, places) == pytest.approx(float(found.total), rel=nearly)
+    # the paper takes the three passes of zero bubble as equally long
+    nearly = 1e-2 if d.zero_bubble else 1e-12
+    assert by_step(s, d, SETS[name], LEVELS, places) == pytest.approx(
+        float(found.total), rel=nearly
+    )
 
 
 def test_the_choices_of_that_test_differ() -> None:
-    """Every set gives another time, where traffic outlasts half of the products or gradients the rest."""
+    """Every set gives another time, where traffic outlasts half of the products or gradients the
+    rest.
+    """
     s = shape(LAWS["baseline"], 2048.0)
     some = [Degrees(dp, 8, 8, 1, 1, m, 1, 0) for dp, m in ((8, 4), (8, 1024), (1, 64))]
-    assert len({tuple(float(by_limits(s, d, how).total) for d in some) for how in SETS.values()}) == len(SETS)
+    assert len(
+        {tuple(float(by_limits(s, d, how).total) for d in some) for how in SETS.values()}
+    ) == len(SETS)

@@ -43,8 +43,13 @@ def test_goodput_by_simulation() -> None:
 def test_more_chips_fail_more() -> None:
     shares = [loss(Failures(), n, 1e12).goodput for n in (1e2, 1e3, 1e4, 1e5, 1e6, 1e9)]
     assert all(0 <= b < a < 1 for a, b in zip(shares, shares[1:], strict=False))
-    assert loss(replace(Failures(), restart_s=60.0), 1e5, 1e12).goodput > loss(Failures(), 1e5, 1e12).goodput
-    assert loss(Failures(), np.array([1e3, 1e5]), 1e12).goodput[1] == pytest.approx(loss(Failures(), 1e5, 1e12).goodput)
+    assert (
+        loss(replace(Failures(), restart_s=60.0), 1e5, 1e12).goodput
+        > loss(Failures(), 1e5, 1e12).goodput
+    )
+    assert loss(Failures(), np.array([1e3, 1e5]), 1e12).goodput[1] == pytest.approx(
+        loss(Failures(), 1e5, 1e12).goodput
+    )
 
 
 def test_llama_3_loses_a_few_percent() -> None:
@@ -83,7 +88,9 @@ def test_what_is_left_out_moves_the_limit() -> None:
         other = real_curve(H100, OMISSIONS[name](Realism()), WIDTHS, name)
         for a, b in zip(base.points, other.points, strict=False):
             same = a.chips == b.chips
-            assert not same or (b.utilisation >= a.utilisation if better else b.utilisation <= a.utilisation)
+            assert not same or (
+                b.utilisation >= a.utilisation if better else b.utilisation <= a.utilisation
+            )
 
 
 def test_real_points_add_up() -> None:
@@ -95,7 +102,10 @@ def test_real_points_add_up() -> None:
 
 
 def test_without_attention_scores_and_vocabulary() -> None:
-    full, bare = (transformer(H100.law, 8192.0, r) for r in (Realism(), Realism(attention=False, vocabulary=0)))
+    full, bare = (
+        transformer(H100.law, 8192.0, r)
+        for r in (Realism(), Realism(attention=False, vocabulary=0))
+    )
     assert parameters(bare) < parameters(full)
     flops, tokens, _ = run_of(H100.law, bare)
     assert flops / tokens == pytest.approx(6 * parameters(bare), rel=2e-3)

@@ -46,7 +46,11 @@ def test_equals_brute_force(name: str) -> None:
 def test_equals_brute_force_under_other_choices(joint: str, choice: int) -> None:
     """Bounds hold for every algorithm, and whatever hides behind what."""
     options: dict[str, tuple[dict[str, Any], ...]] = {
-        "network": ({"collective": "ring"}, {"collective": "best", "hop": "slowest"}, {"collective": "free"}),
+        "network": (
+            {"collective": "ring"},
+            {"collective": "best", "hop": "slowest"},
+            {"collective": "free"},
+        ),
         "overlap": (
             {"dp": HidePass("step")},
             {"tp": NOT_HIDDEN, "ep": Hide("step", 0.5, 0.25), "pp": "interleaved"},
@@ -73,12 +77,16 @@ def test_one_schedule(schedules: tuple[str, ...]) -> None:
     s = shape(scenario.law, np.array([16384.0]))
     chips = first_guess(scenario.machine, s, scenario.duration_s) * 4
     seconds, _ = brute(scenario, Shape(*(float(x[0]) for x in s)), int(chips[0]))
-    assert fastest(scenario, s, chips, np.array([np.inf])).seconds[0] == pytest.approx(seconds, rel=1e-12)
+    assert fastest(scenario, s, chips, np.array([np.inf])).seconds[0] == pytest.approx(
+        seconds, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", ["h100", "h100/sparse"])
 def test_where_latency_binds(name: str) -> None:
-    """Far too many chips for small models: the fastest step waits for messages, and 1F1B may win."""
+    """Far too many chips for small models: the fastest step waits for messages, and 1F1B may
+    win.
+    """
     scenario = replace(preset(name), schedules=("1f1b",))
     s = shape(scenario.law, np.array([2048.0, 4096.0]))
     chips = s.E * 2.0**20
@@ -94,7 +102,9 @@ def test_a_cluster_smaller_than_a_node() -> None:
     s = shape(scenario.law, np.array([2048.0]))
     for n in (1.0, 2.0, 4.0):
         seconds, _ = brute(scenario, Shape(*(float(x[0]) for x in s)), int(n))
-        assert fastest(scenario, s, np.array([n]), np.array([np.inf])).seconds[0] == pytest.approx(seconds, rel=1e-12)
+        assert fastest(scenario, s, np.array([n]), np.array([np.inf])).seconds[0] == pytest.approx(
+            seconds, rel=1e-12
+        )
 
 
 def test_microbatches_are_the_next_divisors() -> None:
@@ -123,7 +133,9 @@ def test_placings_are_all_factorisations() -> None:
 
 
 def test_axes_are_placed_one_after_the_other() -> None:
-    """A round goes on from entries of the one before it that place the same axes alike, and leaves none of them out."""
+    """A round goes on from entries of the one before it that place the same axes alike, and leaves
+    none of them out.
+    """
     for sizes in ((), (8,), (8, 32)):
         rounds = placings(sizes).rounds
         for (entries, before), (former, _) in zip(rounds[1:], rounds, strict=False):

@@ -1,4 +1,6 @@
-"""The simulated step: flat and hierarchical networks, bubbles, and what makes a step slower or faster."""
+"""The simulated step: flat and hierarchical networks, bubbles, and what makes a step slower or
+faster.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -47,7 +49,9 @@ def test_a_flat_hierarchy_is_a_single_level(dp: int, up: int, ff: int, pp: int) 
 
 def test_nothing_cut_sends_nothing() -> None:
     dense = shape(LAWS["baseline"], 16384.0)
-    alone = simulate(H100.machine, dense, Degrees(1, 1, 1, 1, 1, 1, 1, 0), dict.fromkeys(AXES, (1, 1)))
+    alone = simulate(
+        H100.machine, dense, Degrees(1, 1, 1, 1, 1, 1, 1, 0), dict.fromkeys(AXES, (1, 1))
+    )
     assert alone.total == alone.matmul > 0
     assert alone[2:] == (0,) * 7
 
@@ -60,7 +64,9 @@ def test_the_bubble_is_that_of_interleaved_1f1b(p: int, m: int, v: int) -> None:
 
 
 def test_zero_bubble_needs_steps_that_overlap() -> None:
-    """None in a run without a barrier, as in the paper; with one at the end of a step (p - 1) of its three equal passes."""
+    """None in a run without a barrier, as in the paper; with one at the end of a step (p - 1) of
+    its three equal passes.
+    """
     d = Degrees(1, 1, 1, 8, 1, 16, 1, 1)
     assert idle_share(H100.machine, d) == pytest.approx(0, abs=1e-15)
     barrier = how(H100, overlap=replace(H100.assumptions.overlap, step_barrier="global norm"))
@@ -70,14 +76,22 @@ def test_zero_bubble_needs_steps_that_overlap() -> None:
 def test_too_few_microbatches_cost_more_in_the_paper() -> None:
     p, m, v = 8, 4, 3
     z = (v - 1) * (p - m)
-    assert idle_share(H100.machine, Degrees(1, 1, 1, p, 1, m, v, 0)) == pytest.approx((p - 1 + z) / (v * m))
+    assert idle_share(H100.machine, Degrees(1, 1, 1, p, 1, m, v, 0)) == pytest.approx(
+        (p - 1 + z) / (v * m)
+    )
 
 
 def test_gradients_overlap_or_add_up() -> None:
     apart = step(H100, D)
-    beside = step(how(H100, overlap=replace(H100.assumptions.overlap, dp=HidePass("step", links="free"))), D)
-    assert apart.total == pytest.approx(max(apart.matmul, apart.tp + apart.p2p) + apart.dp + apart.dp_wait)
-    assert beside.total == pytest.approx(max(apart.matmul, apart.tp + apart.p2p, apart.dp) + apart.dp_wait)
+    beside = step(
+        how(H100, overlap=replace(H100.assumptions.overlap, dp=HidePass("step", links="free"))), D
+    )
+    assert apart.total == pytest.approx(
+        max(apart.matmul, apart.tp + apart.p2p) + apart.dp + apart.dp_wait
+    )
+    assert beside.total == pytest.approx(
+        max(apart.matmul, apart.tp + apart.p2p, apart.dp) + apart.dp_wait
+    )
 
 
 def test_latency_counts_only_without_zero_bubble() -> None:
@@ -93,10 +107,17 @@ def test_latency_counts_only_without_zero_bubble() -> None:
 def test_faster_parts_are_never_slower(zero_bubble: int) -> None:
     d = D._replace(zero_bubble=zero_bubble)
     base = step(H100, d).total
-    for better in (bandwidth(H100, 2.0), bandwidth(H100, 2.0, 0), bandwidth(H100, 2.0, 1), latency(H100, 0.5)):
+    for better in (
+        bandwidth(H100, 2.0),
+        bandwidth(H100, 2.0, 0),
+        bandwidth(H100, 2.0, 1),
+        latency(H100, 0.5),
+    ):
         assert step(better, d).total <= base
     assert step(bandwidth(H100, 0.5), d).total > base
 
 
 def test_memory_of_the_cluster_is_the_papers() -> None:
-    assert bytes_needed(SHAPE, D, H100.precision) * D.chips == pytest.approx(SHAPE.parameters * 2 * (16 + 4))
+    assert bytes_needed(SHAPE, D, H100.precision) * D.chips == pytest.approx(
+        SHAPE.parameters * 2 * (16 + 4)
+    )

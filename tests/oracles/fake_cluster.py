@@ -1,4 +1,6 @@
-"""A mesh of any size in one process (`meshwright.train.fake`), and a record of what the program of one rank computes and sends."""
+"""A mesh of any size in one process (`meshwright.train.fake`), and a record of what the program of
+one rank computes and sends.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from meshwright.train.traffic import Traffic as Record
 
 @contextmanager
 def fake_cluster(rank: int = 0, **axes: int) -> Iterator[tuple[DeviceMesh, Record]]:
-    """The mesh of `axes` (slowest first, such as dp=2, tp=4) as rank `rank` sees it, and the record of what it sends; bf16."""
+    """The mesh of `axes` (slowest first, such as dp=2, tp=4) as rank `rank` sees it, and the record
+    of what it sends; bf16.
+    """
     before = torch.get_default_dtype()
     with fake_world(rank, prod(axes.values())):
         mesh = init_device_mesh("cpu", tuple(axes.values()), mesh_dim_names=tuple(axes))

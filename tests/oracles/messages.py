@@ -18,10 +18,13 @@ from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import placed
 
 ENGINE = replace(
-    REALISTIC, count=replace(REALISTIC.count, gathered_inputs="kept", causal="full", stage_message="whole")
+    REALISTIC,
+    count=replace(REALISTIC.count, gathered_inputs="kept", causal="full", stage_message="whole"),
 )
-"""PyTorch's DTensor keeps the gathered input of a column-parallel matrix (Megatron-LM keeps the shard and gathers it again), its
-FLOP counter does not know of the causal mask, and its pipelines send the activation as each tp rank holds it."""
+"""PyTorch's DTensor keeps the gathered input of a column-parallel matrix (Megatron-LM keeps the
+shard and gathers it again), its FLOP counter does not know of the causal mask, and its pipelines
+send the activation as each tp rank holds it.
+"""
 
 
 def job_of(model: Model, layout: Layout, batch: int, seq: int = 0) -> Job:
@@ -29,19 +32,33 @@ def job_of(model: Model, layout: Layout, batch: int, seq: int = 0) -> Job:
     chip = Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0)
     cluster = Cluster(chip, Network("", (Dim("", 1.0, 0.0),)), int(layout.chips))
     return Job(
-        model, cluster, batch, placed(layout, cluster.sizes), seq=seq, precision=PRECISIONS["bf16"], assumptions=ENGINE
+        model,
+        cluster,
+        batch,
+        placed(layout, cluster.sizes),
+        seq=seq,
+        precision=PRECISIONS["bf16"],
+        assumptions=ENGINE,
     )
 
 
 def operations(job: Job, ends: bool = True) -> list[Op]:
-    """Operations of all layers on one device (its share of each), with those of embedding and head."""
+    """Operations of all layers on one device (its share of each), with those of embedding and
+    head.
+    """
     lead, body = groups(job.model)
     ops = [op for kind, n in (*lead, *body) for op in layer(job, job.layout, kind) * n]
-    return ops + [*vocabulary.embedding(job, job.layout), *vocabulary.head(job, job.layout)] if ends else ops
+    return (
+        ops + [*vocabulary.embedding(job, job.layout), *vocabulary.head(job, job.layout)]
+        if ends
+        else ops
+    )
 
 
 def sent(ops: list[Op], axis: str) -> Counter[tuple[str, int]]:
-    """(kind, bytes of the full vector) -> how often, on one axis, forward and backward of one microbatch."""
+    """(kind, bytes of the full vector) -> how often, on one axis, forward and backward of one
+    microbatch.
+    """
     found: Counter[tuple[str, int]] = Counter()
     for op in ops:
         for message in op.forward.comm + op.backward.comm:

@@ -1,7 +1,9 @@
-"""The decoders of `torch_models.py` cut over a mesh by PyTorch's own parts: DTensor (tp), all-to-all (ep), gathers (cp), FSDP (dp).
+"""The decoders of `torch_models.py` cut over a mesh by PyTorch's own parts: DTensor (tp),
+all-to-all (ep), gathers (cp), FSDP (dp).
 
-Sequence parallel: norms and residuals on 1/tp of the sequence, all-gather before column-parallel and reduce-scatter after row-parallel
-matrices. Without it they are whole and an all-reduce closes each pair.
+Sequence parallel: norms and residuals on 1/tp of the sequence, all-gather before column-parallel
+and reduce-scatter after row-parallel matrices. Without it they are whole and an all-reduce closes
+each pair.
 """
 
 from __future__ import annotations
@@ -35,13 +37,17 @@ Plan = dict[str, Any]
 
 
 class Stage(nn.Module):
-    """A part of a decoder: some layers, with the embedding in front and the head behind if it is an end of the model."""
+    """A part of a decoder: some layers, with the embedding in front and the head behind if it is an
+    end of the model.
+    """
 
     def __init__(self, m: Model, layers: range, kernel: Kernel) -> None:
         super().__init__()
         first, last = layers.start == 0, layers.stop == m.layers
         self.embedding = nn.Embedding(m.vocab, m.hidden) if first else None
-        self.positions = nn.Embedding(m.seq, m.hidden) if first and m.positions == "learned" else None
+        self.positions = (
+            nn.Embedding(m.seq, m.hidden) if first and m.positions == "learned" else None
+        )
         self.embedding_norm = norm_of(m) if first and m.embedding_norm else None
         self.layers = nn.ModuleList(Block(m, i, kernel) for i in layers)
         self.head = Head(m) if last else None
@@ -74,7 +80,9 @@ def tensor_parallel(stage: Stage, m: Model, mesh: DeviceMesh, sequence: bool) ->
     if stage.embedding is not None:
         plan["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=cut)
     if stage.head is not None:
-        plan["head.logits"] = ColwiseParallel(input_layouts=cut, output_layouts=Shard(-1), use_local_output=False)
+        plan["head.logits"] = ColwiseParallel(
+            input_layouts=cut, output_layouts=Shard(-1), use_local_output=False
+        )
     if sequence:
         for name in ("head.norm", "embedding_norm"):
             if getattr(stage, name.split(".")[0]) is not None:
@@ -96,7 +104,9 @@ def block_plan(block: Block, cut: Any, m: Model) -> Plan:
         up = ("q_up", "kv_up") if m.mla.q_lora_rank else ("q", "kv_up")
         plan |= {f"attention.{name}": column for name in up}
         alone += [
-            f"attention.{name}" for name in ("q_down", "q_norm", "kv_down", "kv_norm") if hasattr(block.attention, name)
+            f"attention.{name}"
+            for name in ("q_down", "q_norm", "kv_down", "kv_norm")
+            if hasattr(block.attention, name)
         ]
     else:
         plan["attention.qkv"] = column
@@ -107,7 +117,10 @@ def block_plan(block: Block, cut: Any, m: Model) -> Plan:
         alone.append("shared.gate")
     if isinstance(cut, Shard):
         dims = {"experts.router": 0}
-        plan |= {name: SequenceParallel(sequence_dim=dims.get(name, 1), use_local_output=True) for name in alone}
+        plan |= {
+            name: SequenceParallel(sequence_dim=dims.get(name, 1), use_local_output=True)
+            for name in alone
+        }
     return plan | parallel_block_plan(cut) if len(block.norms) == 1 else plan
 
 
@@ -116,9 +129,14 @@ def parallel_block_plan(cut: Any) -> Plan:
     row = RowwiseParallel(output_layouts=Partial(), use_local_output=False)
     return {
         "into": PrepareModuleInput(input_layouts=(cut,), desired_input_layouts=(Replicate(),)),
-        "out_of": PrepareModuleInput(input_layouts=(Partial(),), desired_input_layouts=(cut,), use_local_output=True),
-        "attention.qkv": ColwiseParallel(), "ffn.up": ColwiseParallel(), "attention.out": row, "ffn.down": row,
-    }  # fmt: skip
+        "out_of": PrepareModuleInput(
+            input_layouts=(Partial(),), desired_input_layouts=(cut,), use_local_output=True
+        ),
+        "attention.qkv": ColwiseParallel(),
+        "ffn.up": ColwiseParallel(),
+        "attention.out": row,
+        "ffn.down": row,
+    }
 
 
 def localise(block: Block, mesh: DeviceMesh, cut: Any, m: Model) -> None:
@@ -148,8 +166,17 @@ class ExpertParallel(nn.Module):
     def __init__(self, experts: Experts, m: Model, ep: Any, etp: Any) -> None:
         super().__init__()
         assert m.moe
-        self.router, self.k, self.gated, self.ep, self.etp = experts.router, experts.k, experts.gated, ep, etp
-        self.here, width = m.moe.experts // ep.size(), m.moe.expert_ffn // (etp.size() if etp else 1)
+        self.router, self.k, self.gated, self.ep, self.etp = (
+            experts.router,
+            experts.k,
+            experts.gated,
+            ep,
+            etp,
+        )
+        self.here, width = (
+            m.moe.experts // ep.size(),
+            m.moe.expert_ffn // (etp.size() if etp else 1),
+        )
         self.up = Grouped(self.here, m.hidden, width * (2 if m.gated else 1), m.moe.expert_bias)
         self.down = Grouped(self.here, width, m.hidden, m.moe.expert_bias)
 
@@ -164,7 +191,9 @@ class ExpertParallel(nn.Module):
         done = self.down(activation(self.up(by_expert), self.gated))
         done = done.unflatten(1, (sources, -1)).transpose(0, 1).flatten(0, 2)
         done = reduce_scatter_single_autograd(done, "sum", 0, self.etp) if self.etp else done
-        back = all_to_all_single_autograd(done, None, None, self.ep) * share.flatten()[order].unsqueeze(-1)
+        back = all_to_all_single_autograd(done, None, None, self.ep) * share.flatten()[
+            order
+        ].unsqueeze(-1)
         return torch.zeros_like(tokens).index_add(0, order // self.k, back).view_as(x)
 
 
@@ -176,14 +205,18 @@ def expert_parallel(stage: Stage, m: Model, ep: Any, etp: Any = None) -> None:
 
 
 class ContextCore(nn.Module):
-    """Attention of this rank's queries to the keys and values of all cp ranks, which are gathered and, in backward, gathered again."""
+    """Attention of this rank's queries to the keys and values of all cp ranks, which are gathered
+    and, in backward, gathered again.
+    """
 
     def __init__(self, core: Core, group: Any) -> None:
         super().__init__()
         self.core, self.group = core, group
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        result: Tensor = checkpoint(self.attend, q, k, v, use_reentrant=False, preserve_rng_state=False)
+        result: Tensor = checkpoint(
+            self.attend, q, k, v, use_reentrant=False, preserve_rng_state=False
+        )
         return result
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
-"""Collectives inside a layer: what real sharded modules send under a fake process group against the messages of `count`.
+"""Collectives inside a layer: what real sharded modules send under a fake process group against the
+messages of `count`.
 
-Compared are kind, full-vector bytes and number of every collective of one microbatch, forward and backward. PyTorch's choice of
-keeping gathered inputs is `Counting.gathered_inputs = "kept"`.
+Compared are kind, full-vector bytes and number of every collective of one microbatch, forward and
+backward. PyTorch's choice of keeping gathered inputs is `Counting.gathered_inputs = "kept"`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ NAME = {"ids": lambda m: m.name.split(":")[0] if isinstance(m, Model) else str(m
 
 @pytest.mark.parametrize("sequence", [True, False])
 @pytest.mark.parametrize(
-    ("model", "tp", "b"), [(m, 2, 1) for m in [*DENSE, *LATENT]] + [(known.GPT, 2, 3), (LATENT[0], 4, 2)], **NAME
+    ("model", "tp", "b"),
+    [(m, 2, 1) for m in [*DENSE, *LATENT]] + [(known.GPT, 2, 3), (LATENT[0], 4, 2)],
+    **NAME,
 )
 def test_tensor_parallel(model: Model, tp: int, b: int, sequence: bool) -> None:
     model = replace(model, kv_heads=max(model.K, tp))
@@ -72,7 +75,9 @@ def test_experts_over_data_parallel_ranks(model: Model, ep: int) -> None:
 
 @pytest.mark.parametrize("model", [known.DEEPSEEK, known.QWEN2_MOE, known.MIXTRAL], **NAME)
 def test_experts_over_tensor_parallel_ranks(model: Model) -> None:
-    """Each tp rank sends the tokens of its own shard of the sequence; shared experts are cut like a dense feed-forward."""
+    """Each tp rank sends the tokens of its own shard of the sequence; shared experts are cut like a
+    dense feed-forward.
+    """
     model = replace(model, mtp_layers=0)
     ops = operations(job_of(model, Layout(tp=2, ep=2), 1))
     with fake_cluster(tp=2) as (mesh, record):
@@ -81,7 +86,8 @@ def test_experts_over_tensor_parallel_ranks(model: Model) -> None:
         tensor_parallel(stage, model, mesh["tp"], True)
         step(stage, tokens(1, model.seq))
     assert record.over("tp") == sent(ops, "tp")
-    assert record.over("ep") == sent(ops, "ep")  # exchanges of rows count as ep's, on whatever ranks they run
+    # exchanges of rows count as ep's, on whatever ranks they run
+    assert record.over("ep") == sent(ops, "ep")
     assert record.flops == flops(ops)
 
 

@@ -1,7 +1,8 @@
-"""Weight and gradient collectives of a step: FSDP2 and replicate under a fake process group against `step.synchronise`.
+"""Weight and gradient collectives of a step: FSDP2 and replicate under a fake process group against
+`step.synchronise`.
 
-With nothing overlapped, and a network that takes a second a byte for one kind of collective and none for the others, the seconds of
-`synchronise` are the bytes that kind moves in a step.
+With nothing overlapped, and a network that takes a second a byte for one kind of collective and
+none for the others, the seconds of `synchronise` are the bytes that kind moves in a step.
 """
 
 from __future__ import annotations
@@ -37,16 +38,23 @@ KINDS = ("all_gather", "reduce_scatter", "all_reduce")
 
 def predicted(job: Job, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
     """Bytes of the full vectors of one kind in a step."""
-    monkeypatch.setattr(Fabric, "load", lambda self, k, V, group, copies=1: Load(V if k == kind else 0.0 * V))
+    monkeypatch.setattr(
+        Fabric, "load", lambda self, k, V, group, copies=1: Load(V if k == kind else 0.0 * V)
+    )
     at, layout = ours.clock(job), job.layout
     parts, by = ours.body(job, layout, at), ours.shares(job, layout, get("1f1b"), 1)
-    of = ours.devices(job, layout, parts, by, ours.units(job, layout, parts, (layout.zero,), at), "none")
+    of = ours.devices(
+        job, layout, parts, by, ours.units(job, layout, parts, (layout.zero,), at), "none"
+    )
     return float(ours.exposed(of[0], MICROBATCHES, layout.zero, at.overlap.dp).total)
 
 
 def shard(stage: Stage, mesh: Any, zero: int) -> None:
     """Each block a unit of its own, the rest (embedding, final norm, head) another."""
-    how = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)}
+    how = {
+        "mesh": mesh,
+        "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+    }
     wrap: Callable[..., Any] = replicate if zero == 0 else fully_shard
     if zero:
         how["reshard_after_forward"] = zero == 3
@@ -70,10 +78,14 @@ def run(model: Model, dp: int, zero: int) -> Record:
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
-@pytest.mark.parametrize("model", [known.GPT, known.LLAMA, known.GEMMA], ids=lambda m: m.name.split(":")[0])
+@pytest.mark.parametrize(
+    "model", [known.GPT, known.LLAMA, known.GEMMA], ids=lambda m: m.name.split(":")[0]
+)
 def test_bytes_of_a_step(model: Model, zero: int, monkeypatch: pytest.MonkeyPatch) -> None:
     record = run(model, 2, zero)
     job = job_of(model, Layout(dp=2, zero=zero), 2 * MICROBATCHES)
     silent = replace(job.assumptions, overlap=replace(job.assumptions.overlap, dp=HidePass()))
-    expected = {kind: predicted(replace(job, assumptions=silent), kind, monkeypatch) for kind in KINDS}
+    expected = {
+        kind: predicted(replace(job, assumptions=silent), kind, monkeypatch) for kind in KINDS
+    }
     assert {kind: record.volume("dp").get(kind, 0) for kind in KINDS} == expected

@@ -1,4 +1,6 @@
-"""FLOPs of every operation, forward and backward, against PyTorch's FLOP counter on meta tensors."""
+"""FLOPs of every operation, forward and backward, against PyTorch's FLOP counter on meta
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ MODELS = pytest.mark.parametrize("model", architectures.ALL, ids=lambda m: m.nam
 
 
 def ours(model: Model, T: int, kernel: str) -> tuple[Flops, Flops]:
-    """Matrix FLOPs by operation, summed over layers; PyTorch counts attention uncut by the mask, 2k a dot product."""
+    """Matrix FLOPs by operation, summed over layers; PyTorch counts attention uncut by the mask, 2k
+    a dot product.
+    """
     forward: Counter[str] = Counter()
     backward: Counter[str] = Counter()
     for op, n in operations(model, T, REFERENCE, kernel):
@@ -55,13 +59,17 @@ def test_every_operation_of_small_models(model: Model, kernel: str) -> None:
 def test_every_operation_of_real_models(name: str, T: int) -> None:
     """At full width and length; a few layers of each kind are enough, more only repeat them."""
     model = catalog.model(name)
-    model = replace(model, layers=min(model.layers, 4 + (model.moe.dense_layers if model.moe else 0)))
+    model = replace(
+        model, layers=min(model.layers, 4 + (model.moe.dense_layers if model.moe else 0))
+    )
     assert ours(model, T, "flash") == counted(model, T, flash)
 
 
 @MODELS
 def test_model_flops_are_the_counter_s_total(model: Model) -> None:
-    """The numerator of MFU: what the counter says without recomputed scores, a token (the counter knows no windows)."""
+    """The numerator of MFU: what the counter says without recomputed scores, a token (the counter
+    knows no windows).
+    """
     model = replace(model, window=None)
     forward, backward = counted(model, 32, unfused)
     assert model_flops(model, 32) * 32 == sum(forward.values()) + sum(backward.values())

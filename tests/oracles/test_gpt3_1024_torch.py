@@ -1,4 +1,6 @@
-"""GPT-3 175B on 1,024 ranks: what one rank of the real sharded program computes and sends, against `count` and `step`."""
+"""GPT-3 175B on 1,024 ranks: what one rank of the real sharded program computes and sends, against
+`count` and `step`.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,18 @@ from torch_models import flash  # noqa: E402
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 GPT3 = replace(catalog.model("gpt3-175b"), vocab=51200, tied_embeddings=False)
-"""The vocabulary padded as Megatron-LM pads it; embedding and head apart, as stages of a pipeline hold them."""
+"""The vocabulary padded as Megatron-LM pads it; embedding and head apart, as stages of a pipeline
+hold them.
+"""
 TP = 8
 
 
 def device(job: Job, layers: int, *ends: Any) -> list[Op]:
     """Operations of so many layers and of the given ends."""
-    return [*layer(job, job.layout, Kind(None, False)) * layers, *(op for end in ends for op in end(job, job.layout))]
+    return [
+        *layer(job, job.layout, Kind(None, False)) * layers,
+        *(op for end in ends for op in end(job, job.layout)),
+    ]
 
 
 def test_fully_sharded_over_128() -> None:
@@ -72,7 +79,9 @@ def run_stage(model: Model, rank: int, pp: int, m: int) -> Record:
     return record
 
 
-@pytest.mark.parametrize(("rank", "end"), [(0, vocabulary.embedding), (3, None), (7, vocabulary.head)])
+@pytest.mark.parametrize(
+    ("rank", "end"), [(0, vocabulary.embedding), (3, None), (7, vocabulary.head)]
+)
 def test_pipeline_of_8(rank: int, end: Any) -> None:
     """tp 8, pp 8, dp 16, 16 microbatches: the first, a middle and the last stage."""
     pp, m = 8, 16

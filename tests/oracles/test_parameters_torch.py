@@ -1,4 +1,6 @@
-"""Parameters against those of a real torch module on the meta device, small models and catalogue models at full size."""
+"""Parameters against those of a real torch module on the meta device, small models and catalogue
+models at full size.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,25 @@ from torch_models import Decoder, NextToken  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 FULL_SIZE = (
-    "gpt3-175b", "llama3-8b", "llama3-70b", "llama3-405b", "mixtral-8x7b", "deepseek-v2-lite", "deepseek-v3", "qwen3-8b", "qwen3-235b-a22b",
-    "gemma2-9b", "gemma3-27b", "falcon-7b", "falcon-180b", "gpt-oss-20b", "gpt-oss-120b", "olmo2-32b", "bloom-176b", "glm4.5",
-)  # fmt: skip
+    "gpt3-175b",
+    "llama3-8b",
+    "llama3-70b",
+    "llama3-405b",
+    "mixtral-8x7b",
+    "deepseek-v2-lite",
+    "deepseek-v3",
+    "qwen3-8b",
+    "qwen3-235b-a22b",
+    "gemma2-9b",
+    "gemma3-27b",
+    "falcon-7b",
+    "falcon-180b",
+    "gpt-oss-20b",
+    "gpt-oss-120b",
+    "olmo2-32b",
+    "bloom-176b",
+    "glm4.5",
+)
 
 
 def numel(module: torch.nn.Module) -> int:
@@ -42,10 +60,13 @@ def test_catalogue_models_at_full_size(name: str) -> None:
 
 
 def test_next_token_block() -> None:
-    """The block that predicts a token further has its own layer, norms and projection, and shares embedding and head."""
+    """The block that predicts a token further has its own layer, norms and projection, and shares
+    embedding and head.
+    """
     model = architectures.DEEPSEEK
     with torch.device("meta"):
         block = NextToken(model, lambda q, k, v, window: v)
     total = sum(op.weights * n for op, n in operations(model))
-    final_norm = model.hidden  # ours has a norm of its own before the shared head, as DeepSeek's checkpoint does
+    # ours has a norm of its own before the shared head, as DeepSeek's checkpoint does
+    final_norm = model.hidden
     assert total - parameters(model) == numel(block) + final_norm

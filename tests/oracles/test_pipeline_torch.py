@@ -1,4 +1,6 @@
-"""What crosses stage boundaries: PyTorch's pipeline runtime under a fake process group against `step.stage_message` and the schedules."""
+"""What crosses stage boundaries: PyTorch's pipeline runtime under a fake process group against
+`step.stage_message` and the schedules.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,12 @@ def run(model: Model, name: str, rank: int, pp: int, m: int, v: int, sequence: b
     with fake_cluster(rank * tp, pp=pp, tp=tp) as (mesh, record):
         n = model.layers // (pp * v)
         stages = [
-            stage_of(model, range(i * n, (i + 1) * n), mesh, sequence, i, pp * v) for i in range(rank, pp * v, pp)
+            stage_of(model, range(i * n, (i + 1) * n), mesh, sequence, i, pp * v)
+            for i in range(rank, pp * v, pp)
         ]
-        schedule = get_schedule_class(name)(stages if v > 1 else stages[0], m, loss_fn=cross_entropy)
+        schedule = get_schedule_class(name)(
+            stages if v > 1 else stages[0], m, loss_fn=cross_entropy
+        )
         tokens = torch.zeros(m, model.seq, dtype=torch.long)
         first, last = (tokens,) if rank == 0 else (), {"target": tokens} if rank == pp - 1 else {}
         with loss_parallel():
@@ -41,27 +46,38 @@ def run(model: Model, name: str, rank: int, pp: int, m: int, v: int, sequence: b
     return record
 
 
-def stage_of(model: Model, layers: range, mesh: Any, sequence: bool, index: int, count: int) -> PipelineStage:
+def stage_of(
+    model: Model, layers: range, mesh: Any, sequence: bool, index: int, count: int
+) -> PipelineStage:
     stage = Stage(model, layers, flash)
     tensor_parallel(stage, model, mesh["tp"], sequence)
-    hidden = torch.zeros(1, model.seq // (mesh["tp"].size() if sequence else 1), model.hidden, requires_grad=True)
+    hidden = torch.zeros(
+        1, model.seq // (mesh["tp"].size() if sequence else 1), model.hidden, requires_grad=True
+    )
     tokens = torch.zeros(1, model.seq, dtype=torch.long)
     out = hidden if layers.stop < model.layers else torch.zeros(1, model.seq, model.vocab)
     inputs = (tokens,) if layers.start == 0 else (hidden,)
-    return PipelineStage(stage, index, count, torch.device("cpu"), inputs, (out,), group=mesh.get_group("pp"))
+    return PipelineStage(
+        stage, index, count, torch.device("cpu"), inputs, (out,), group=mesh.get_group("pp")
+    )
 
 
 @pytest.mark.parametrize("sequence", [True, False])
 @pytest.mark.parametrize(("name", "v"), [("GPipe", 1), ("1F1B", 1), ("Interleaved1F1B", 2)])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_boundaries(name: str, v: int, rank: int, sequence: bool) -> None:
-    """Each microbatch crosses each boundary once forward and once backward; with sequence parallelism a rank sends 1/tp of it."""
+    """Each microbatch crosses each boundary once forward and once backward; with sequence
+    parallelism a rank sends 1/tp of it.
+    """
     model, pp, m = known.LLAMA, 2, 4
     record = run(model, name, rank, pp, m, v, sequence)
     layout = Layout(tp=2, pp=pp, interleave=v, sequence_parallel=sequence)
     job = job_of(model, layout, m)
-    boundaries = 2 * v - 1  # of the 2 v stages' 2 v - 1 boundaries a rank sends forward over some, back over the others
+    # of the 2 v stages' 2 v - 1 boundaries a rank sends forward over some, back over the others
+    boundaries = 2 * v - 1
     assert record.over("pp") == {("send", int(ours.stage_message(job, job.layout))): m * boundaries}
-    layers = [op for kind in kinds(model)[: model.layers // pp] for op in layer(job, job.layout, kind)]
+    layers = [
+        op for kind in kinds(model)[: model.layers // pp] for op in layer(job, job.layout, kind)
+    ]
     end = vocabulary.head(job, job.layout) if rank else vocabulary.embedding(job, job.layout)
     assert record.over("tp") == {key: n * m for key, n in sent([*layers, *end], "tp").items()}

@@ -16,7 +16,9 @@ from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops  
 pytestmark = pytest.mark.oracle
 Listing = list[list[tuple[int, str, int]]]
 ONE = [(p, m, 1) for p in (1, 2, 3, 4, 7, 8) for m in sorted({p, p + 1, 2 * p, 2 * p + 3, 5 * p})]
-ROUNDS = [(p, k * p, v) for p in (1, 2, 3, 4, 8) for k in (1, 2, 5) for v in (2, 3, 4)] + [(16, 32, 8)]
+ROUNDS = [(p, k * p, v) for p in (1, 2, 3, 4, 8) for k in (1, 2, 5) for v in (2, 3, 4)] + [
+    (16, 32, 8)
+]
 FOLDED = [(p, m, 2) for p in (1, 2, 3, 4, 5, 8) for m in (1, p, 2 * p - 1, 2 * p, 2 * p + 3, 5 * p)]
 GRIDS = {
     "gpipe": ONE,
@@ -33,7 +35,10 @@ def theirs(name: str, p: int, m: int, v: int) -> Listing:
     torch_name = get(name).torch_name
     assert torch_name is not None
     rows = get_schedule_ops(torch_name, p, m, num_stages_per_rank=v)
-    return [[cell for action in row if action is not None for cell in computations(action)] for row in rows]
+    return [
+        [cell for action in row if action is not None for cell in computations(action)]
+        for row in rows
+    ]
 
 
 def computations(action: Any) -> Listing:
@@ -45,7 +50,9 @@ def computations(action: Any) -> Listing:
 def ours(name: str, p: int, m: int, v: int) -> Listing:
     place = get(name).placement(p, v)
     rows = enumerate(get(name).order(p, m, v))
-    return [[(place(rank, a.chunk), a.kind, a.microbatch) for a in actions] for rank, actions in rows]
+    return [
+        [(place(rank, a.chunk), a.kind, a.microbatch) for a in actions] for rank, actions in rows
+    ]
 
 
 def test_every_schedule_of_torch_is_compared() -> None:
@@ -57,8 +64,8 @@ def test_orders_are_torchs(name: str) -> None:
     for p, m, v in GRIDS[name]:
         expected = ours(name, p, m, v)
         if name == "1f1b":
-            # torch 2.13 lists the forwards of the last stage as 1..m instead of 0..m-1 (the listing only, not the
-            # execution); when this fails because they are right, delete these lines
+            # torch 2.13 lists the forwards of the last stage as 1..m instead of 0..m-1 (the listing
+            # only, not the execution); when this fails because they are right, delete these lines
             expected[-1] = [(stage, kind, k + (kind == "F")) for stage, kind, k in expected[-1]]
         assert theirs(name, p, m, v) == expected, (p, m, v)
 
@@ -69,7 +76,12 @@ def test_torch_reads_and_accepts_our_csv(name: str) -> None:
     schedule = get(name)
     text = schedule_csv.write(schedule.order(p, m, v), schedule.placement(p, v))
     parse = torch_schedules._Action.from_str
-    actions = {rank: [parse(cell) for cell in line.split(",")] for rank, line in enumerate(text.splitlines())}
+    actions = {
+        rank: [parse(cell) for cell in line.split(",")]
+        for rank, line in enumerate(text.splitlines())
+    }
     stages = p * int(schedule.chunks(v))
     owner = torch_schedules._validate_schedule(actions, p, stages, m)
-    assert owner == {schedule.stage_of(r, c, p, v): r for r in range(p) for c in range(int(schedule.chunks(v)))}
+    assert owner == {
+        schedule.stage_of(r, c, p, v): r for r in range(p) for c in range(int(schedule.chunks(v)))
+    }

@@ -1,4 +1,6 @@
-"""FLOPs of a torch decoder on meta tensors by named operation, forward and backward, from the formulas of PyTorch's own counter."""
+"""FLOPs of a torch decoder on meta tensors by named operation, forward and backward, from the
+formulas of PyTorch's own counter.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,11 @@ Flops = dict[str, int]
 
 
 class ByName(TorchDispatchMode):
-    """Books each operation's FLOPs under the module that ran it, in backward under the module whose forward made the gradient function.
+    """Books each operation's FLOPs under the module that ran it, in backward under the module whose
+    forward made the gradient function.
 
-    FlopCounterMode names backward work by hooks, which branches beside each other (shared experts, parallel blocks) confuse; the
-    number that autograd gives every forward operation does not.
+    FlopCounterMode names backward work by hooks, which branches beside each other (shared experts,
+    parallel blocks) confuse; the number that autograd gives every forward operation does not.
     """
 
     def __init__(self, root: nn.Module) -> None:
@@ -31,7 +34,9 @@ class ByName(TorchDispatchMode):
         self.running = [""]
         self.made_by: dict[int, str] = {}
         for path, module in root.named_modules():
-            name = "/".join([part for part in path.split(".") if not part.isdigit()][-2:]).replace("_", " ")
+            name = "/".join([part for part in path.split(".") if not part.isdigit()][-2:]).replace(
+                "_", " "
+            )
             module.register_forward_pre_hook(partial(self.enter, name))
             module.register_forward_hook(self.leave)
 
@@ -56,7 +61,9 @@ class ByName(TorchDispatchMode):
 
 
 def counted(model: Model, T: int, kernel: Kernel) -> tuple[Flops, Flops]:
-    """(forward, backward) FLOPs of one sequence of T tokens by operation ("attention/qkv"), summed over layers."""
+    """(forward, backward) FLOPs of one sequence of T tokens by operation ("attention/qkv"), summed
+    over layers.
+    """
     with torch.device("meta"):
         decoder, tokens = Decoder(model, kernel), torch.empty(1, T, dtype=torch.long)
     with FlopCounterMode(display=False) as total, ByName(decoder) as named:

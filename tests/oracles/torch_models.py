@@ -1,7 +1,10 @@
-"""Decoders in plain PyTorch, to compare counts with. Each module does the arithmetic of its paper and nothing is counted by hand.
+"""Decoders in plain PyTorch, to compare counts with. Each module does the arithmetic of its paper
+and nothing is counted by hand.
 
-Modules are named as `meshwright.count` names operations ("attention.qkv" is attention/qkv, "q_down" is "q down"), so FLOPs can be
-compared one by one. Identities ("rotary", "into", "out_of") mark where the sharded twin of `sharded.py` exchanges something. Letters: D hidden, H heads, K kv heads, h head width, F feed-forward, V vocabulary, E experts, k experts a token.
+Modules are named as `meshwright.count` names operations ("attention.qkv" is attention/qkv, "q_down"
+is "q down"), so FLOPs can be compared one by one. Identities ("rotary", "into", "out_of") mark
+where the sharded twin of `sharded.py` exchanges something. Letters: D hidden, H heads, K kv heads,
+h head width, F feed-forward, V vocabulary, E experts, k experts a token.
 """
 
 from __future__ import annotations
@@ -29,19 +32,25 @@ def unfused(q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
 
 
 def flash(q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
-    """The same by a kernel that computes the scores again in backward (on meta tensors: its shapes).
+    """The same by a kernel that computes the scores again in backward (on meta tensors: its
+    shapes).
 
-    Flash where it can; heads whose values have another width (latent attention) by its memory-efficient sibling.
+    Flash where it can; heads whose values have another width (latent attention) by its
+    memory-efficient sibling.
     """
     if q.shape[-1] == v.shape[-1]:
         result: Tensor = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]
     else:
-        result = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, True)[0]
+        result = torch.ops.aten._scaled_dot_product_efficient_attention(
+            q, k, v, None, True, 0.0, True
+        )[0]
     return result
 
 
 class Core(nn.Module):
-    """Attention between projected heads; K key/value heads serve H query heads. `sinks`: a learned logit a head."""
+    """Attention between projected heads; K key/value heads serve H query heads. `sinks`: a learned
+    logit a head.
+    """
 
     def __init__(self, H: int, kernel: Kernel, window: int | None, sinks: bool) -> None:
         super().__init__()
@@ -81,13 +90,20 @@ class Attention(nn.Module):
 
 
 class Latent(nn.Module):
-    """Multi-head latent attention: keys and values are rebuilt from one compressed vector a token (DeepSeek-V2)."""
+    """Multi-head latent attention: keys and values are rebuilt from one compressed vector a token
+    (DeepSeek-V2).
+    """
 
     def __init__(self, m: Model, kernel: Kernel) -> None:
         super().__init__()
         mla = m.mla
         assert mla is not None
-        self.H, self.nope, self.rope, self.value = m.heads, mla.qk_nope_head_dim, mla.qk_rope_head_dim, mla.v_head_dim
+        self.H, self.nope, self.rope, self.value = (
+            m.heads,
+            mla.qk_nope_head_dim,
+            mla.qk_rope_head_dim,
+            mla.v_head_dim,
+        )
         self.latent = mla.kv_lora_rank
         width = self.H * (self.nope + self.rope)
         if mla.q_lora_rank:
@@ -150,7 +166,9 @@ class Grouped(nn.Module):
 
 
 class Experts(nn.Module):
-    """Top-k of E experts; every expert gets the same number of tokens (as a balanced router would have it)."""
+    """Top-k of E experts; every expert gets the same number of tokens (as a balanced router would
+    have it).
+    """
 
     def __init__(self, D: int, moe: MoE, gated: bool) -> None:
         super().__init__()
@@ -164,12 +182,16 @@ class Experts(nn.Module):
         share, chosen = self.router(tokens).softmax(-1).topk(self.k)
         order = chosen.flatten().argsort()
         sent = tokens[order // self.k].unflatten(0, (self.E, -1))
-        got = self.down(activation(self.up(sent), self.gated)).flatten(0, 1) * share.flatten()[order].unsqueeze(-1)
+        got = self.down(activation(self.up(sent), self.gated)).flatten(0, 1) * share.flatten()[
+            order
+        ].unsqueeze(-1)
         return torch.zeros_like(tokens).index_add(0, order // self.k, got).view_as(x)
 
 
 class Shared(FeedForward):
-    """Experts every token passes through, as one feed-forward; with `gate`, scaled by a learned share (Qwen2-MoE)."""
+    """Experts every token passes through, as one feed-forward; with `gate`, scaled by a learned
+    share (Qwen2-MoE).
+    """
 
     def __init__(self, D: int, F: int, gated: bool, gate: bool) -> None:
         super().__init__(D, F, gated, bias=False)
@@ -187,12 +209,18 @@ def norm_of(m: Model) -> nn.Module:
 
 
 class Block(nn.Module):
-    """One layer: attention and feed-forward, one after the other or (one norm) side by side; four norms also close each half."""
+    """One layer: attention and feed-forward, one after the other or (one norm) side by side; four
+    norms also close each half.
+    """
 
     def __init__(self, m: Model, layer: int, kernel: Kernel) -> None:
         super().__init__()
         attends_to_all = m.window is None or (m.full_every > 0 and (layer + 1) % m.full_every == 0)
-        self.attention = Latent(m, kernel) if m.mla else Attention(m, kernel, None if attends_to_all else m.window)
+        self.attention = (
+            Latent(m, kernel)
+            if m.mla
+            else Attention(m, kernel, None if attends_to_all else m.window)
+        )
         sparse = m.moe if m.moe and layer >= m.moe.dense_layers else None
         if sparse:
             self.experts = Experts(m.hidden, sparse, m.gated)
@@ -202,7 +230,13 @@ class Block(nn.Module):
             self.ffn = FeedForward(m.hidden, m.ffn, m.gated, m.bias)
         self.norms = nn.ModuleList(norm_of(m) for _ in range(m.norms_per_layer))
         self.into, self.out_of = nn.Identity(), nn.Identity()
-        self.parts = ("experts", "shared") if sparse and sparse.shared_ffn else ("experts",) if sparse else ("ffn",)
+        self.parts = (
+            ("experts", "shared")
+            if sparse and sparse.shared_ffn
+            else ("experts",)
+            if sparse
+            else ("ffn",)
+        )
 
     def feed_forward(self, x: Tensor) -> Tensor:
         return (
@@ -236,7 +270,9 @@ class Head(nn.Module):
 
 
 class NextToken(nn.Module):
-    """A multi-token-prediction block: hidden state and the next token's embedding, side by side, through one more layer (DeepSeek-V3)."""
+    """A multi-token-prediction block: hidden state and the next token's embedding, side by side,
+    through one more layer (DeepSeek-V3).
+    """
 
     def __init__(self, m: Model, kernel: Kernel) -> None:
         super().__init__()
@@ -245,7 +281,9 @@ class NextToken(nn.Module):
         self.block = Block(m, m.layers, kernel)
 
     def forward(self, x: Tensor, token: Tensor) -> Tensor:
-        result: Tensor = self.block(self.project(torch.cat([self.norms[0](x), self.norms[1](token)], dim=-1)))
+        result: Tensor = self.block(
+            self.project(torch.cat([self.norms[0](x), self.norms[1](token)], dim=-1))
+        )
         return result
 
 

@@ -1,4 +1,6 @@
-"""The trainer's peak memory in closed form against the walk through its step, and for a table against one layout after the other."""
+"""The trainer's peak memory in closed form against the walk through its step, and for a table
+against one layout after the other.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,16 @@ from meshwright.step import ENDS, shares
 
 NEAR = 0.05
 """What the walk is held to against the program itself."""
-MODELS = ("llama3.2-1b", "llama3-8b", "gpt3-175b", "mistral-7b", "llama2-13b", "gpt2-xl", "llama3-70b", "qwen3-8b")
+MODELS = (
+    "llama3.2-1b",
+    "llama3-8b",
+    "gpt3-175b",
+    "mistral-7b",
+    "llama2-13b",
+    "gpt2-xl",
+    "llama3-70b",
+    "qwen3-8b",
+)
 RUNNABLE = [name for name, schedule in SCHEDULES.items() if schedule.torch_name]
 
 
@@ -34,11 +45,17 @@ def drawn(rng: random.Random, schedule: str) -> tuple[Job, int]:
     """Any job and layout, and its microbatches, whether they can run or not."""
     pp = 1 if schedule == "alone" else rng.choice([2, 3, 4, 5, 8])
     layout = Layout(
-        tp=rng.choice([1, 2, 4, 8]), cp=rng.choice([1, 1, 2, 4]), pp=pp, dp=rng.choice([1, 2, 4, 8, 16, 64]),
-        schedule="1f1b" if pp == 1 else schedule, zero=rng.choice([0, 1, 2, 3]), microbatch=rng.choice([1, 2, 4]),
+        tp=rng.choice([1, 2, 4, 8]),
+        cp=rng.choice([1, 1, 2, 4]),
+        pp=pp,
+        dp=rng.choice([1, 2, 4, 8, 16, 64]),
+        schedule="1f1b" if pp == 1 else schedule,
+        zero=rng.choice([0, 1, 2, 3]),
+        microbatch=rng.choice([1, 2, 4]),
         interleave=rng.choice([2, 2, 3, 4, 5]) if schedule.startswith("interleaved") else 1,
-        recompute=rng.choice(["none", "selective", "full"]), sequence_parallel=rng.choice([True, True, False]),
-    )  # fmt: skip
+        recompute=rng.choice(["none", "selective", "full"]),
+        sequence_parallel=rng.choice([True, True, False]),
+    )
     m = rng.choice([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 64])
     on = catalog.cluster(f"{layout.chips}xh100-sxm")
     precision = PRECISIONS[rng.choice(["bf16", "bf16", "bf16", "fp32"])]
@@ -91,7 +108,12 @@ def test_the_closed_form_is_near_the_walk(schedule: str) -> None:
     rng = random.Random(f"memory of {schedule}")
     for job in jobs(rng, schedule, 60):
         walked = max(peak(job, rank).highest for rank in range(int(job.layout.pp)))
-        assert fullest(job) == pytest.approx(walked, rel=NEAR), (job.model.name, job.layout, job.batch, job.T)
+        assert fullest(job) == pytest.approx(walked, rel=NEAR), (
+            job.model.name,
+            job.layout,
+            job.batch,
+            job.T,
+        )
 
 
 @pytest.mark.parametrize("schedule", ["alone", *RUNNABLE])
@@ -102,8 +124,15 @@ def test_a_table_gives_the_same_bits(schedule: str) -> None:
     batch = 2**10 * 3
     while len(rows) < 12:
         job, _ = drawn(rng, schedule)
-        layout = replace(first.layout, tp=job.layout.tp, cp=job.layout.cp, pp=job.layout.pp, dp=job.layout.dp,
-                         microbatch=job.layout.microbatch, placement={})  # fmt: skip
+        layout = replace(
+            first.layout,
+            tp=job.layout.tp,
+            cp=job.layout.cp,
+            pp=job.layout.pp,
+            dp=job.layout.dp,
+            microbatch=job.layout.microbatch,
+            placement={},
+        )
         wide = replace(first, cluster=catalog.cluster("65536xh100-sxm"), batch=batch, layout=layout)
         if runs(wide, int(microbatches(wide, layout))):
             rows.append(layout)
@@ -115,12 +144,16 @@ def test_a_table_gives_the_same_bits(schedule: str) -> None:
         for i, row in enumerate(rows):
             one = totals(job, row, first.layout.recompute, zero)
             for end in ENDS:
-                assert [float(np.broadcast_to(x, len(rows))[i]) for x in table[end]] == [float(x) for x in one[end]]
+                assert [float(np.broadcast_to(x, len(rows))[i]) for x in table[end]] == [
+                    float(x) for x in one[end]
+                ]
 
 
 def test_numbers_worked_out_by_hand() -> None:
-    """llama3-8b, ZeRO 3 over 64, every layer computed again, in bf16: 12 bytes a parameter as a shard, then at the loss the input of
-    each of 32 layers, the head's input and its normalised copy in fp32, the logits in fp32 three times, and embedding and head whole."""
+    """llama3-8b, ZeRO 3 over 64, every layer computed again, in bf16: 12 bytes a parameter as a
+    shard, then at the loss the input of each of 32 layers, the head's input and its normalised copy
+    in fp32, the logits in fp32 three times, and embedding and head whole.
+    """
     model, on = catalog.model("llama3-8b"), catalog.cluster("64xh100-sxm")
     layout = Layout(dp=64, zero=3, recompute="full")
     job = carried_out(Job(model, on, 128, layout))

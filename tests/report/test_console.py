@@ -35,7 +35,10 @@ def test_numbers_are_never_cut(columns: int, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("COLUMNS", str(columns))
     show(table())  # type: ignore[arg-type]
     text = terminal.getvalue()
-    assert all(f"{i}.123456 GiB" in text and f"number {i}" in text for i in range(12)) and "…" not in text
+    assert (
+        all(f"{i}.123456 GiB" in text and f"number {i}" in text for i in range(12))
+        and "…" not in text
+    )
     assert (LONG in text) == (columns == 300), "only text folds"
 
 
@@ -47,7 +50,11 @@ def test_what_a_table_needs() -> None:
 
 def test_json_has_one_schema(capsys: pytest.CaptureFixture[str]) -> None:
     show_json(envelope("predict", {"schema": 1, "step_time_s": 2.5}))
-    assert json.loads(capsys.readouterr().out) == {"schema": "meshwright/3", "verb": "predict", "step_time_s": 2.5}
+    assert json.loads(capsys.readouterr().out) == {
+        "schema": "meshwright/3",
+        "verb": "predict",
+        "step_time_s": 2.5,
+    }
     with pytest.raises(ValueError):
         show_json({"x": float("nan")})
 

@@ -17,19 +17,26 @@ from meshwright.errors import BadInput
 from meshwright.prediction.prediction import Prediction, predict
 from meshwright.report.explain import find, rates, to_dict
 
-P = predict(Job(model("mixtral-8x7b"), cluster("64xh100-sxm"), 128, Layout(tp=2, pp=2, dp=16, zero=1)))
+P = predict(
+    Job(model("mixtral-8x7b"), cluster("64xh100-sxm"), 128, Layout(tp=2, pp=2, dp=16, zero=1))
+)
 
 
 def test_exact_names() -> None:
     assert find(P, "step_time")[0][1].value == P.step_time_s
     assert find(P, "compute")[0] == ("step_time/compute", P.term.parts[0])
-    assert find(P, "memory")[0][1].unit == "B", "the memory of a chip, not the time of memory traffic"
+    assert find(P, "memory")[0][1].unit == "B", (
+        "the memory of a chip, not the time of memory traffic"
+    )
     assert find(P, "step_time/memory")[0][1].unit == "s"
 
 
 def test_words_of_a_path() -> None:
     hits = find(P, "compute/attention/qkv")
-    assert len(hits) == 2 and {path.rsplit(" ", 1)[1] for path, _ in hits} == {"forward", "backward"}
+    assert len(hits) == 2 and {path.rsplit(" ", 1)[1] for path, _ in hits} == {
+        "forward",
+        "backward",
+    }
     assert all(path.startswith("step_time/compute/") for path, _ in hits)
 
 
@@ -46,7 +53,11 @@ def test_parts_add_up() -> None:
 
 
 def test_rates_repeat_the_prediction() -> None:
-    assert {term.name: term.value for term in rates(P)} == {"tokens_per_s": P.tokens_per_s, "mfu": P.mfu, "hfu": P.hfu}
+    assert {term.name: term.value for term in rates(P)} == {
+        "tokens_per_s": P.tokens_per_s,
+        "mfu": P.mfu,
+        "hfu": P.hfu,
+    }
 
 
 @pytest.mark.parametrize("wanted", ["nope", "", "/", "up/ffn", "x" * 500])
@@ -56,10 +67,15 @@ def test_unknown_terms(wanted: str) -> None:
 
 
 PAPERS = {
-    "realistic": "NCCL|Subramanian|Lepikhin|laws of kernels", "pytorch": "calibrate|NCCL|roofline|Lepikhin",
-    "lbl-2024": "Subramanian|Lepikhin", "lbl-2024-code": "Subramanian|Lepikhin", "megatron-2021": "Narayanan",
-    "epoch-2024": "Erdil", "scaling-book-sum": "How To Scale Your Model", "scaling-book-max": "How To Scale Your Model",
-}  # fmt: skip
+    "realistic": "NCCL|Subramanian|Lepikhin|laws of kernels",
+    "pytorch": "calibrate|NCCL|roofline|Lepikhin",
+    "lbl-2024": "Subramanian|Lepikhin",
+    "lbl-2024-code": "Subramanian|Lepikhin",
+    "megatron-2021": "Narayanan",
+    "epoch-2024": "Erdil",
+    "scaling-book-sum": "How To Scale Your Model",
+    "scaling-book-max": "How To Scale Your Model",
+}
 """Assumption set -> whose options its terms name; any other author of a set in a term is wrong."""
 AUTHORS = ("Subramanian", "Narayanan", "Erdil", "How To Scale Your Model")
 CHOSEN = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "optimizer")
@@ -68,7 +84,9 @@ CHOSEN = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_c
 
 def under(name: str, on: str = "64xh100-sxm") -> Prediction:
     layout = Layout(tp=2, cp=2, pp=2, dp=8, ep=4, zero=1)
-    return predict(Job(model("mixtral-8x7b"), cluster(on), 128, layout, assumptions=assumptions(name)))
+    return predict(
+        Job(model("mixtral-8x7b"), cluster(on), 128, layout, assumptions=assumptions(name))
+    )
 
 
 @pytest.mark.parametrize("name", [*SETS, *ELSEWHERE])
@@ -90,15 +108,22 @@ def test_every_option_has_its_formula_and_source() -> None:
 
 
 def test_the_formula_is_that_of_the_chip_model() -> None:
-    """With a memory hierarchy every product is a launch and tiles pass every level: rates of the chip's own data."""
+    """With a memory hierarchy every product is a launch and tiles pass every level: rates of the
+    chip's own data.
+    """
     h100 = chip("h100-sxm")
     terms = {part.name: part for part in under("epoch-2024").term.parts}
     assert "a matrix product" in terms["compute"].formula
-    assert f"HBM {h100.hbm_bandwidth:.4g}, L2 {h100.hierarchy.l2_bandwidth:.4g}" in terms["memory"].formula
+    assert (
+        f"HBM {h100.hbm_bandwidth:.4g}, L2 {h100.hierarchy.l2_bandwidth:.4g}"
+        in terms["memory"].formula
+    )
     terms = {part.name: part for part in under("realistic").term.parts}
     assert terms["memory"].formula.startswith("bytes / 2.682e+12 B/s")  # 0.8 x 3352 GB/s
     terms = {part.name: part for part in under("megatron-2021").term.parts}
-    assert terms["memory"].formula.startswith("0: memory takes no time") and terms["memory"].value == 0
+    assert (
+        terms["memory"].formula.startswith("0: memory takes no time") and terms["memory"].value == 0
+    )
     assert terms["tp_comm"].value == 0 and "no time" in terms["tp_comm"].formula
 
 

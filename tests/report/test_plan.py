@@ -21,7 +21,13 @@ FAST, SLOW, BIG = (predict(JOB, Layout(tp=tp, dp=64 // tp, zero=1)) for tp in (2
 
 def plan(**changes: Any) -> Any:
     """A plan as the search returns it."""
-    fields = {"best": FAST, "alternatives": (SLOW,), "pareto": (FAST, SLOW), "searched": 1234567, "feasible": 12345}
+    fields = {
+        "best": FAST,
+        "alternatives": (SLOW,),
+        "pareto": (FAST, SLOW),
+        "searched": 1234567,
+        "feasible": 12345,
+    }
     fields |= {
         "rejected": {"memory": 7, "heads over tp": 0, "even batch": 99},
         "elapsed_s": 0.25,
@@ -67,7 +73,9 @@ def test_the_whole_report() -> None:
         "again: meshwright predict x",
     ):
         assert words in text
-    assert "heads over tp" not in text and text.index("even batch") < text.index("7 do not fit in memory")
+    assert "heads over tp" not in text and text.index("even batch") < text.index(
+        "7 do not fit in memory"
+    )
 
 
 def test_the_front_is_shown_if_asked_for() -> None:
@@ -76,8 +84,16 @@ def test_the_front_is_shown_if_asked_for() -> None:
 
 
 def test_nothing_fits() -> None:
-    text = printed(report(plan(best=None, alternatives=(), pareto=(), closest=BIG, notes=("take 4 chips",)), ""))
-    assert text.startswith("no layout fits\n  take 4 chips") and "closest" in text and "again: " not in text
+    text = printed(
+        report(
+            plan(best=None, alternatives=(), pareto=(), closest=BIG, notes=("take 4 chips",)), ""
+        )
+    )
+    assert (
+        text.startswith("no layout fits\n  take 4 chips")
+        and "closest" in text
+        and "again: " not in text
+    )
 
 
 def test_several_assumption_sets() -> None:

@@ -51,22 +51,42 @@ def _grey(colour: str) -> float:
 def test_scaling() -> None:
     found = sweep(PREDICTIONS[2].job, "chips", ["64..256"], fixed=True)
     top, low = plots.scaling(found).axes
-    assert top.get_ylabel() == "tokens / s" and low.get_ylabel() == "MFU [%]" and low.get_xlabel() == "chips"
+    assert (
+        top.get_ylabel() == "tokens / s"
+        and low.get_ylabel() == "MFU [%]"
+        and low.get_xlabel() == "chips"
+    )
     perfect, ours = top.lines
     assert list(ours.get_ydata()) == [p.tokens_per_s for _, p in found.found]
     assert perfect.get_ydata()[-1] == pytest.approx(4 * ours.get_ydata()[0])
 
 
 def test_a_sweep_over_names_is_drawn(tmp_path: Path) -> None:
-    """Models whose rates lie so far apart that the axis has ticks below 0; the title names only what they share."""
+    """Models whose rates lie so far apart that the axis has ticks below 0; the title names only
+    what they share.
+    """
     picture = tmp_path / "model.png"
     models = "model=llama3-8b,llama3-70b,llama3-405b"
-    words = ["llama3-70b", "--on", "512xh100-sxm", "--batch", "4Mi", "--over", models, "-o", str(picture)]
+    words = [
+        "llama3-70b",
+        "--on",
+        "512xh100-sxm",
+        "--batch",
+        "4Mi",
+        "--over",
+        models,
+        "-o",
+        str(picture),
+    ]
     assert cli.run(["sweep", *words]) == 0 and picture.stat().st_size > 10_000
     jobs = [replace(PREDICTIONS[2].job, model=model(name)) for name in ("gpt3-175b", "gpt3-13b")]
     found = Sweep("model", tuple(Point(j.model.name, j, predict(j)) for j in jobs))
     top, _ = plots.scaling(found).axes
-    assert "gpt3" not in top.get_title() and "on a100-80" in top.get_title() and "realistic" in top.get_title()
+    assert (
+        "gpt3" not in top.get_title()
+        and "on a100-80" in top.get_title()
+        and "realistic" in top.get_title()
+    )
     assert top.get_ylim()[0] == 0 and top.lines[0].get_linestyle() == "None"
 
 
@@ -74,11 +94,25 @@ def test_pictures_name_their_assumptions(tmp_path: Path, monkeypatch: pytest.Mon
     """Two sets: the best of each, under its name and its own capacity; one set: in the title."""
     drawn: list[Any] = []
     monkeypatch.setattr(plots, "image", lambda figure, kind: drawn.append(figure) or b"")
-    words = ["plan", "llama3-8b", "--on", "16xh100-sxm", "--batch", "64seq", "--pp", "1", "--top", "3"]
+    words = [
+        "plan",
+        "llama3-8b",
+        "--on",
+        "16xh100-sxm",
+        "--batch",
+        "64seq",
+        "--pp",
+        "1",
+        "--top",
+        "3",
+    ]
     for sets in ("realistic,megatron-2021", "megatron-2021"):
         assert cli.run([*words, "--assumptions", sets, "-o", str(tmp_path / "x.png")]) == 0
     both, one = drawn
-    assert [label.get_text() for label in both.axes[2].get_xticklabels()] == ["realistic", "megatron-2021"]
+    assert [label.get_text() for label in both.axes[2].get_xticklabels()] == [
+        "realistic",
+        "megatron-2021",
+    ]
     heights = {line[0][1] for line in both.axes[1].collections[0].get_segments()}
     assert len(heights) == 2, "each set has its own share of memory"
     assert "megatron-2021" in one.get_suptitle() and len(one.axes[2].get_xticklabels()) == 3

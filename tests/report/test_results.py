@@ -17,14 +17,42 @@ def printed(part: RenderableType) -> str:
 
 def test_reproduced_shows_the_worst_first() -> None:
     checks = [
-        {"id": "fine", "published": 1.0, "computed": 1.001, "rel_diff": 1e-3, "status": "match", "note": ""},
-        {"id": "bad", "published": 1.0, "computed": 2.0, "rel_diff": 1.0, "status": "mismatch", "note": "why"},
-        {"id": "odd", "published": None, "computed": None, "rel_diff": None, "status": "erratum", "note": "misprint"},
+        {
+            "id": "fine",
+            "published": 1.0,
+            "computed": 1.001,
+            "rel_diff": 1e-3,
+            "status": "match",
+            "note": "",
+        },
+        {
+            "id": "bad",
+            "published": 1.0,
+            "computed": 2.0,
+            "rel_diff": 1.0,
+            "status": "mismatch",
+            "note": "why",
+        },
+        {
+            "id": "odd",
+            "published": None,
+            "computed": None,
+            "rel_diff": None,
+            "status": "erratum",
+            "note": "misprint",
+        },
     ]
     summary = {"match": 1, "explained": 0, "erratum": 1, "mismatch": 1, "worst_match": 1e-3}
-    text = printed(reproduced({"paper": "lbl", "checks": checks, "summary": summary, "notes": ["a note"]}))
+    text = printed(
+        reproduced({"paper": "lbl", "checks": checks, "summary": summary, "notes": ["a note"]})
+    )
     assert text.index("bad") < text.index("odd") < text.index("fine")
-    assert "3 published numbers" in text and "+100 %" in text and "misprint" in text and "a note" in text
+    assert (
+        "3 published numbers" in text
+        and "+100 %" in text
+        and "misprint" in text
+        and "a note" in text
+    )
 
 
 def test_validated_shows_errors_and_skips() -> None:
@@ -41,6 +69,8 @@ def test_validated_shows_errors_and_skips() -> None:
         "out_of_memory": {"rows": 3, "accuracy": 0.5},
         "ranking": {"groups": 2, "spearman_median": None},
     }
-    text = printed(validated({"overall": overall, "sources": {"someone": stats}, "skipped": {"no chip": 4}}))
+    text = printed(
+        validated({"overall": overall, "sources": {"someone": stats}, "skipped": {"no chip": 4}})
+    )
     for words in ("12.3 %", "-10.0 %", "someone", "skipped 4: no chip", "accuracy 0.5", "groups 2"):
         assert words in text

@@ -21,10 +21,25 @@ from meshwright.report.explain import value
 from meshwright.report.limits import flops
 from meshwright.report.machine import percent as share
 from meshwright.report.roofline import _tokens as tokens
-from meshwright.report.text import CAUSES, bar, count, headline, layout_words, percent, seconds, whole_run
+from meshwright.report.text import (
+    CAUSES,
+    bar,
+    count,
+    headline,
+    layout_words,
+    percent,
+    seconds,
+    whole_run,
+)
 from meshwright.units import show
 
-JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128, layout=Layout(tp=2, dp=32, zero=1), tokens=1e12)
+JOB = Job(
+    model("llama3-8b"),
+    cluster("64xh100-sxm"),
+    batch=128,
+    layout=Layout(tp=2, dp=32, zero=1),
+    tokens=1e12,
+)
 
 
 def test_bars() -> None:
@@ -34,16 +49,40 @@ def test_bars() -> None:
 
 
 def test_numbers() -> None:
-    assert [count(n) for n in (7, 983_000, 1.5e6, 70.6e9, 15e12)] == ["7", "983 k", "1.5 M", "70.6 B", "15 T"]
-    assert [seconds(s) for s in (0.02, 4.27, 65.3, 599, 7200)] == ["20 ms", "4.27 s", "65.3 s", "599 s", "2 h"]
+    assert [count(n) for n in (7, 983_000, 1.5e6, 70.6e9, 15e12)] == [
+        "7",
+        "983 k",
+        "1.5 M",
+        "70.6 B",
+        "15 T",
+    ]
+    assert [seconds(s) for s in (0.02, 4.27, 65.3, 599, 7200)] == [
+        "20 ms",
+        "4.27 s",
+        "65.3 s",
+        "599 s",
+        "2 h",
+    ]
 
 
 ANY = st.floats() | st.integers(-(10**30), 10**30)
 FORMATTERS = [
-    count, percent, seconds, signed, flops, share, tokens, lambda x: bar(x, 20), lambda x: bar(x, 20, ascii_only=True),
-    lambda x: value(Term("x", x, "B", "", "")), lambda x: value(Term("x", x, "s", "", "")),
-    *(partial(show, unit=unit) for unit in ("B", "B/s", "FLOP/s", "s", "W", "Wh", "USD", "GiB", "MB", "")),
-]  # fmt: skip
+    count,
+    percent,
+    seconds,
+    signed,
+    flops,
+    share,
+    tokens,
+    lambda x: bar(x, 20),
+    lambda x: bar(x, 20, ascii_only=True),
+    lambda x: value(Term("x", x, "B", "", "")),
+    lambda x: value(Term("x", x, "s", "", "")),
+    *(
+        partial(show, unit=unit)
+        for unit in ("B", "B/s", "FLOP/s", "s", "W", "Wh", "USD", "GiB", "MB", "")
+    ),
+]
 
 
 @pytest.mark.parametrize("formatter", FORMATTERS, ids=range(len(FORMATTERS)))
@@ -63,7 +102,9 @@ def test_every_number_can_be_written(formatter: Callable[[float], str], number: 
     st.floats(1e-3, 1e15),
     st.sampled_from([count, percent, seconds, partial(show, unit="B/s"), partial(show, unit="s")]),
 )
-def test_below_zero_a_number_has_a_sign_more(number: float, formatter: Callable[[float], str]) -> None:
+def test_below_zero_a_number_has_a_sign_more(
+    number: float, formatter: Callable[[float], str]
+) -> None:
     assert formatter(-number) == "-" + formatter(number)
 
 
@@ -75,7 +116,10 @@ def test_counts_are_never_a_thousand_of_a_prefix(number: float) -> None:
 
 def test_a_layout_in_words() -> None:
     words = layout_words(Layout(tp=8, pp=4, dp=2, interleave=2, schedule="interleaved", zero=1), 16)
-    assert words == "tp 8 · pp 4 · dp 2 · interleaved x2 · microbatch 1 (16 a step) · ZeRO-1 · no recomputation"
+    assert (
+        words == "tp 8 · pp 4 · dp 2 · interleaved x2 · microbatch 1 (16 a step) · ZeRO-1 · no"
+        " recomputation"
+    )
     assert "no sequence parallelism" in layout_words(Layout(tp=2, sequence_parallel=False))
     assert "ep 8" in layout_words(Layout(ep=8)) and "cp 4" in layout_words(Layout(cp=4))
 
@@ -83,7 +127,9 @@ def test_a_layout_in_words() -> None:
 def test_the_headline_says_what_was_predicted() -> None:
     p = predict(JOB)
     text = " ".join(headline(p))
-    assert seconds(p.step_time_s) in text and f"{p.tokens_per_s_per_chip:,.0f} tokens/s/chip" in text
+    assert (
+        seconds(p.step_time_s) in text and f"{p.tokens_per_s_per_chip:,.0f} tokens/s/chip" in text
+    )
     assert f"{100 * p.mfu:.1f} %" in text and "fits" in text
     days = p.train_time_s
     assert days is not None and f"{days / 86400:.3g}" in whole_run(p)
@@ -96,7 +142,9 @@ def test_the_headline_says_how_sure_it_is() -> None:
     text = " ".join(headline(p))
     assert f"{low / p.step_time_s:.2f} to {high / p.step_time_s:.2f} times" in text
     assert f"here {seconds(low)} to {seconds(high)}" in text
-    unproved = predict(Job(model("llama3-8b"), cluster("64xh100-sxm"), 128, JOB.layout, assumptions=MEGATRON))
+    unproved = predict(
+        Job(model("llama3-8b"), cluster("64xh100-sxm"), 128, JOB.layout, assumptions=MEGATRON)
+    )
     assert unproved.interval_s is None and "published runs" not in " ".join(headline(unproved))
 
 

@@ -1,4 +1,6 @@
-"""Erdil & Schneider-Joseph 2024 made again: tables, curves in files, and which scenario a file shows."""
+"""Erdil & Schneider-Joseph 2024 made again: tables, curves in files, and which scenario a file
+shows.
+"""
 
 import csv
 from collections.abc import Iterator
@@ -17,13 +19,23 @@ from meshwright.reproduce.epoch.figures import figure_11
 def test_tables_and_worked_numbers() -> None:
     checks = [*tables.linear_scaling(), *tables.closed(), *tables.products(), *tables.example()]
     assert {c.status for c in checks} <= {"match", "explained", "erratum"}
-    assert sum(c.id.startswith(("table 3", "table 4")) and c.status == "match" for c in checks) == 14
-    assert {c.id for c in checks if c.status == "erratum"} == {"appendix 8.3/limit in consistent units"}
+    assert (
+        sum(c.id.startswith(("table 3", "table 4")) and c.status == "match" for c in checks) == 14
+    )
+    assert {c.id for c in checks if c.status == "erratum"} == {
+        "appendix 8.3/limit in consistent units"
+    }
     assert sum(c.status == "explained" for c in checks) == 5
 
 
 def test_digits() -> None:
-    assert [tables.digits(x) for x in ("3e27", "26.7e3", ".04300", "0.70", "1171.04")] == [1, 3, 4, 2, 6]
+    assert [tables.digits(x) for x in ("3e27", "26.7e3", ".04300", "0.70", "1171.04")] == [
+        1,
+        3,
+        4,
+        2,
+        6,
+    ]
     assert tables.rounds("x", "3e27", 2.51e27).status == "match"
     assert tables.rounds("x", "3e27", 2.49e27).status == "mismatch"
     assert tables.rounds("x", "3e27", 2.49e27, "because", 0.2).status == "explained"

@@ -1,7 +1,8 @@
 """Subramanian et al. 2024: published configurations, defects, spot checks, statements, figures.
 
-Numbers beside a test come from the paper or from its public code (github.com/ShashankSubramanian/transformer-perf-estimates,
-commit 54278b0), or were found by re-optimising with that code changed in the way the test says.
+Numbers beside a test come from the paper or from its public code
+(github.com/ShashankSubramanian/transformer-perf-estimates, commit 54278b0), or were found by
+re-optimising with that code changed in the way the test says.
 """
 
 import json
@@ -24,7 +25,16 @@ from meshwright.errors import BadInput
 from meshwright.formats import parse_toml
 from meshwright.prediction.prediction import Prediction
 from meshwright.reproduce import Report, reproduce
-from meshwright.reproduce.lbl import defects, figures, nccl, optima, saved, saved_checks, spots, statements
+from meshwright.reproduce.lbl import (
+    defects,
+    figures,
+    nccl,
+    optima,
+    saved,
+    saved_checks,
+    spots,
+    statements,
+)
 
 FILE = Path(__file__).parents[1] / "published" / "lbl_optima.json"
 SHIPPED = Path(saved.__file__).parents[2] / "catalog" / "published" / "lbl_optima.json"
@@ -89,8 +99,14 @@ def test_effects_of_defects_add_up_to_the_published_number() -> None:
 @pytest.mark.parametrize("strategy", ["1d_tp", "2d_tp_context", "2d_tp_summa"])
 def test_numbers_that_nothing_accounts_for_are_mismatches(strategy: str) -> None:
     case = next(c for c in shipped() if c.strategy == strategy and c.saved)
-    wrong = replace(case.saved[0], time_s=case.saved[0].time_s * 1.01, memory_bytes=case.saved[0].memory_bytes * 0.99)
-    status = {c.id.split("/")[-1]: c.status for c in saved_checks.checks(replace(case, saved=(wrong,)))}
+    wrong = replace(
+        case.saved[0],
+        time_s=case.saved[0].time_s * 1.01,
+        memory_bytes=case.saved[0].memory_bytes * 0.99,
+    )
+    status = {
+        c.id.split("/")[-1]: c.status for c in saved_checks.checks(replace(case, saved=(wrong,)))
+    }
     assert status["time"] == status["memory"] == "mismatch"
     assert status["t_comp"] == "match"
     faster = replace(case, saved=(replace(case.saved[0], time_s=case.saved[0].time_s * 0.99),))
@@ -99,26 +115,40 @@ def test_numbers_that_nothing_accounts_for_are_mismatches(strategy: str) -> None
 
 def test_an_optimum_of_the_authors_that_we_miss_is_a_mismatch() -> None:
     case = next(c for c in shipped() if c.saved)
-    assert optima.check(replace(case, saved=())).status == "mismatch"  # they say nothing fits, but something does
+    # they say nothing fits, but something does
+    assert optima.check(replace(case, saved=())).status == "mismatch"
 
 
 @pytest.mark.parametrize(("n", "seconds"), [(256, 117.03), (1024, 30.57), (4096, 9.168)])
 def test_optimum_with_sends_charged(n: int, seconds: float) -> None:
-    """GPT3-1T, 1D, B200-NVS8 re-optimised with far sends charged: 116.20 -> 117.03 s, 30.13 -> 30.57, 9.039 -> 9.168."""
+    """GPT3-1T, 1D, B200-NVS8 re-optimised with far sends charged: 116.20 -> 117.03 s, 30.13 ->
+    30.57, 9.039 -> 9.168.
+    """
     found = optima.optimum("1d_tp", figures.job(figures.GPT, "b200", 8, n))
-    assert found is not None and found[0] == pytest.approx(seconds, abs=0.006 if n < 4096 else 0.0006)
+    assert found is not None and found[0] == pytest.approx(
+        seconds, abs=0.006 if n < 4096 else 0.0006
+    )
 
 
 def code_alone(joint: type, option: str) -> bool:
     """Is this an option that only `lbl-2024-code` sets?"""
     name = {Counting: "count", NetworkTime: "network"}[joint]
     default, code = getattr(joint(), option), getattr(getattr(defects.LBL_CODE, name), option)
-    return code != default and all(getattr(getattr(how, name), option) == default for how in SETS.values())
+    return code != default and all(
+        getattr(getattr(how, name), option) == default for how in SETS.values()
+    )
 
 
 def test_the_core_knows_no_defect() -> None:
-    """Defects are objects of `reproduce`, which no file can give or hold; the set that has them is known by its name."""
-    only = {f.name for joint in (LBL.count, LBL.network) for f in fields(joint) if code_alone(type(joint), f.name)}
+    """Defects are objects of `reproduce`, which no file can give or hold; the set that has them is
+    known by its name.
+    """
+    only = {
+        f.name
+        for joint in (LBL.count, LBL.network)
+        for f in fields(joint)
+        if code_alone(type(joint), f.name)
+    }
     assert only == {"summa_width", "algorithm"}
     code = defects.LBL_CODE
     assert (LBL.count.summa_width, LBL.network.algorithm) == (None, None)
@@ -130,12 +160,17 @@ def test_the_core_knows_no_defect() -> None:
     for joint, field in (("count", "summa_width"), ("network", "algorithm")):
         tables: dict[str, Any] = {"model": "gpt2", "cluster": "8xh100-sxm"}
         how = {"name": "lbl-2024", joint: {field: "sequence"}}
-        with pytest.raises(BadInput, match=f"assumptions.{joint}.{field} takes an object, which only Python can give"):
+        with pytest.raises(
+            BadInput,
+            match=f"assumptions.{joint}.{field} takes an object, which only Python can give",
+        ):
             load_job({**tables, "job": {"batch": "8seq", "assumptions": how}})
 
 
 def test_an_all_reduce_with_the_defect_moves_its_bytes_once() -> None:
-    """Two ranks of one domain, V bytes at W bytes/s: V/W + 2 latencies, and half the bytes with the defect."""
+    """Two ranks of one domain, V bytes at W bytes/s: V/W + 2 latencies, and half the bytes with the
+    defect.
+    """
     network = Network("one", (Dim("near", 1e9, 0.0, 8, efficiency=1.0),))
     right, wrong = (Fabric.of(network, how.network) for how in (LBL, defects.LBL_CODE))
     assert right.time("all_reduce", 1e9, (2,)) == pytest.approx(1.0)
@@ -143,7 +178,9 @@ def test_an_all_reduce_with_the_defect_moves_its_bytes_once() -> None:
 
 
 def test_optimum_with_the_norm_repaired() -> None:
-    """GPT3-1T, SUMMA, B200-NVS8, 16384 GPUs: 3.192 -> 3.291 s and pp 128 -> 64 with only the norm's width repaired."""
+    """GPT3-1T, SUMMA, B200-NVS8, 16384 GPUs: 3.192 -> 3.291 s and pp 128 -> 64 with only the norm's
+    width repaired.
+    """
     only = replace(defects.LBL_CODE, count=LBL.count)
     found = optima.optimum("2d_tp_summa", figures.job(figures.GPT, "b200", 8, 16384, only))
     assert found is not None and found[0] == pytest.approx(3.291, abs=6e-4)
@@ -155,7 +192,9 @@ def test_spot_checks_both_ways() -> None:
     assert len(found) == 3 * (14 * 6 + 12)
     assert not [c for c in found if c.status == "mismatch"]
     moved = {
-        c.id.split("/")[1] for c in found if c.status == "explained" and "repaired" in c.note and c.id.count("/") == 2
+        c.id.split("/")[1]
+        for c in found
+        if c.status == "explained" and "repaired" in c.note and c.id.count("/") == 2
     }
     assert moved == {"ln1", "ln2"}  # of case C; every other operation is untouched
     (norm,) = [c for c in found if c.id == "spot-C/ln1/saved MB"]
@@ -165,7 +204,10 @@ def test_spot_checks_both_ways() -> None:
 def test_statements() -> None:
     found = {c.id: c for c in statements.checks()}
     assert not [c for c in found.values() if c.status == "mismatch"]
-    assert [c.id for c in found.values() if c.status == "erratum"] == ["fig-1/memory GB", "fig-2b/fastest pp"]
+    assert [c.id for c in found.values() if c.status == "erratum"] == [
+        "fig-1/memory GB",
+        "fig-2b/fastest pp",
+    ]
     assert found["fig-1/memory GB"].computed == pytest.approx(65.6665619)
     assert found["fig-4a/4096 GPUs, pp"].status == "explained"
     assert found["validation/175B, rank 1, pp"].status == "match"
@@ -224,21 +266,45 @@ BEST = ["data", "1d_tp", "gpt3_1T", "B200-NVS8", "by_n", "16384"]
         (["_models", "gpt3_1T", "h"], 7, "must be a multiple of h 7"),
         (["_models", "gpt3_1T", "f"], 7, "must be 4 e"),
         (["data", "3d_tp"], {}, "strategy '3d_tp' is not known"),
-        (["data", "1d_tp", "gpt3_1T", "B200-NVS8", "by_n", "many"], {}, "'many' is not a number of GPUs"),
+        (
+            ["data", "1d_tp", "gpt3_1T", "B200-NVS8", "by_n", "many"],
+            {},
+            "'many' is not a number of GPUs",
+        ),
         (["data", "1d_tp", "gpt3_1T", "B200-NVS8", "nvs"], -8, "nvs must be a positive number"),
     ],
 )
-def test_bad_files_are_one_sentence(tmp_path: Path, path: list[str], value: Any, words: str) -> None:
+def test_bad_files_are_one_sentence(
+    tmp_path: Path, path: list[str], value: Any, words: str
+) -> None:
     (tmp_path / "x.json").write_text(json.dumps(edited(path, value)))
     with pytest.raises(BadInput, match=words) as error:
         saved.read(tmp_path / "x.json")
     assert "\n" not in str(error.value)
 
 
-SMALL = json.dumps({**json.loads(FILE.read_text()), "data": {"1d_tp": {"gpt3_1T": {
-    "B200-NVS8": json.loads(FILE.read_text())["data"]["1d_tp"]["gpt3_1T"]["B200-NVS8"]}}}})  # fmt: skip
+SMALL = json.dumps(
+    {
+        **json.loads(FILE.read_text()),
+        "data": {
+            "1d_tp": {
+                "gpt3_1T": {
+                    "B200-NVS8": json.loads(FILE.read_text())["data"]["1d_tp"]["gpt3_1T"][
+                        "B200-NVS8"
+                    ]
+                }
+            }
+        },
+    }
+)
 JUNK = st.one_of(
-    st.none(), st.booleans(), st.integers(-(10**12), 10**12), st.floats(), st.text(max_size=5), st.just([]), st.just({})
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**12), 10**12),
+    st.floats(),
+    st.text(max_size=5),
+    st.just([]),
+    st.just({}),
 )
 
 
@@ -252,7 +318,9 @@ def places(at: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_any_damage_ends_in_a_result_or_a_sentence(tmp_path: Path, data: st.DataObject) -> None:
     root = json.loads(SMALL)
@@ -276,9 +344,14 @@ def test_collectives_of_figure_a1() -> None:
     checks = {c.id: c for c in nccl.checks(rows)}
     assert checks["fig-A1/allgather/32 GPUs, 4 a node/B_per_s of large messages"].status == "match"
     one = checks["fig-A1/allgather/32 GPUs, 1 a node/B_per_s of large messages"]
-    assert one.status == "explained" and "57%" in one.note  # one GPU a node reaches 0.57 of 25 GB/s, not 0.70
+    # one GPU a node reaches 0.57 of 25 GB/s, not 0.70
+    assert one.status == "explained" and "57%" in one.note
     assert not [c for c in checks.values() if c.status == "mismatch"]
-    slow = [replace(r, seconds=r.seconds * (1 + (r.bytes > 2**31))) for r in rows if r.group == rows[0].group]
+    slow = [
+        replace(r, seconds=r.seconds * (1 + (r.bytes > 2**31)))
+        for r in rows
+        if r.group == rows[0].group
+    ]
     assert [c.status for c in nccl.checks(tuple(slow))] == ["mismatch"]
 
 

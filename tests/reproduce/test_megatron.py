@@ -16,7 +16,9 @@ NOT_MODELLED = {
     "fig-16/91B, batch 128/best microbatch",
     "fig-13/162.2B, batch 128/best t",
 }
-"""Small microbatches cost more in reality; at a large batch t = 4 and t = 8 are 1 % apart for us, the paper has t = 8 ahead."""
+"""Small microbatches cost more in reality; at a large batch t = 4 and t = 8 are 1 % apart for us,
+the paper has t = 8 ahead.
+"""
 
 
 @cache
@@ -37,7 +39,9 @@ def test_table_1_to_the_printed_digits(row: list[float]) -> None:
     assert round(formulas.parameters(model) / 1e9, 1) == size
     assert round(100 * rate * 1e12 / formulas.PEAK) == percent
     assert (rate - 0.5) * gpus / 1e3 <= total + 0.05 and total - 0.05 <= (rate + 0.5) * gpus / 1e3
-    assert tables.recomputed_flops(model) * batch == pytest.approx(formulas.flops(model, batch), rel=1e-12)
+    assert tables.recomputed_flops(model) * batch == pytest.approx(
+        formulas.flops(model, batch), rel=1e-12
+    )
 
 
 def test_days_follow_from_the_flops_of_a_step_not_from_the_approximation() -> None:
@@ -51,7 +55,11 @@ def test_a_printed_number_out_of_rounding_is_a_mismatch(monkeypatch: pytest.Monk
     wrong = {**tables.published(), "table_1": [["megatron-1.7b", 1.8, 1, 1, 32, 512, 137, 45, 4.5]]}
     monkeypatch.setattr(tables, "published", lambda: wrong)
     status = {c.id.split("/")[-1]: c.status for c in tables.table_1()}
-    assert [k for k, v in status.items() if v == "mismatch"] == ["parameters 1e9", "% of peak", "PFLOP_per_s"]
+    assert [k for k, v in status.items() if v == "mismatch"] == [
+        "parameters 1e9",
+        "% of peak",
+        "PFLOP_per_s",
+    ]
 
 
 @pytest.mark.parametrize(("name", "p", "m", "v"), analysis.TIMELINES)
@@ -60,9 +68,13 @@ def test_bubbles_of_the_timeline(name: str, p: int, m: int, v: int) -> None:
 
 
 def test_volumes_of_a_layer() -> None:
-    """175B, t 8, one sequence: four all-reduces of 2048 x 12288 elements, 2 x 7/8 of each sent by every rank."""
+    """175B, t 8, one sequence: four all-reduces of 2048 x 12288 elements, 2 x 7/8 of each sent by
+    every rank.
+    """
     found = {c.id: c for c in analysis.volumes()}
-    assert found["volume/t 8, b 1/tensor parallel, a layer"].computed == pytest.approx(8 * 2048 * 12288 * 7 / 8)
+    assert found["volume/t 8, b 1/tensor parallel, a layer"].computed == pytest.approx(
+        8 * 2048 * 12288 * 7 / 8
+    )
     assert found["volume/t 8, b 1/stage boundary"].computed == 2048 * 12288
     assert found["volume/t 8, b 1/scatter and gather"].computed == 2048 * 12288 / 8
 
@@ -99,7 +111,9 @@ def test_tables_and_a_figure_are_written(tmp_path: Path) -> None:
         "megatron-takeaways.md",
         "megatron-fig-6.png",
     } <= names
-    assert [f.name for f in report().figures] == [f"megatron-fig-{n}" for n in (6, 8, 12, 13, 14, 15, 16)]
+    assert [f.name for f in report().figures] == [
+        f"megatron-fig-{n}" for n in (6, 8, 12, 13, 14, 15, 16)
+    ]
 
 
 def test_ptd_p_is_ahead_of_zero_3_wherever_the_paper_has_it_so() -> None:
@@ -121,7 +135,9 @@ def test_the_lead_of_ptd_p_grows_with_the_gpus_as_in_the_paper() -> None:
 
 
 def test_throughput_of_both_tables_is_foreseen() -> None:
-    """No number is fitted to these runs: Table 1 and the PTD-P half of table 2 are at most 10 % off in the median."""
+    """No number is fitted to these runs: Table 1 and the PTD-P half of table 2 are at most 10 % off
+    in the median.
+    """
     first = [abs(row[-1]) for row in tables.predicted_table_1().rows]
     second = [abs(row[3] / row[2] - 1) for row in tables.predicted_table_2().rows]
     assert len(first) == 10

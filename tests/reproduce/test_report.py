@@ -16,11 +16,20 @@ PUBLISHED = Path(__file__).parents[1] / "published"
 
 def test_summary_counts_and_worst_match() -> None:
     report = Report(
-        "x", (check("a", 100.0, 100.05, 1e-3), check("b", 1.0, 1.1, 1e-3), Check("c", 2, 3, 0.5, "erratum"))
+        "x",
+        (
+            check("a", 100.0, 100.05, 1e-3),
+            check("b", 1.0, 1.1, 1e-3),
+            Check("c", 2, 3, 0.5, "erratum"),
+        ),
     )
     assert report.summary == {
-        "match": 1, "explained": 0, "erratum": 1, "mismatch": 1, "worst_match": pytest.approx(5e-4)
-    }  # fmt: skip
+        "match": 1,
+        "explained": 0,
+        "erratum": 1,
+        "mismatch": 1,
+        "worst_match": pytest.approx(5e-4),
+    }
     assert json.loads(json.dumps(report.to_dict()))["checks"][1]["status"] == "mismatch"
 
 
@@ -58,14 +67,22 @@ def test_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
 
 def test_format_is_told_by_content_not_by_name(tmp_path: Path) -> None:
     texts = {
-        "lbl": '{"data": {}}', "scaling-book": '{"cases": []}', "nccl": "# x\ncollective,gpus_total,nodes,size_bytes\n",
-        "epoch": "T_flop,n_gpu,util_vs_boost_peak\n", None: "a,b\n1,2\n",
-    }  # fmt: skip
+        "lbl": '{"data": {}}',
+        "scaling-book": '{"cases": []}',
+        "nccl": "# x\ncollective,gpus_total,nodes,size_bytes\n",
+        "epoch": "T_flop,n_gpu,util_vs_boost_peak\n",
+        None: "a,b\n1,2\n",
+    }
     for i, (kind, text) in enumerate(texts.items()):
         file = tmp_path / f"{i}.json"
         file.write_text(text)
         assert format_of(file) == kind
-    assert {k: len(v) for k, v in find(tmp_path).items()} == {"lbl": 1, "scaling-book": 1, "nccl": 1, "epoch": 1}
+    assert {k: len(v) for k, v in find(tmp_path).items()} == {
+        "lbl": 1,
+        "scaling-book": 1,
+        "nccl": 1,
+        "epoch": 1,
+    }
     with pytest.raises(BadInput, match=r"4\.json is in no format"):
         find(tmp_path / "4.json")
 

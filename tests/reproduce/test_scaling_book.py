@@ -49,7 +49,9 @@ def test_errata_show_what_should_have_been_printed(report):
     for check in report.checks:
         if check.status == "erratum":
             assert check.note and abs(check.rel_diff) > 0.005
-    assert next(c for c in report.checks if c.id == "P5-17").computed == pytest.approx(1.6256e6, rel=1e-4)
+    assert next(c for c in report.checks if c.id == "P5-17").computed == pytest.approx(
+        1.6256e6, rel=1e-4
+    )
 
 
 def test_a_wrong_number_is_a_mismatch():
@@ -58,14 +60,26 @@ def test_a_wrong_number_is_a_mismatch():
     assert published.judge(replace(case, printed=900.0), case).status == "mismatch"
     assert published.judge(replace(case, expected=900.0), case).status == "mismatch"
     assert published.judge(replace(case, kind="erratum", expected=700.0), case).status == "mismatch"
-    assert published.judge(replace(case, kind="derived", printed=None, expected=700.0), case).status == "mismatch"
+    assert (
+        published.judge(replace(case, kind="derived", printed=None, expected=700.0), case).status
+        == "mismatch"
+    )
     unknown = published.judge(replace(case, id="P5-99"), None)
-    assert unknown.status == "mismatch" and unknown.computed is None and "no computation" in unknown.note
-    assert "inputs differ" in published.judge(replace(case, asked=("", "alpha 3000", "")), case).note
+    assert (
+        unknown.status == "mismatch"
+        and unknown.computed is None
+        and "no computation" in unknown.note
+    )
+    assert (
+        "inputs differ" in published.judge(replace(case, asked=("", "alpha 3000", "")), case).note
+    )
 
 
 def test_against_a_file(tmp_path):
-    rows = [{"id": "P5-04", "printed": 850, "computed": 850.0, "tol": 0.02, "kind": "ok"}, {"id": "X", "printed": 1}]
+    rows = [
+        {"id": "P5-04", "printed": 850, "computed": 850.0, "tol": 0.02, "kind": "ok"},
+        {"id": "X", "printed": 1},
+    ]
     file = tmp_path / "cases.json"
     file.write_text(json.dumps({"cases": rows}))
     summary = reproduce("scaling-book", file).summary
@@ -78,7 +92,9 @@ def test_against_a_file(tmp_path):
 
 def test_explorer_steps():
     rows = {row[0]: row for row in tables.explorer()}
-    assert [rows[x][5] for x in (4096, 2048, 1024, 512)] == pytest.approx([3481600, 1740800, 870400, 435200])
+    assert [rows[x][5] for x in (4096, 2048, 1024, 512)] == pytest.approx(
+        [3481600, 1740800, 870400, 435200]
+    )
     assert rows[512][6] == pytest.approx(652800) and rows[256][5] == "never"
     assert len(rows) == 13
 
@@ -87,7 +103,9 @@ def test_times_have_the_plateaus_of_the_printed_figure():
     rows = [row for row in tables.times() if row[2] == tables.BATCHES[0]]
     flat = {row[0]: row[4] for row in rows}
     assert flat[4096] == pytest.approx(1.99e-3, rel=0.01)
-    assert flat[512] == pytest.approx(373e-6, rel=0.01) and flat[256] == pytest.approx(186e-6, rel=0.01)
+    assert flat[512] == pytest.approx(373e-6, rel=0.01) and flat[256] == pytest.approx(
+        186e-6, rel=0.01
+    )
 
 
 @pytest.mark.parametrize("figure", figures.figures(), ids=lambda f: f.name)
@@ -97,4 +115,8 @@ def test_figures_have_labelled_axes(figure):
         t for ax in drawn.axes for t in (ax.get_xlabel(), ax.get_ylabel())
     ]
     assert any("tokens" in t for t in labels) and any("time" in t or "T_{" in t for t in labels)
-    assert all(line.get_marker() != "None" or line.get_color() == "black" for ax in drawn.axes for line in ax.lines)
+    assert all(
+        line.get_marker() != "None" or line.get_color() == "black"
+        for ax in drawn.axes
+        for line in ax.lines
+    )

@@ -17,7 +17,9 @@ sys.meta_path.insert(0, Blocked())
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
     """The code where matplotlib is not installed."""
-    return subprocess.run([sys.executable, "-c", BLOCKED + code], capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-c", BLOCKED + code], capture_output=True, text=True, timeout=300
+    )
 
 
 def test_every_paper_lists_its_figures_and_draws_none() -> None:

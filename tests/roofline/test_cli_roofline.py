@@ -14,7 +14,10 @@ LINE = ["roofline", "llama3-8b", "--on", "64xtpu-v5p", "--batch", "4M"]
 def test_tables(capsys):
     assert main(LINE) == 0
     out = capsys.readouterr().out
-    assert all(word in out for word in ("FSDP", "best sum", "best max", "X_opt", "ring", "rounded to 488 sequences"))
+    assert all(
+        word in out
+        for word in ("FSDP", "best sum", "best max", "X_opt", "ring", "rounded to 488 sequences")
+    )
 
 
 def test_json(capsys):
@@ -32,7 +35,9 @@ def test_files(tmp_path, kind, capsys):
     assert (tmp_path / f"r.{kind}").stat().st_size > 300
 
 
-@pytest.mark.parametrize("extra", [["--shape", "5"], ["--shape", "axb"], ["--layer", "x"], ["--context", "9"]])
+@pytest.mark.parametrize(
+    "extra", [["--shape", "5"], ["--shape", "axb"], ["--layer", "x"], ["--context", "9"]]
+)
 def test_mistakes_are_one_sentence(extra, capsys):
     assert main([*LINE, *extra]) == 2
     found = capsys.readouterr()
@@ -40,5 +45,8 @@ def test_mistakes_are_one_sentence(extra, capsys):
 
 
 def test_a_shape_is_for_a_torus(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["roofline", "llama3-70b", "--on", "512xh100-sxm", "--batch", "4Mi", "--shape", "8x8"]) == 2
+    assert (
+        main(["roofline", "llama3-70b", "--on", "512xh100-sxm", "--batch", "4Mi", "--shape", "8x8"])
+        == 2
+    )
     assert "a shape is for slices of a torus" in capsys.readouterr().err

@@ -1,4 +1,6 @@
-"""Rooflines of real meshes: splits against brute force, schemes against the book, what the result says."""
+"""Rooflines of real meshes: splits against brute force, schemes against the book, what the result
+says.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ from meshwright.roofline.work import Setting
 
 LLAMA, OSS = model("llama3-70b"), model("gpt-oss-120b")
 TOY = Model("toy", 32, 8192, 64, 32768, 0, 8192, gated=False)
-PODS = [("64xbook-tpu-v5p", 1e5), ("128xbook-tpu-v5e", 4e5), ("1024xbook-h100", 4e6), ("4096xbook-tpu-v5p", 1.7e6)]
+PODS = [
+    ("64xbook-tpu-v5p", 1e5),
+    ("128xbook-tpu-v5e", 4e5),
+    ("1024xbook-h100", 4e6),
+    ("4096xbook-tpu-v5p", 1.7e6),
+]
 
 
 @pytest.mark.parametrize(("name", "batch"), PODS)
@@ -34,7 +41,11 @@ def test_best_split_beats_all_others(name, batch, edition):
 
     assert step(chosen) == min(map(step, found))
     first = least_batch(found, edition)
-    thresholds = [b for b in (f.threshold(edition) for f in found[:: max(1, len(found) // 40)]) if b is not None]
+    thresholds = [
+        b
+        for b in (f.threshold(edition) for f in found[:: max(1, len(found) // 40)])
+        if b is not None
+    ]
     assert first is None and not thresholds or first[1] <= min(thresholds) * (1 + 1e-9)
 
 
@@ -51,7 +62,8 @@ def test_max_is_never_slower_than_sum_and_shared_links_are_not_used_twice():
         t = f.forward
         assert t.comm("max") <= t.comm("sum") * (1 + 1e-12)
         assert t.comm("max") >= max(t.data.seconds, t.tensor.seconds) * (1 - 1e-12)
-        if all(1 < y < 16 for y in f.tensor_share) and len(set(f.tensor_inside)) == 1:  # both on all links alike
+        # both on all links alike
+        if all(1 < y < 16 for y in f.tensor_share) and len(set(f.tensor_inside)) == 1:
             assert t.comm("max") == pytest.approx(t.comm("sum"))
 
 
@@ -86,12 +98,18 @@ def test_pods_need_73440_tokens_each_and_two_of_them_half():
 
 @pytest.mark.parametrize("degree", [16, 32, 64, 128])
 def test_experts_over_nodes_of_gpus(degree):
-    """T_comms = 4 B D (Z - 8)/(W Z) min(8 k/Z, 1) with the B tokens of Z GPUs; part 12 of the book."""
+    """T_comms = 4 B D (Z - 8)/(W Z) min(8 k/Z, 1) with the B tokens of Z GPUs; part 12 of the
+    book.
+    """
     m, batch = mesh(cluster("1024xbook-h100"), "bf16", EXACT), 16e6
     row = schemes.expert_parallel(Setting(OSS), m, batch, 0.0, degree)
     tokens, k, Z = batch / 1024 * degree, OSS.moe.top_k, degree
-    assert row.comm_sum_s == pytest.approx(4 * tokens * OSS.hidden * (Z - 8) / (400e9 * Z) * min(8 * k / Z, 1))
-    assert row.compute_s == pytest.approx(4 * batch * k * OSS.hidden * OSS.moe.expert_ffn / (1024 * 990e12))
+    assert row.comm_sum_s == pytest.approx(
+        4 * tokens * OSS.hidden * (Z - 8) / (400e9 * Z) * min(8 * k / Z, 1)
+    )
+    assert row.compute_s == pytest.approx(
+        4 * batch * k * OSS.hidden * OSS.moe.expert_ffn / (1024 * 990e12)
+    )
 
 
 def test_context_ring_is_bound_by_the_length_not_the_batch():
@@ -99,7 +117,9 @@ def test_context_ring_is_bound_by_the_length_not_the_batch():
     m = mesh(cluster("64xbook-tpu-v5p"), "bf16", BOOK_SUM)
     for seq in (8192, 131072):
         row = schemes.context_parallel(Setting(LLAMA, seq=seq), m, 1e7, 0.0, 4)
-        assert row.compute_s / row.comm_sum_s == pytest.approx(seq / 4 * 64 / 8 / (4.59e14 / 0.9e11))
+        assert row.compute_s / row.comm_sum_s == pytest.approx(
+            seq / 4 * 64 / 8 / (4.59e14 / 0.9e11)
+        )
 
 
 def test_pipeline_hops():
@@ -113,9 +133,15 @@ def test_pipeline_hops():
 
 def test_all_of_a_roofline():
     r = roofline(LLAMA, cluster("8960xbook-tpu-v5p"), 4.19e6, assumptions=BOOK_SUM)
-    assert r.shape == (16, 20, 28) and r.chips == 8960 and r.intensity[:3] == pytest.approx((2550.0,) * 3)
+    assert (
+        r.shape == (16, 20, 28)
+        and r.chips == 8960
+        and r.intensity[:3] == pytest.approx((2550.0,) * 3)
+    )
     two = next(t for t in r.theory if t.m_x == 2)
-    assert two.x == pytest.approx(1618, abs=1) and two.tokens_per_chip_sum == pytest.approx(453.6, abs=0.1)
+    assert two.x == pytest.approx(1618, abs=1) and two.tokens_per_chip_sum == pytest.approx(
+        453.6, abs=0.1
+    )
     assert two.tokens_per_chip_max == pytest.approx(113.4, abs=0.1)
     rows = {s.name: s for s in r.schemes}
     assert rows["FSDP"].least_batch_sum_tokens == pytest.approx(850 * 8960, rel=1e-6)
@@ -132,11 +158,14 @@ def test_pods_experts_and_lines_are_in_the_result():
     r = roofline(OSS, cluster("1024xbook-tpu-v5e"), 16e6)
     assert {"DP across pods", "expert", "context"} <= {s.name for s in r.schemes}
     r = roofline(LLAMA, cluster("60xbook-tpu-v5p"), 1e6, shape=(2, 4, 7))
-    assert any("4 of 60 chips are idle" in n for n in r.notes) and any("half the bandwidth" in n for n in r.notes)
+    assert any("4 of 60 chips are idle" in n for n in r.notes) and any(
+        "half the bandwidth" in n for n in r.notes
+    )
 
 
 @pytest.mark.parametrize(
-    "name", ["1024xh100-sxm", "256xtpu-v5e", "4096xtpu-v5p", "8xa100", "1xh100-sxm", "72xgb200-nvl72"]
+    "name",
+    ["1024xh100-sxm", "256xtpu-v5e", "4096xtpu-v5p", "8xa100", "1xh100-sxm", "72xgb200-nvl72"],
 )
 @pytest.mark.parametrize("layer", ["mlp", "block"])
 def test_any_model_on_any_cluster(name, layer):
@@ -147,7 +176,14 @@ def test_any_model_on_any_cluster(name, layer):
 
 
 def test_bad_input_is_a_sentence():
-    wrongs = [{"batch": 0.0}, {"layer": "moon"}, {"precision": "fp7"}, {"shape": (3,)}, {"context": 7}, {"experts": 5}]
+    wrongs = [
+        {"batch": 0.0},
+        {"layer": "moon"},
+        {"precision": "fp7"},
+        {"shape": (3,)},
+        {"context": 7},
+        {"experts": 5},
+    ]
     for wrong in [*wrongs, {"stages": -1}]:
         with pytest.raises(BadInput):
             roofline(OSS, cluster("64xbook-tpu-v5p"), **{"batch": 1e6, **wrong})
@@ -155,7 +191,9 @@ def test_bad_input_is_a_sentence():
 
 @pytest.mark.parametrize(("name", "rate"), [("64xbook-tpu-v5p", 1.8e11), ("8xbook-h100", 450e9)])
 def test_a_stage_sends_to_its_neighbour(name, rate):
-    """One hop of 1 us on a torus, not half the way round; over NVLink where a node holds all stages."""
+    """One hop of 1 us on a torus, not half the way round; over NVLink where a node holds all
+    stages.
+    """
     m = mesh(cluster(name), "bf16", BOOK_SUM)
     row = schemes.pipeline(Setting(TOY), m, 1e6, 0.0, 8, 32)
     assert row.comm_sum_s == pytest.approx(38 * 2 * (1e6 / (m.chips / 8) / 32) * 8192 / rate)

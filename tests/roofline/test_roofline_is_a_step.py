@@ -1,4 +1,6 @@
-"""A roofline is a step of one layer: `predict` of a model with one layer takes as long, whichever edition of the book."""
+"""A roofline is a step of one layer: `predict` of a model with one layer takes as long, whichever
+edition of the book.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,25 @@ EDITION = {"sum": BOOK_SUM, "max": BOOK_MAX}
 def seconds(how: Assumptions, batch: int, zero: int, tp: int, dp: int, on: str = LINE) -> float:
     """What `predict` says, attention included."""
     return predict(
-        Job(ONE, on, batch, Layout(tp=tp, dp=dp, zero=zero, microbatch=batch // dp), assumptions=how)
+        Job(
+            ONE, on, batch, Layout(tp=tp, dp=dp, zero=zero, microbatch=batch // dp), assumptions=how
+        )
     ).step_time_s
 
 
-@pytest.mark.parametrize("how", [BOOK_SUM, BOOK_MAX, replace(BOOK_MAX, overlap=replace(BOOK_MAX.overlap, dp=HidePass("pass"))),
-                                 replace(BOOK_SUM, overlap=replace(BOOK_SUM.overlap, tp=Hide("sublayer", share=0.5, slow=0.1))),
-                                 replace(BOOK_SUM, chip=replace(BOOK_SUM.chip, model="roofline", launch_s=1e-5))], ids=range(5))  # fmt: skip
+@pytest.mark.parametrize(
+    "how",
+    [
+        BOOK_SUM,
+        BOOK_MAX,
+        replace(BOOK_MAX, overlap=replace(BOOK_MAX.overlap, dp=HidePass("pass"))),
+        replace(
+            BOOK_SUM, overlap=replace(BOOK_SUM.overlap, tp=Hide("sublayer", share=0.5, slow=0.1))
+        ),
+        replace(BOOK_SUM, chip=replace(BOOK_SUM.chip, model="roofline", launch_s=1e-5)),
+    ],
+    ids=range(5),
+)
 @pytest.mark.parametrize("batch", [16, 64])
 @pytest.mark.parametrize(("tp", "dp"), [(1, 16), (8, 2), (4, 4), (16, 1)])
 def test_a_split_takes_what_predict_says(how: Assumptions, batch: int, tp: int, dp: int) -> None:
@@ -68,12 +82,17 @@ LLAMA = model("llama3-70b")
 
 def both_editions(chips: int, batch: int, layout: Layout) -> tuple[float, float]:
     """Seconds of a step of llama3-70b on H100."""
-    jobs = (Job(LLAMA, f"{chips}xh100-sxm", batch, layout, seq=2048, assumptions=how) for how in (BOOK_SUM, BOOK_MAX))
+    jobs = (
+        Job(LLAMA, f"{chips}xh100-sxm", batch, layout, seq=2048, assumptions=how)
+        for how in (BOOK_SUM, BOOK_MAX)
+    )
     return tuple(predict(job).step_time_s for job in jobs)  # type: ignore[return-value]
 
 
 def test_editions_differ_where_communication_binds() -> None:
-    """Nodes of 8 cut every layer, weights are gathered between nodes: other links. In turn both count, side by side the longer."""
+    """Nodes of 8 cut every layer, weights are gathered between nodes: other links. In turn both
+    count, side by side the longer.
+    """
     added, larger = both_editions(1024, 128, Layout(tp=8, dp=128, zero=3))
     assert added > 1.02 * larger
     # with all cut over two nodes, both groups use the same links: nothing runs beside anything
@@ -99,11 +118,19 @@ def test_another_set_is_another_roofline() -> None:
 
 @pytest.mark.parametrize("edition", EDITIONS)
 def test_many_layers_and_microbatches_are_as_many_passes(edition: str) -> None:
-    """In the middle of many layers none waits for the first weights: L m (max forward + max backward)."""
+    """In the middle of many layers none waits for the first weights: L m (max forward + max
+    backward).
+    """
     how, layers, microbatches = EDITION[edition], 4, 3
     m, setting = mesh(cluster(LINE), "bf16", how), Setting(ONE, "block", assumptions=how)
     one = step(setting, m, 4096, {"tp": place(m, (8, 1)), "replicas": place(m, (1, 2))})
     passes = [max(t.compute, t.comm(edition)) for t in (one.forward, one.backward)]
-    job = Job(replace(ONE, layers=layers), LINE, 2 * microbatches, Layout(tp=8, dp=2, zero=3), assumptions=how)
+    job = Job(
+        replace(ONE, layers=layers),
+        LINE,
+        2 * microbatches,
+        Layout(tp=8, dp=2, zero=3),
+        assumptions=how,
+    )
     assert one.forward.compute < one.forward.comm(edition), "weights are waited for"
     assert predict(job).step_time_s == pytest.approx(layers * microbatches * sum(passes), rel=1e-12)

@@ -1,4 +1,6 @@
-"""Every field of a set of assumptions changes what `roofline` answers, or is refused by name: none is ignored."""
+"""Every field of a set of assumptions changes what `roofline` answers, or is refused by name: none
+is ignored.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ import pytest
 
 from meshwright import BadInput, assumptions, cluster, model
 from meshwright.cost.free import Free
-from meshwright.describe.assumptions import BOOK_SUM, JOINTS, SETS, WHOLE, Assumptions, ChipTime, NetworkTime, Stack
+from meshwright.describe.assumptions import (
+    BOOK_SUM,
+    JOINTS,
+    SETS,
+    WHOLE,
+    Assumptions,
+    ChipTime,
+    NetworkTime,
+    Stack,
+)
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.measured import Table
 from meshwright.roofline import roofline
@@ -25,11 +36,16 @@ RICH = replace(
 SHAPES = replace(RICH, chip=ChipTime("by-shape", stack=Stack(host_s=5e-3)))
 """Laws of kernels, and a host that launches them late."""
 GPT, EXPERTS, WINDOWS = "gpt3-175b", "mixtral-8x7b", "gpt-oss-120b"
-TABLES = {"all_reduce": Table(("ranks", "bytes"), ((2.0, 16.0), (1e3, 1e9)), (1e-5, 1e-2, 2e-5, 3e-2))}
+TABLES = {
+    "all_reduce": Table(("ranks", "bytes"), ((2.0, 16.0), (1e3, 1e9)), (1e-5, 1e-2, 2e-5, 3e-2))
+}
 NODE = cluster("8xh100-sxm")
 MEASURED = replace(
     NODE,
-    network=replace(NODE.network, dims=(replace(NODE.network.dims[0], collectives=TABLES), *NODE.network.dims[1:])),
+    network=replace(
+        NODE.network,
+        dims=(replace(NODE.network.dims[0], collectives=TABLES), *NODE.network.dims[1:]),
+    ),
 )
 
 
@@ -53,7 +69,12 @@ def answer(how: Assumptions, name: str, on: Any, batch: float, **more: Any) -> d
     """All numbers of a roofline of a whole layer."""
     found = model(name) if isinstance(name, str) else name
     return roofline(
-        found, cluster(on) if isinstance(on, str) else on, batch, layer="block", assumptions=how, **more
+        found,
+        cluster(on) if isinstance(on, str) else on,
+        batch,
+        layer="block",
+        assumptions=how,
+        **more,
     ).to_dict()
 
 
@@ -120,31 +141,66 @@ READ: dict[str, tuple[Any, Any, Any, float]] = {
     "memory.holding.allocator_need": (0.2, GPT, H, LOW),
     "precision": (PRECISIONS["bf16"], GPT, H, LOW),
 }
-"""field -> another value than that of `RICH`, and a roofline that it changes: model, cluster, tokens."""
+"""field -> another value than that of `RICH`, and a roofline that it changes: model, cluster,
+tokens.
+"""
 BASES = {
-    **dict.fromkeys((name for name in READ if name.startswith(("chip.stack.", "chip.host."))), SHAPES),
-    **dict.fromkeys(("chip.stack.float8", "chip.stack.quantise"), replace(SHAPES, precision=PRECISIONS["fp8"])),
+    **dict.fromkeys(
+        (name for name in READ if name.startswith(("chip.stack.", "chip.host."))), SHAPES
+    ),
+    **dict.fromkeys(
+        ("chip.stack.float8", "chip.stack.quantise"), replace(SHAPES, precision=PRECISIONS["fp8"])
+    ),
     "chip.wide_norm": changed(SHAPES, "chip.stack.norm", "torch"),
     "chip.host.parts": changed(SHAPES, "chip.stack.cuda_graphs", "parts"),
     "chip.host.full": changed(SHAPES, "chip.stack.cuda_graphs", "full"),
     "chip.sustained": replace(RICH, chip=replace(RICH.chip, matrix_efficiency=None)),
     "count.gathered_inputs": EXACT,  # a faster chip waits for its collectives
     "overlap.dp.links": EXACT,
-    "memory.risk_width": changed(RICH, "memory.headroom", 0.1),  # half of the runs at the limit fit at any width
+    # half of the runs at the limit fit at any width
+    "memory.risk_width": changed(RICH, "memory.headroom", 0.1),
     "memory.headroom": changed(RICH, "memory.risk_width", 0.05),
     "network.ring_factor": replace(RICH, network=replace(RICH.network, collective="book")),
 }
 """field -> the set that it is changed in, if not `RICH`."""
 REFUSED = {
-    "chip.optimizer": 9.0, "chip.stack.step_s": 5.0, "chip.host.embedding": 9.0, "chip.host.head": 9.0,
-    "overlap.weights.gradients": "all-reduce", "overlap.weights.gathers": 0.5, "count.vocabulary": True, "count.optimizer_step": True, "count.attention_output": "twice", "count.backward_needs": "autograd",
-    "count.stage_message": "whole", "count.selective": "op", "count.summa_width": object(), "overlap.step_barrier": "none", "memory.resident": "program", "memory.working_set": True, "choices": (), "strict": True,
-    **{f"memory.holding.{name}": value for name, value in {
-        "allocator_share": 0.1, "backward_share": 0.5, "bucket_elements": 4e7, "dummy_weight_gradients": True, "gathered_twice": True,
-        "gradient_bytes": {"bf16": 2.0}, "keeps_pipeline_outputs": True, "loss_bytes": 14.0, "loss_bytes_tp": 14.0, "norm_extra": 10.0,
-        "step_bytes": 4.0, "step_copies": "new", "unit_gradient": "none",
-    }.items()},
-}  # fmt: skip
+    "chip.optimizer": 9.0,
+    "chip.stack.step_s": 5.0,
+    "chip.host.embedding": 9.0,
+    "chip.host.head": 9.0,
+    "overlap.weights.gradients": "all-reduce",
+    "overlap.weights.gathers": 0.5,
+    "count.vocabulary": True,
+    "count.optimizer_step": True,
+    "count.attention_output": "twice",
+    "count.backward_needs": "autograd",
+    "count.stage_message": "whole",
+    "count.selective": "op",
+    "count.summa_width": object(),
+    "overlap.step_barrier": "none",
+    "memory.resident": "program",
+    "memory.working_set": True,
+    "choices": (),
+    "strict": True,
+    **{
+        f"memory.holding.{name}": value
+        for name, value in {
+            "allocator_share": 0.1,
+            "backward_share": 0.5,
+            "bucket_elements": 4e7,
+            "dummy_weight_gradients": True,
+            "gathered_twice": True,
+            "gradient_bytes": {"bf16": 2.0},
+            "keeps_pipeline_outputs": True,
+            "loss_bytes": 14.0,
+            "loss_bytes_tp": 14.0,
+            "norm_extra": 10.0,
+            "step_bytes": 4.0,
+            "step_copies": "new",
+            "unit_gradient": "none",
+        }.items()
+    },
+}
 """What a layer does not have, keep or wait for."""
 
 
@@ -167,9 +223,16 @@ def test_what_is_not_read_is_refused(name: str) -> None:
         answer(changed(base, name, REFUSED[name]), GPT, H, LOW)
 
 
-@pytest.mark.parametrize(("option", "value", "on"), [("network.collective", "measured", MEASURED), ("network.collective", "free", H),
-                                                       ("network.collective", "free", V5P), ("network.collective", "ring", "16xgb200"),
-                                                       ("chip.model", "hierarchy", H)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("option", "value", "on"),
+    [
+        ("network.collective", "measured", MEASURED),
+        ("network.collective", "free", H),
+        ("network.collective", "free", V5P),
+        ("network.collective", "ring", "16xgb200"),
+        ("chip.model", "hierarchy", H),
+    ],
+)
 def test_other_options_change_it_too(option: str, value: str, on: Any) -> None:
     assert answer(changed(RICH, option, value), GPT, on, LOW) != answer(RICH, GPT, on, LOW)
 
@@ -191,11 +254,16 @@ def test_the_factor_of_rings_is_that_of_the_set() -> None:
     """The book leaves (n-1)/n out; whoever names no set gets it, and a word for it holds."""
     at = GPT, V5P, LOW
     shorthand, exact = answer(BOOK_SUM, *at), answer(EXACT, *at)
-    assert answer(BOOK_SUM, *at, exact=True) == exact and answer(EXACT, *at, exact=False) == shorthand
+    assert (
+        answer(BOOK_SUM, *at, exact=True) == exact and answer(EXACT, *at, exact=False) == shorthand
+    )
     gathered = [found["schemes"][1]["comm_sum_s"] for found in (shorthand, exact)]
     assert gathered[1] == pytest.approx(gathered[0] * 63 / 64)
-    for found in (shorthand, exact):  # a whole pod of FSDP is compute-bound from data_tokens_per_shard on every chip
-        assert found["schemes"][1]["least_batch_sum_tokens"] == pytest.approx(64 * found["data_tokens_per_shard"])
+    # a whole pod of FSDP is compute-bound from data_tokens_per_shard on every chip
+    for found in (shorthand, exact):
+        assert found["schemes"][1]["least_batch_sum_tokens"] == pytest.approx(
+            64 * found["data_tokens_per_shard"]
+        )
 
 
 @pytest.mark.parametrize("name", sorted(SETS.keys() - {"scaling-book-sum", "scaling-book-max"}))

@@ -21,7 +21,8 @@ TOY = Model("toy", 1, 8192, 64, 32768, 0, 8192, gated=False)
 MESH = mesh(cluster("4096xbook-tpu-v5p"), "bf16", BOOK_SUM)
 LLAMA, OSS = model("llama3-70b"), model("gpt-oss-120b")
 A = MESH.flops / 1.8e11
-MHA = replace(LLAMA, kv_heads=64)  # fewer kv heads than Y are copied, which closed forms do not know
+# fewer kv heads than Y are copied, which closed forms do not know
+MHA = replace(LLAMA, kv_heads=64)
 EXPERTS = replace(TOY, moe=MoE(8, 2, 32768))
 MODELS = [(TOY, "book"), (LLAMA, "mlp"), (MHA, "projections"), (EXPERTS, "book")]
 
@@ -56,7 +57,9 @@ def test_compute_bound_splits_end_where_the_ratio_is_one(m, layer, edition):
     least, most = th.compute_bound_splits(one, batch, MESH.chips, A / 2, A, edition)
     assert least < most
     for x in (least, most):
-        assert Ideal(x, MESH.chips / x, 2, 1).times(s, MESH, batch).ratio(edition) == pytest.approx(1, rel=1e-9)
+        assert Ideal(x, MESH.chips / x, 2, 1).times(s, MESH, batch).ratio(edition) == pytest.approx(
+            1, rel=1e-9
+        )
     least, most = th.compute_bound_splits(one, batch / 1.5, MESH.chips, A / 2, A, edition)
     assert least > most
 
@@ -64,7 +67,9 @@ def test_compute_bound_splits_end_where_the_ratio_is_one(m, layer, edition):
 def test_data_and_tensor_thresholds():
     s = Setting(TOY)
     one = s.per_token
-    assert th.data_tokens(one, A) == pytest.approx(2550) and th.data_tokens(one, A / 3) == pytest.approx(850)
+    assert th.data_tokens(one, A) == pytest.approx(2550) and th.data_tokens(
+        one, A / 3
+    ) == pytest.approx(850)
     assert Ideal(64, 1, 1, 0).threshold(s, MESH, "sum") == pytest.approx(64 * 2550, rel=1e-9)
     y = th.tensor_degree(one, A)
     assert y == pytest.approx(32768 / 2550)
@@ -73,8 +78,12 @@ def test_data_and_tensor_thresholds():
 
 
 def test_refinements_of_the_layer():
-    """Gated: 1.5 F for tensor parallelism, FSDP unchanged; with attention projections (1.5 F + N H + K H)/2."""
-    book, mlp, projections = (Setting(LLAMA, layer).per_token for layer in ("book", "mlp", "projections"))
+    """Gated: 1.5 F for tensor parallelism, FSDP unchanged; with attention projections (1.5 F + N H
+    + K H)/2.
+    """
+    book, mlp, projections = (
+        Setting(LLAMA, layer).per_token for layer in ("book", "mlp", "projections")
+    )
     assert book.width == 28672 and mlp.width == 1.5 * 28672
     assert projections.width == (1.5 * 28672 + 64 * 128 + 8 * 128) / 2 == 26112
     assert book.density == mlp.density == projections.density == 1
@@ -114,7 +123,9 @@ def test_curves():
     assert (on_axes(512, 8, 16).m_x, on_axes(512, 8, 16, most=3).m_x) == (3, 2)
     tokens = np.array([100.0, 850.0, 2000.0])
     curves = ratios(Setting(TOY), MESH, tokens, 2, 1, 3)
-    assert curves["FSDP"] == pytest.approx(tokens / 850) and curves["TP"] == pytest.approx(3 * 32768 / 2550 / 4096)
+    assert curves["FSDP"] == pytest.approx(tokens / 850) and curves["TP"] == pytest.approx(
+        3 * 32768 / 2550 / 4096
+    )
     assert np.all(curves["FSDP+TP, max"] == pytest.approx(2 * curves["FSDP+TP, sum"]))
 
 

@@ -37,15 +37,24 @@ GRIDS = {
 }
 
 
-IN_RUN = {name: [row for row in rows if row[0][0] <= 8 and row[0][1] <= 40] for name, rows in GRIDS.items()}
+IN_RUN = {
+    name: [row for row in rows if row[0][0] <= 8 and row[0][1] <= 40]
+    for name, rows in GRIDS.items()
+}
 """Two steps are replayed for each: smaller ones."""
 
 
 def replay(name: str, p: int, m: int, v: int, mix: tuple[float, float, float]) -> Timeline:
-    """The timeline of equal stages, where a device takes `mix` seconds for (F, I, W) of a microbatch."""
+    """The timeline of equal stages, where a device takes `mix` seconds for (F, I, W) of a
+    microbatch.
+    """
     schedule = get(name)
     f, i, w = (seconds / schedule.chunks(v) for seconds in mix)
-    return timeline(schedule.order(p, m, v), schedule.placement(p, v), [(f, i, w)] * (p * int(schedule.chunks(v))))
+    return timeline(
+        schedule.order(p, m, v),
+        schedule.placement(p, v),
+        [(f, i, w)] * (p * int(schedule.chunks(v))),
+    )
 
 
 def strip(name: str, p: int, m: int) -> bool:
@@ -66,7 +75,11 @@ def test_bubble_and_in_flight_are_exact(name: str) -> None:
             allowed = 0.05 * result.makespan_s if strip(name, p, m) else 1e-9 * result.makespan_s
             assert -allowed <= error <= 1e-9 * result.makespan_s, (p, m, v, mix, idle, error)
             assert np.allclose(result.idle_s, idle), "every device has the same work"
-        assert max(result.in_flight) == pytest.approx(schedule.in_flight(p, m, v), abs=1e-12), (p, m, v)
+        assert max(result.in_flight) == pytest.approx(schedule.in_flight(p, m, v), abs=1e-12), (
+            p,
+            m,
+            v,
+        )
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -85,14 +98,21 @@ def test_bubble_in_a_run_is_what_a_second_step_adds(name: str) -> None:
 
 
 def test_fewer_microbatches_than_the_published_law_asks_for() -> None:
-    """p 8, m 8: max(0, (p-1)(f + i - 2w)) would give 27, 24 and 27.2; two steps less one take longer."""
-    steps = [8 * (2 + w) + get("zb-h2").idle(8, 8, 1, 1.0, 1.0, w, barrier=False) for w in (0.5, 1.0, 1.4)]
+    """p 8, m 8: max(0, (p-1)(f + i - 2w)) would give 27, 24 and 27.2; two steps less one take
+    longer.
+    """
+    steps = [
+        8 * (2 + w) + get("zb-h2").idle(8, 8, 1, 1.0, 1.0, w, barrier=False)
+        for w in (0.5, 1.0, 1.4)
+    ]
     assert steps == pytest.approx([30.5, 31.0, 34.2])
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_more_work_is_never_faster(name: str) -> None:
-    """Of a step in a run: longer passes, or one more round of microbatches; nor is a step by itself."""
+    """Of a step in a run: longer passes, or one more round of microbatches; nor is a step by
+    itself.
+    """
     rng, n, schedule = np.random.default_rng(4), 20000, get(name)
     f, i, w = 10 ** rng.uniform(-1, 1, (3, n))
     p, v = rng.integers(1, 33, n).astype(float), float(schedule.chunks(3))
@@ -135,11 +155,17 @@ def test_a_table_gives_the_numbers_of_its_rows(name: str) -> None:
     grid = [(p, m, v) for p in (1, 2, 3, 8) for m in range(1, 24) for v in (1, 2, 3)]
     rows = [(*layout, *MIXES[k % len(MIXES)]) for k, layout in enumerate(grid)]
     p, m, v, f, i, w = np.array(rows, dtype=float).T
-    assert np.array_equal(schedule.bubble(p, m, v, f, i, w), [schedule.bubble(*row) for row in rows])
+    assert np.array_equal(
+        schedule.bubble(p, m, v, f, i, w), [schedule.bubble(*row) for row in rows]
+    )
     in_run = [schedule.idle(*row, barrier=False) for row in rows]
     assert np.array_equal(schedule.idle(p, m, v, f, i, w, barrier=False), in_run)
-    assert np.array_equal(schedule.heads(p, m, v) + 0 * p, [schedule.heads(*row[:3]) for row in rows])
-    assert np.array_equal(schedule.in_flight(p, m, v) + 0 * p, [schedule.in_flight(*row[:3]) for row in rows])
+    assert np.array_equal(
+        schedule.heads(p, m, v) + 0 * p, [schedule.heads(*row[:3]) for row in rows]
+    )
+    assert np.array_equal(
+        schedule.in_flight(p, m, v) + 0 * p, [schedule.in_flight(*row[:3]) for row in rows]
+    )
     assert np.array_equal(schedule.legal(p, m, v), [schedule.legal(*row[:3]) for row in rows])
 
 
@@ -147,21 +173,32 @@ def test_a_table_gives_the_numbers_of_its_rows(name: str) -> None:
 def test_published_bubbles(p: int) -> None:
     m, (f, i, w) = 4 * p, (1.0, 1.2, 0.8)
     useful = m * (f + i + w)
-    assert get("gpipe").bubble(p, m, 1, f, i, w) / useful == pytest.approx((p - 1) / m)  # Narayanan et al. 2021, 2.2.1
-    assert get("interleaved").bubble(p, m, 3, f, i, w) / useful == pytest.approx((p - 1) / m / 3)  # 2.2.2
+    # Narayanan et al. 2021, 2.2.1
+    assert get("gpipe").bubble(p, m, 1, f, i, w) / useful == pytest.approx((p - 1) / m)
+    # 2.2.2
+    assert get("interleaved").bubble(p, m, 3, f, i, w) / useful == pytest.approx((p - 1) / m / 3)
     for fewest in (2 * p - 1, m):  # Qi et al. 2024, table 2: of steps back to back
-        assert get("zb-h1").idle(p, fewest, 1, f, i, w, barrier=False) == pytest.approx((p - 1) * (f + i - w))
-        assert get("zb-h2").idle(p, fewest, 1, f, i, w, barrier=False) == pytest.approx((p - 1) * (f + i - 2 * w))
+        assert get("zb-h1").idle(p, fewest, 1, f, i, w, barrier=False) == pytest.approx(
+            (p - 1) * (f + i - w)
+        )
+        assert get("zb-h2").idle(p, fewest, 1, f, i, w, barrier=False) == pytest.approx(
+            (p - 1) * (f + i - 2 * w)
+        )
         for name in ("zb-h2", "zbv"):  # "zero bubble"
-            assert get(name).idle(p, fewest, 1, 1.0, 1.0, 1.0, barrier=False) == pytest.approx(0, abs=1e-12)
+            assert get(name).idle(p, fewest, 1, 1.0, 1.0, 1.0, barrier=False) == pytest.approx(
+                0, abs=1e-12
+            )
     assert get("zb-h2").in_flight(p, m, 1) == 2 * p - 1
-    assert 2 * get("dualpipev").in_flight(p, m, 1) == 2 * p + 1  # DeepSeek's "PP + 1", of chunks over PP = 2p stages
+    # DeepSeek's "PP + 1", of chunks over PP = 2p stages
+    assert 2 * get("dualpipev").in_flight(p, m, 1) == 2 * p + 1
 
 
 def test_zero_bubble_never_loses_to_its_ancestor() -> None:
     for f, i, w in MIXES:
         for p, m, _ in ANY_M:
-            old, h1, h2 = (get(name).bubble(p, m, 1, f, i, w) for name in ("1f1b", "zb-h1", "zb-h2"))
+            old, h1, h2 = (
+                get(name).bubble(p, m, 1, f, i, w) for name in ("1f1b", "zb-h1", "zb-h2")
+            )
             assert h1 <= old + 1e-9
             assert h2 <= old + 1e-9
             assert h2 <= h1 + 1e-9 or m < 2 * p - 1  # with fewer, ZB-H2 runs ahead for nothing

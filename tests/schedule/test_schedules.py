@@ -35,7 +35,9 @@ def test_every_stage_sees_every_microbatch_once(layout: tuple[str, int, int, int
             stage = schedule.stage_of(rank, chunk, p, v)
             passes.update((part, stage, microbatch) for part in ("IW" if kind == "B" else kind))
     stages = p * int(schedule.chunks(v))
-    assert passes == Counter((part, s, k) for part in "FIW" for s in range(stages) for k in range(m))
+    assert passes == Counter(
+        (part, s, k) for part in "FIW" for s in range(stages) for k in range(m)
+    )
 
 
 @settings(deadline=None, max_examples=150)
@@ -43,37 +45,61 @@ def test_every_stage_sees_every_microbatch_once(layout: tuple[str, int, int, int
 def test_no_rank_holds_more_than_it_was_said_to(layout: tuple[str, int, int, int]) -> None:
     name, p, m, v = layout
     order = get(name).order(p, m, v)
-    assert max(in_flight_rank(order, r) for r in range(p)) == pytest.approx(get(name).in_flight(p, m, v))
+    assert max(in_flight_rank(order, r) for r in range(p)) == pytest.approx(
+        get(name).in_flight(p, m, v)
+    )
     last = 0 if get(name).folded else p - 1
     assert in_flight_rank(order, last) == pytest.approx(get(name).in_flight_last(p, m, v))
     head, chunks = p * get(name).chunks(v) - 1, get(name).chunks(v)
     at_head = [float(get(name).stage_of(last, chunk, p, v) == head) for chunk in range(int(chunks))]
-    # logits of 7, half of it from the gradient of the input on; all are at their most at once: a device needs their sum
-    together = held_rank(order, last, lambda c: 1 / chunks + 7 * at_head[c], lambda c: 1 / chunks + 3.5 * at_head[c])
+    # logits of 7, half of it from the gradient of the input on; all are at their most at once: a
+    # device needs their sum
+    together = held_rank(
+        order, last, lambda c: 1 / chunks + 7 * at_head[c], lambda c: 1 / chunks + 3.5 * at_head[c]
+    )
     expected = 7 * get(name).heads(p, m, v) + 3.5 * get(name).heads_late(p, m, v)
     assert together == pytest.approx(get(name).in_flight_last(p, m, v) + expected)
-    assert get(name).split_backward == any(action.kind == "W" for actions in order for action in actions)
+    assert get(name).split_backward == any(
+        action.kind == "W" for actions in order for action in actions
+    )
 
 
 def test_logits_between_head_forward_and_head_backward() -> None:
-    """GPipe runs all forwards first, others go straight back; zero bubble keeps what its weight gradients wait for."""
+    """GPipe runs all forwards first, others go straight back; zero bubble keeps what its weight
+    gradients wait for.
+    """
     heads = {name: get(name).heads(4, 16, 2) for name in SCHEDULES}
     assert heads.pop("gpipe") == 16
     assert set(heads.values()) == {1}
-    late = {name: get(name).heads_late(4, 16, 2) for name in SCHEDULES if get(name).heads_late(4, 16, 2)}
+    late = {
+        name: get(name).heads_late(4, 16, 2) for name in SCHEDULES if get(name).heads_late(4, 16, 2)
+    }
     assert late == {"zb-h1": 3, "zb-h2": 6, "interleaved-zb": 3}
 
 
 def test_a_rank_of_1f1b_holds_what_lies_below_it() -> None:
     order = get("1f1b").order(4, 8, 1)
     assert [in_flight_rank(order, rank) for rank in range(4)] == [4, 3, 2, 1]
-    assert " ".join(f"{kind}{k}" for kind, _, k in order[2]) == "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7"
+    assert (
+        " ".join(f"{kind}{k}" for kind, _, k in order[2])
+        == "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7"
+    )
 
 
 def test_placements() -> None:
     loop, fold = get("interleaved"), get("zbv")
-    assert [[loop.stage_of(r, c, 4, 2) for c in (0, 1)] for r in range(4)] == [[0, 4], [1, 5], [2, 6], [3, 7]]
-    assert [[fold.stage_of(r, c, 4, 2) for c in (0, 1)] for r in range(4)] == [[0, 7], [1, 6], [2, 5], [3, 4]]
+    assert [[loop.stage_of(r, c, 4, 2) for c in (0, 1)] for r in range(4)] == [
+        [0, 4],
+        [1, 5],
+        [2, 6],
+        [3, 7],
+    ]
+    assert [[fold.stage_of(r, c, 4, 2) for c in (0, 1)] for r in range(4)] == [
+        [0, 7],
+        [1, 6],
+        [2, 5],
+        [3, 4],
+    ]
     assert [name for name in SCHEDULES if get(name).folded] == ["zbv", "dualpipev"]
     assert [get(name).chunks(3) for name in SCHEDULES] == [1, 1, 3, 1, 1, 3, 2, 2]
 
@@ -84,7 +110,9 @@ def test_rules_are_sentences_with_valid_values() -> None:
     ]
     assert get("interleaved").rules(4, 3, 2)[0].endswith("multiple of pp (4): 4")
     assert len(get("interleaved-zb").rules(4, 6, 1)) == 2
-    assert get("dualpipev").rules(4, 7, 2) == ["dualpipev needs at least 2 pp = 8 microbatches, not 7"]
+    assert get("dualpipev").rules(4, 7, 2) == [
+        "dualpipev needs at least 2 pp = 8 microbatches, not 7"
+    ]
     assert "interleave must be 1" in get("1f1b").rules(4, 8, 2)[0]
     assert "interleave must be 2" in get("zbv").rules(4, 8, 3)[0]
 

@@ -1,4 +1,6 @@
-"""Closed forms of pipelines whose stages differ, against the exact timeline; the fast replay against the plain one."""
+"""Closed forms of pipelines whose stages differ, against the exact timeline; the fast replay
+against the plain one.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Drawn(NamedTuple):
 
 
 def draw(rng: random.Random, name: str, uneven: bool = False, heavy: bool = True) -> Drawn:
-    """A pipeline that the schedule can run. heavy: with a head of up to a device's work, an embedding, and sends."""
+    """A pipeline that the schedule can run. heavy: with a head of up to a device's work, an
+    embedding, and sends.
+    """
     schedule = get(name)
     while True:
         p = rng.choice([2, 3, 4, 6, 8])
@@ -56,7 +60,9 @@ def by_stage(d: Dealt, layers: int) -> list[tuple[float, float, float]]:
     found = []
     for k, mine in enumerate(of):
         ends = [part for part, here in ((d.first, k == 0), (d.last, k == len(of) - 1)) if here]
-        work = [len(mine) * seconds + sum(part[i] for part in ends) for i, seconds in enumerate(d.layer)]
+        work = [
+            len(mine) * seconds + sum(part[i] for part in ends) for i, seconds in enumerate(d.layer)
+        ]
         found.append((work[0], work[1], work[2]))
     return found
 
@@ -81,7 +87,9 @@ def test_equal_stages_and_free_sends_keep_the_published_bubble(name: str, barrie
         at = draw(rng, name, heavy=False)
         each = Pass(*(seconds * at.dealt.cut.rank_layers(0.0) for seconds in at.dealt.layer))
         published = at.m * each.total + get(name).idle(at.p, at.m, at.v, *each, barrier)
-        assert get(name).span(at.dealt, barrier) == pytest.approx(published, rel=1e-9 if not few(name, at) else 0.05)
+        assert get(name).span(at.dealt, barrier) == pytest.approx(
+            published, rel=1e-9 if not few(name, at) else 0.05
+        )
 
 
 @pytest.mark.parametrize("barrier", [True, False])
@@ -113,7 +121,9 @@ CHUNKED = [name for name, schedule in SCHEDULES.items() if schedule.chunks(7) > 
 
 @pytest.mark.parametrize("name", CHUNKED)
 def test_uneven_chunks_are_never_above(name: str) -> None:
-    """Most within 2 % for interleaved; in the others ranks pass work among themselves in more ways than the paths say."""
+    """Most within 2 % for interleaved; in the others ranks pass work among themselves in more ways
+    than the paths say.
+    """
     rng, errors = random.Random(f"uneven chunks {name}"), []
     for _ in range(150):
         at = draw(rng, name, uneven=True)
@@ -127,7 +137,9 @@ def test_uneven_chunks_are_never_above(name: str) -> None:
 def published(layers: int, p: int, m: int, v: int, head: float = 1.4) -> Drawn:
     """Interleaved; a head of so many layers, sends of a fifth of a chunk's forward."""
     cut, send = Cut.of(layers, float(p), float(v), False), 0.2 * layers / p / v
-    d = Dealt(cut, float(m), Pass(1.0, 1.1, 0.9), NOTHING, Pass(head, head, head), 0.0, NOTHING, send)
+    d = Dealt(
+        cut, float(m), Pass(1.0, 1.1, 0.9), NOTHING, Pass(head, head, head), 0.0, NOTHING, send
+    )
     return Drawn(p, m, v, d, by_stage(d, layers))
 
 
@@ -146,14 +158,18 @@ def test_uneven_chunks_of_published_models(layers: int, v: int) -> None:
 
 @pytest.mark.parametrize("head", [0.0, 1.4])
 def test_chunks_that_do_not_divide_the_layers_of_a_rank(head: float) -> None:
-    """Layers divide by p, not by p v: the first rank's first chunk is light and its last heavy one is not."""
+    """Layers divide by p, not by p v: the first rank's first chunk is light and its last heavy one
+    is not.
+    """
     errors = []
     for layers, p in ((80, 8), (80, 16), (64, 16), (32, 8), (48, 12), (126, 18)):
         for v in (2, 3, 4, 5):
             for m in (p, 4 * p, 16 * p):
                 at = published(layers, p, m, v, head)
                 if p * v <= layers and at.dealt.spare:
-                    errors.append(get("interleaved").span(at.dealt, True) / exact("interleaved", at, True) - 1)
+                    errors.append(
+                        get("interleaved").span(at.dealt, True) / exact("interleaved", at, True) - 1
+                    )
     assert max(errors) <= 1e-9 and min(errors) >= -WITHIN
 
 
@@ -162,11 +178,18 @@ def test_more_work_is_never_faster(name: str) -> None:
     """A longer pass of any part, a longer send, another round of microbatches."""
     rng = random.Random(f"more {name}")
     for _ in range(200):
-        at, barrier = draw(rng, name, uneven=rng.random() < 0.3 and not get(name).folded), rng.random() < 0.5
+        at, barrier = (
+            draw(rng, name, uneven=rng.random() < 0.3 and not get(name).folded),
+            rng.random() < 0.5,
+        )
         d, span = at.dealt, get(name).span
         part, field = rng.choice(["layer", "first", "last"]), rng.choice(["f", "i", "w"])
         longer = getattr(d, part)._replace(**{field: getattr(getattr(d, part), field) * 1.1 + 0.01})
-        for more in (d._replace(**{part: longer}), d._replace(send=d.send * 1.1 + 0.01), d._replace(m=d.m + at.p)):
+        for more in (
+            d._replace(**{part: longer}),
+            d._replace(send=d.send * 1.1 + 0.01),
+            d._replace(m=d.m + at.p),
+        ):
             assert span(more, barrier) >= span(d, barrier) * (1 - 1e-9), (at, part, field)
 
 
@@ -184,7 +207,14 @@ def test_a_table_gives_the_spans_of_its_rows(name: str) -> None:
         return Pass(*(column(lambda d, i=i: getattr(d, name_)[i]) for i in range(3)))
 
     one = rows[0].cut
-    cut = Cut(column(lambda d: d.p), one.v, one.folded, column(lambda d: d.cut.most), column(lambda d: d.spare), True)
+    cut = Cut(
+        column(lambda d: d.p),
+        one.v,
+        one.folded,
+        column(lambda d: d.cut.most),
+        column(lambda d: d.spare),
+        True,
+    )
     table = Dealt(
         cut,
         column(lambda d: d.m),
@@ -201,10 +231,16 @@ def test_a_table_gives_the_spans_of_its_rows(name: str) -> None:
 @pytest.mark.parametrize("folded", [False, True])
 def test_ranks_hold_the_layers_of_their_stages(folded: bool) -> None:
     for layers in range(1, 70):
-        for p, v in ((1, 1), (2, 2), (4, 2), (3, 2)) if folded else ((1, 1), (2, 1), (4, 1), (5, 3), (16, 2), (4, 7)):
+        for p, v in (
+            ((1, 1), (2, 2), (4, 2), (3, 2))
+            if folded
+            else ((1, 1), (2, 1), (4, 1), (5, 3), (16, 2), (4, 7))
+        ):
             cut, of = Cut.of(layers, float(p), float(v), folded), stage_layers(layers, p * v)
             rank = [min(k, 2 * p - 1 - k) if folded and p > 1 else k % p for k in range(p * v)]
-            held = [sum(len(mine) for k, mine in zip(rank, of, strict=True) if k == r) for r in range(p)]
+            held = [
+                sum(len(mine) for k, mine in zip(rank, of, strict=True) if k == r) for r in range(p)
+            ]
             assert [cut.rank_layers(float(r)) for r in range(p)] == held, (layers, p, v)
             assert cut.rank_layers(cut.fuller) == max(held)
             bounds = [(a, b) for a in range(p * v) for b in range(a, p * v + 1)]
@@ -213,7 +249,9 @@ def test_ranks_hold_the_layers_of_their_stages(folded: bool) -> None:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_fast_replay_is_the_plain_one(name: str) -> None:
-    """With so many microbatches that groups are multiplied, and with stages for which they must not be."""
+    """With so many microbatches that groups are multiplied, and with stages for which they must not
+    be.
+    """
     rng = random.Random(f"fast {name}")
     for _ in range(25):
         at = draw(rng, name, uneven=rng.random() < 0.5)
@@ -229,7 +267,9 @@ def test_the_fast_replay_is_the_plain_one(name: str) -> None:
         for barrier in (True, False):
             fast = longest(get(name), at.p, m, at.v, np.array(scaled), sends, barrier)
             for passes, send, seconds in zip(scaled, sends, fast, strict=True):
-                one = at._replace(m=m, passes=[tuple(x) for x in passes], dealt=at.dealt._replace(send=send))
+                one = at._replace(
+                    m=m, passes=[tuple(x) for x in passes], dealt=at.dealt._replace(send=send)
+                )
                 assert seconds == pytest.approx(exact(name, one, barrier), rel=1e-10)
 
 
@@ -239,6 +279,8 @@ def test_one_stage_waits_for_nobody(name: str) -> None:
     rng = random.Random(1)
     for m in (1.0, 4.0):
         layer, first, last = (Pass(*(10 ** rng.uniform(-1, 1) for _ in range(3))) for _ in range(3))
-        alone = Dealt(Cut.of(6, 1.0, 1.0, False), m, layer, first, last, 0.0, Pass(0.0, 0.0, 0.0), 0.1)
+        alone = Dealt(
+            Cut.of(6, 1.0, 1.0, False), m, layer, first, last, 0.0, Pass(0.0, 0.0, 0.0), 0.1
+        )
         for barrier in (True, False):
             assert SCHEDULES[name].span(alone, barrier) == pytest.approx(m * alone.load(0.0).total)

@@ -22,13 +22,18 @@ PASSES = st.tuples(*[st.floats(0.01, 10)] * 3)
 
 
 def test_two_ranks_two_microbatches_by_hand() -> None:
-    result = timeline(get("gpipe").order(2, 2, 1), lambda rank, chunk: rank, [(1, 2, 3), (2, 1, 1)], send_s=0.5)
+    result = timeline(
+        get("gpipe").order(2, 2, 1), lambda rank, chunk: rank, [(1, 2, 3), (2, 1, 1)], send_s=0.5
+    )
     assert result.start_s == [[0, 1, 8, 13], [1.5, 3.5, 5.5, 7.5]]
     assert result.end_s == [[1, 2, 13, 18], [3.5, 5.5, 7.5, 9.5]]
     assert (result.makespan_s, result.busy_s, result.idle_s) == (18, [12, 8], [6, 10])
     assert result.bubble_fraction == pytest.approx(16 / 36)
     assert result.in_flight == [2, 2]
-    assert [(s.sender, s.receiver, s.kind, s.stage, s.microbatch, s.start_s, s.end_s) for s in result.sends] == [
+    assert [
+        (s.sender, s.receiver, s.kind, s.stage, s.microbatch, s.start_s, s.end_s)
+        for s in result.sends
+    ] == [
         (0, 1, "F", 0, 0, 1, 1.5),
         (0, 1, "F", 0, 1, 2, 2.5),
         (1, 0, "I", 1, 0, 7.5, 8),
@@ -53,9 +58,27 @@ F, B, W = (Action(kind, 0, 0) for kind in "FBW")
 @pytest.mark.parametrize(
     ("order", "sentence"),
     [
-        ([[B, F]], "rank 0 cannot run B of stage 0, microbatch 0: it needs F of .* which comes later on rank 0"),
-        ([[F], [B]], "rank 1 cannot run B of stage 1, microbatch 0: it needs F of stage 1, .* which no rank runs"),
-        ([[F, W, B]], "deadlock: rank 0 cannot run W .* needs I of stage 0, microbatch 0, which comes later on rank 0"),
+        (
+            [[B, F]],
+            (
+                "rank 0 cannot run B of stage 0, microbatch 0: it needs F of .* which comes later"
+                " on rank 0"
+            ),
+        ),
+        (
+            [[F], [B]],
+            (
+                "rank 1 cannot run B of stage 1, microbatch 0: it needs F of stage 1, .* which no"
+                " rank runs"
+            ),
+        ),
+        (
+            [[F, W, B]],
+            (
+                "deadlock: rank 0 cannot run W .* needs I of stage 0, microbatch 0, which comes"
+                " later on rank 0"
+            ),
+        ),
         ([[F, F]], "runs F of stage 0, microbatch 0, twice"),
     ],
 )
@@ -68,7 +91,12 @@ def event_simulation(order: Order, stage_of, durations, send_s: float) -> float:
     """The makespan by SimPy: ranks are processes, outputs are events that fire when they arrive."""
     env = simpy.Environment()
     last = max(stage_of(rank, a.chunk) for rank, actions in enumerate(order) for a in actions)
-    here = {(part, stage, k): env.event() for part in "FI" for stage in range(last + 1) for k in range(1000)}
+    here = {
+        (part, stage, k): env.event()
+        for part in "FI"
+        for stage in range(last + 1)
+        for k in range(1000)
+    }
     there = {key: env.event() for key in here}
     owner = {stage_of(rank, a.chunk): rank for rank, actions in enumerate(order) for a in actions}
     ends = []
@@ -130,15 +158,19 @@ def test_slower_is_never_sooner(layout: tuple[str, int, int, int], data: st.Data
     base = run(passes, send)
     assert run(longer, send).makespan_s >= base.makespan_s
     assert run(passes, send + 1).makespan_s >= base.makespan_s >= run(passes, 0).makespan_s
-    assert run([tuple(2 * t for t in row) for row in passes], 2 * send).makespan_s == pytest.approx(2 * base.makespan_s)
+    assert run([tuple(2 * t for t in row) for row in passes], 2 * send).makespan_s == pytest.approx(
+        2 * base.makespan_s
+    )
     assert base.makespan_s >= max(base.busy_s) - 1e-9
     for starts, ends in zip(base.start_s, base.end_s, strict=True):
         assert all(next_start >= end for end, next_start in pairwise_gaps(starts, ends))
 
 
 def test_two_steps_of_two_ranks_by_hand() -> None:
-    """ZB-H2, passes of 1 s: rank 0 is done with the first step at 9, rank 1 at 10. Without a barrier rank 0 begins the second
-    at 9, its first output is there at 10, and all repeats 9 s later: two steps end at 19. With one they end at 20."""
+    """ZB-H2, passes of 1 s: rank 0 is done with the first step at 9, rank 1 at 10. Without a
+    barrier rank 0 begins the second at 9, its first output is there at 10, and all repeats 9 s
+    later: two steps end at 19. With one they end at 20.
+    """
     order, place = get("zb-h2").order(2, 3, 1), get("zb-h2").placement(2, 1)
     words = [" ".join(f"{kind}{k}" for kind, _, k in actions) for actions in order]
     assert words == ["F0 F1 F2 I0 W0 I1 W1 I2 W2", "F0 I0 F1 I1 F2 I2 W0 W1 W2"]
@@ -152,12 +184,15 @@ def test_two_steps_of_two_ranks_by_hand() -> None:
 @settings(deadline=None, max_examples=60)
 @given(layouts(), st.data())
 def test_a_step_in_a_run(layout: tuple[str, int, int, int], data: st.DataObject) -> None:
-    """Not below what the busiest rank computes, not above the makespan; the makespan itself if a barrier follows, or if
-    backward passes are whole: then the rank that begins first ends last."""
+    """Not below what the busiest rank computes, not above the makespan; the makespan itself if a
+    barrier follows, or if backward passes are whole: then the rank that begins first ends last."""
     name, p, m, v = layout
     schedule = get(name)
     stages = p * int(schedule.chunks(v))
-    passes, send = data.draw(st.lists(PASSES, min_size=stages, max_size=stages)), data.draw(st.floats(0, 5))
+    passes, send = (
+        data.draw(st.lists(PASSES, min_size=stages, max_size=stages)),
+        data.draw(st.floats(0, 5)),
+    )
     order, place = schedule.order(p, m, v), schedule.placement(p, v)
     one, in_run = timeline(order, place, passes, send), step_in_run_s(order, place, passes, send)
     assert max(one.busy_s) - 1e-9 <= in_run <= one.makespan_s * (1 + 1e-9)
@@ -172,7 +207,9 @@ def pairwise_gaps(starts: list[float], ends: list[float]) -> list[tuple[float, f
 
 
 def lines_run(m: int) -> int:
-    """Lines of Python that a replay of m microbatches runs: a measure of work that no other program disturbs."""
+    """Lines of Python that a replay of m microbatches runs: a measure of work that no other program
+    disturbs.
+    """
     schedule, count = get("interleaved"), 0
     order, place = schedule.order(8, m, 4), schedule.placement(8, 4)
 
@@ -191,7 +228,9 @@ def lines_run(m: int) -> int:
 
 
 def test_it_is_fast() -> None:
-    """A fixed number of lines for each action: work grows with their number, not with its square."""
+    """A fixed number of lines for each action: work grows with their number, not with its
+    square.
+    """
     few, many = lines_run(16), lines_run(64)
     actions = 8 * 64 * 4 * 2
     assert many < 150 * actions and many == pytest.approx(4 * few, rel=0.05)

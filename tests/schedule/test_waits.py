@@ -1,4 +1,6 @@
-"""What a schedule waits at least, against replays: never more, and the whole bubble where stages are equal."""
+"""What a schedule waits at least, against replays: never more, and the whole bubble where stages
+are equal.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def waited(name: str, d: Dealt, m: float) -> float:
     loads = [d._replace(send=0.0).load(float(rank)).total for rank in ranks]
     waits = get(name).waits
     assert waits
-    return m * max(loads) + sum(wait.of(m) for wait in waits(d._replace(m=1.0, send=0.0), max(loads)))
+    return m * max(loads) + sum(
+        wait.of(m) for wait in waits(d._replace(m=1.0, send=0.0), max(loads))
+    )
 
 
 @pytest.mark.parametrize("name", WAITING)
@@ -32,16 +36,21 @@ def test_no_step_of_a_run_takes_less(name: str, uneven: bool) -> None:
     for _ in range(150):
         one = draw(rng, name, uneven=uneven and get(name).chunks(1) == 1)
         passes = np.array(one.passes)[None]
-        exact = longest(get(name), one.p, one.m, one.v, passes, np.array([one.dealt.send]), barrier=False)[0]
+        exact = longest(
+            get(name), one.p, one.m, one.v, passes, np.array([one.dealt.send]), barrier=False
+        )[0]
         closed = get(name).span(one.dealt, False)
         assert waited(name, one.dealt, one.m) <= min(exact, closed) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(
-    ("name", "m", "idle"), [("1f1b", 8, 7 * 3), ("zb-h1", 8, 7), ("zb-h2", 15, 0), ("zb-h2", 1, 14), ("zbv", 1, 14)]
+    ("name", "m", "idle"),
+    [("1f1b", 8, 7 * 3), ("zb-h1", 8, 7), ("zb-h2", 15, 0), ("zb-h2", 1, 14), ("zbv", 1, 14)],
 )
 def test_equal_stages_by_hand(name: str, m: int, idle: float) -> None:
-    """p = 8, f = i = w = 1: (p-1)(f + i + w); (p-1)(f + i - w); zero from m = 2p - 1 on; one microbatch goes down and up."""
+    """p = 8, f = i = w = 1: (p-1)(f + i + w); (p-1)(f + i - w); zero from m = 2p - 1 on; one
+    microbatch goes down and up.
+    """
     schedule = get(name)
     v = float(schedule.chunks(1))
     nothing, each = Pass(0.0, 0.0, 0.0), Pass(1.0 / v, 1.0 / v, 1.0 / v)

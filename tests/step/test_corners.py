@@ -21,7 +21,9 @@ def notes(layout: Layout, batch: int = 64, chips: int = 64, **fields: object) ->
 )
 def test_products_of_few_tokens_are_named(cp: int, seq: int, said: bool) -> None:
     """microbatch x sequence / cp: 256, 512, 256 and 512 tokens."""
-    assert ("matrix products of 256 tokens" in notes(Layout(cp=cp, dp=64 // cp, zero=3), seq=seq)) == said
+    assert (
+        "matrix products of 256 tokens" in notes(Layout(cp=cp, dp=64 // cp, zero=3), seq=seq)
+    ) == said
 
 
 def test_a_larger_microbatch_makes_larger_products() -> None:

@@ -1,4 +1,6 @@
-"""CPU seconds of a step, on a machine where every message and every pass over a tensor was measured to cost a round number."""
+"""CPU seconds of a step, on a machine where every message and every pass over a tensor was measured
+to cost a round number.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ def cpu_seconds(layout: Layout, microbatches: int, model: Model = NORMED) -> dic
     """Of one step on the measured machine."""
     messages = {"all_gather": GATHER, "reduce_scatter": SCATTER, "all_reduce": REDUCE}
     tables = {f"{kind}/cpu": always(cost, "ranks", "bytes") for kind, cost in messages.items()}
-    kernels = {"bf16/accumulate": always(ACCUMULATE, "elements"), "bf16/optimizer": always(STEP, "elements")}
+    kernels = {
+        "bf16/accumulate": always(ACCUMULATE, "elements"),
+        "bf16/optimizer": always(STEP, "elements"),
+    }
     nothing = Overhead((1.0, 64.0), *((0.0, 0.0),) * 4)
     features = ("plain", "zero0", "zero1", "zero2", "zero3", "1f1b", "recompute full")
     cluster = Cluster(
@@ -43,21 +48,30 @@ def cpu_seconds(layout: Layout, microbatches: int, model: Model = NORMED) -> dic
         int(layout.chips),
         engine=dict.fromkeys(features, nothing),
     )
-    engine = replace(framework("meshwright"), rules=())  # which trains no model without a vocabulary
+    # which trains no model without a vocabulary
+    engine = replace(framework("meshwright"), rules=())
     job = Job(
-        model, cluster, microbatches * int(layout.dp), layout, assumptions=assumptions("pytorch"), framework=engine
+        model,
+        cluster,
+        microbatches * int(layout.dp),
+        layout,
+        assumptions=assumptions("pytorch"),
+        framework=engine,
     )
     found = predict(job).cpu_time_s
     assert found is not None
     return found
 
 
-@pytest.mark.parametrize(("zero", "messages"), [
-    (0, REDUCE),
-    (1, GATHER + SCATTER),
-    (2, GATHER + 3 * SCATTER),  # after each of three microbatches
-    (3, 2 * 3 * GATHER + 3 * SCATTER),  # gathered before each forward and each backward
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("zero", "messages"),
+    [
+        (0, REDUCE),
+        (1, GATHER + SCATTER),
+        (2, GATHER + 3 * SCATTER),  # after each of three microbatches
+        (3, 2 * 3 * GATHER + 3 * SCATTER),  # gathered before each forward and each backward
+    ],
+)
 def test_messages_of_a_step(zero: int, messages: float) -> None:
     """Four replicas, two layers, three microbatches."""
     found = cpu_seconds(Layout(dp=REPLICAS, zero=zero), 3)
@@ -65,7 +79,9 @@ def test_messages_of_a_step(zero: int, messages: float) -> None:
 
 
 def test_a_pipeline_reduces_once_a_step() -> None:
-    """Two stages of one layer, two replicas each: PyTorch's schedules scatter after the last microbatch only."""
+    """Two stages of one layer, two replicas each: PyTorch's schedules scatter after the last
+    microbatch only.
+    """
     found = cpu_seconds(Layout(dp=2, pp=2, zero=2), 3)
     assert found["dp_comm"] == pytest.approx(2 * LAYERS * (GATHER + SCATTER))
 
@@ -74,7 +90,9 @@ def test_a_pipeline_reduces_once_a_step() -> None:
 def test_gradients_are_added_up_from_the_second_microbatch_on(microbatches: int) -> None:
     """The first microbatch makes the gradients, each later one adds to them."""
     found = cpu_seconds(Layout(dp=REPLICAS), microbatches)
-    assert found["accumulate"] == pytest.approx((microbatches - 1) * REPLICAS * LAYERS * TENSORS * ACCUMULATE)
+    assert found["accumulate"] == pytest.approx(
+        (microbatches - 1) * REPLICAS * LAYERS * TENSORS * ACCUMULATE
+    )
 
 
 @pytest.mark.parametrize("zero", [0, 1])

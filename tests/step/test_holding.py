@@ -1,4 +1,6 @@
-"""What frameworks hold beside states and saved tensors, tensor by tensor, against counts by hand."""
+"""What frameworks hold beside states and saved tensors, tensor by tensor, against counts by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from meshwright.describe.job import PRECISIONS
 from meshwright.describe.software import Software
 
 T, D, F, V, KV, L = 8192, 4096, 14336, 128256, 1024, 32
-"""Llama-3-8B: tokens of a sequence, width, feed-forward, vocabulary, width of keys and of values, layers."""
+"""Llama-3-8B: tokens of a sequence, width, feed-forward, vocabulary, width of keys and of values,
+layers.
+"""
 BF16, FP32 = 2, 4
 LAYER = D * (D + 2 * KV) + D * D + 3 * D * F + 2 * D
 """Parameters of one layer: qkv, output projection, gate, up and down, two norms."""
@@ -23,7 +27,11 @@ PLAIN = Software()
 
 
 def held(
-    name: str = "megatron-core", model: str = "llama3-8b", software: Software = PLAIN, batch: int = 64, **more: Any
+    name: str = "megatron-core",
+    model: str = "llama3-8b",
+    software: Software = PLAIN,
+    batch: int = 64,
+    **more: Any,
 ) -> Prediction:
     """A run of that framework on 64 H100."""
     numbers = {"precision": PRECISIONS[more.pop("precision")]} if "precision" in more else {}
@@ -52,14 +60,34 @@ def part(p: Prediction, kind: str, name: str) -> float:
         ("megatron-core", Software(), {"logits": BF16, "their gradient": BF16}),
         ("megatron-2021", Software(), {"logits": BF16, "exponentials": FP32, "gradient": FP32}),
         ("torchtitan", Software(), {"logits": BF16, "their gradient": BF16}),
-        ("fsdp", Software(), {"logits": BF16, "log-softmax": FP32, "its gradient": FP32, "gradient of the loss": FP32}),
-        ("torchtitan", Software(loss="eager"), {"logits": BF16, "log-softmax": FP32, "its gradient": FP32, "of the loss": FP32}),
-        ("unknown", Software(logits_gathered=True), {"logits": BF16, "whole": BF16, "log-softmax and two gradients": 3 * FP32}),
+        (
+            "fsdp",
+            Software(),
+            {
+                "logits": BF16,
+                "log-softmax": FP32,
+                "its gradient": FP32,
+                "gradient of the loss": FP32,
+            },
+        ),
+        (
+            "torchtitan",
+            Software(loss="eager"),
+            {"logits": BF16, "log-softmax": FP32, "its gradient": FP32, "of the loss": FP32},
+        ),
+        (
+            "unknown",
+            Software(logits_gathered=True),
+            {"logits": BF16, "whole": BF16, "log-softmax and two gradients": 3 * FP32},
+        ),
     ],
-)  # fmt: skip
+)
 def test_logits_copy_by_copy(name: str, software: Software, copies: dict[str, int]) -> None:
     """One microbatch of one sequence: T V logits."""
-    assert part(held(name, software=software), "activations", "logits and loss") == sum(copies.values()) * T * V
+    assert (
+        part(held(name, software=software), "activations", "logits and loss")
+        == sum(copies.values()) * T * V
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,16 +99,21 @@ def test_logits_copy_by_copy(name: str, software: Software, copies: dict[str, in
             Software(),
             (BF16 + 4 * FP32) * T * V / 4,
         ),  # zeros_like, exponentials, sum and product out of place
-        ("unknown", Software(logits_gathered=True), (3 * BF16 + 3 * FP32) * T * V),  # part, list, whole
+        # part, list, whole
+        ("unknown", Software(logits_gathered=True), (3 * BF16 + 3 * FP32) * T * V),
     ],
 )
 def test_logits_over_four_ranks(name: str, software: Software, size: float) -> None:
     """Cut four ways, or gathered on each rank all the same: 4.5 times as much and more."""
-    assert part(held(name, software=software, tp=4), "activations", "logits and loss") == pytest.approx(size)
+    assert part(
+        held(name, software=software, tp=4), "activations", "logits and loss"
+    ) == pytest.approx(size)
 
 
 def test_placeholders_of_weight_gradients() -> None:
-    """Transformer Engine keeps one 16-bit tensor for each shape of weight in a layer, and the head's beside the logits."""
+    """Transformer Engine keeps one 16-bit tensor for each shape of weight in a layer, and the
+    head's beside the logits.
+    """
     p = held()
     assert part(p, "buffers", "placeholders of weight gradients") == BF16 * LAYER
     assert part(p, "activations", "placeholder of the head's gradient") == BF16 * V * D
@@ -88,9 +121,14 @@ def test_placeholders_of_weight_gradients() -> None:
 
 
 def test_placeholders_of_llama_405b() -> None:
-    """At tp 1 5.9 GiB for a layer and 3.9 GiB for the head: nearly 10 GiB that no formula of saved tensors has."""
+    """At tp 1 5.9 GiB for a layer and 3.9 GiB for the head: nearly 10 GiB that no formula of saved
+    tensors has.
+    """
     p = held(model="llama3-405b", pp=2, recompute="full")
-    whole = {end: predict(replace(p.job, framework=name)).memory_by_stage[end] for end, name in (("first", "megatron-core"), ("last", "megatron-2021"))}  # fmt: skip
+    whole = {
+        end: predict(replace(p.job, framework=name)).memory_by_stage[end]
+        for end, name in (("first", "megatron-core"), ("last", "megatron-2021"))
+    }
     assert whole["first"].buffers / 2**30 == pytest.approx(5.9, abs=0.1)
     assert pytest.approx(3.9, abs=0.05) == V * 16384 * BF16 / 2**30
     assert whole["last"].buffers == 0
@@ -123,7 +161,9 @@ def test_bytes_of_a_gradient(name: str, precision: str, each: int) -> None:
 
 
 def test_recomputation_and_logits_are_not_held_at_the_same_time() -> None:
-    """The head's tensors are gone before the first layer runs again: the larger of the two counts. 32 inputs stay."""
+    """The head's tensors are gone before the first layer runs again: the larger of the two counts.
+    32 inputs stay.
+    """
     p = held(recompute="full", zero=1)
     head = 2 * BF16 * T * V + 2 * T * D * BF16 + BF16 * V * D
     # inputs of norms and products, queries, keys, values, statistics of attention, gate and up
@@ -136,27 +176,44 @@ def test_recomputation_and_logits_are_not_held_at_the_same_time() -> None:
 
 
 def test_sequence_parallelism_gathers_an_input_and_its_gradient() -> None:
-    """2 T D (1 - 1/t) numbers beside their shards; DTensor twice that. A vocabulary of 1,000 leaves the head small."""
+    """2 T D (1 - 1/t) numbers beside their shards; DTensor twice that. A vocabulary of 1,000 leaves
+    the head small.
+    """
 
     def gathered(name: str) -> float:
         job = held(name, tp=4).job
-        return part(predict(replace(job, model=replace(job.model, vocab=1000))), "activations", "gathered over tp")
+        return part(
+            predict(replace(job, model=replace(job.model, vocab=1000))),
+            "activations",
+            "gathered over tp",
+        )
 
     assert gathered("megatron-core") == pytest.approx(2 * T * D * (1 - 1 / 4) * BF16)
     assert gathered("torchtitan") == pytest.approx(2 * gathered("megatron-core"))
 
 
 def test_fsdp_reduces_a_unit_from_the_numbers_of_its_products_and_jax_none() -> None:
-    """ZeRO 3: weights of two layers, embedding and head; one unit's gradient in 16 bits, none, or as accumulated."""
+    """ZeRO 3: weights of two layers, embedding and head; one unit's gradient in 16 bits, none, or
+    as accumulated.
+    """
     ends = 2 * V * D + D
     whole = BF16 * (2 * LAYER + ends)
-    found = {name: held(name, zero=3).memory_bytes["buffers"] for name in ("fsdp", "maxtext", "unknown")}
-    assert found == pytest.approx({"fsdp": whole + BF16 * ends, "maxtext": whole, "unknown": whole + FP32 * ends})
+    found = {
+        name: held(name, zero=3).memory_bytes["buffers"] for name in ("fsdp", "maxtext", "unknown")
+    }
+    assert found == pytest.approx(
+        {"fsdp": whole + BF16 * ends, "maxtext": whole, "unknown": whole + FP32 * ends}
+    )
 
 
 def test_deepspeed_keeps_outputs_and_copies_gradients_to_a_bucket() -> None:
-    """Four microbatches in flight on the first of four stages keep their outputs beside their inputs."""
-    p, plain = (held(name, pp=4, zero=1, recompute="full") for name in ("megatron-deepspeed", "megatron-2021"))
+    """Four microbatches in flight on the first of four stages keep their outputs beside their
+    inputs.
+    """
+    p, plain = (
+        held(name, pp=4, zero=1, recompute="full")
+        for name in ("megatron-deepspeed", "megatron-2021")
+    )
     p, plain = (predict(replace(x.job, model=replace(x.job.model, vocab=1000))) for x in (p, plain))
     assert part(p, "activations", "outputs of the stage") == 4 * T * D * BF16
     assert part(plain, "activations", "outputs of the stage") == 0
@@ -166,24 +223,37 @@ def test_deepspeed_keeps_outputs_and_copies_gradients_to_a_bucket() -> None:
 
 
 def test_copies_of_gradients_at_the_step() -> None:
-    """DeepSpeed in 16 bits: 6 B for each parameter of the own partition in a new block, which nvidia-smi shows and a run does not need."""
+    """DeepSpeed in 16 bits: 6 B for each parameter of the own partition in a new block, which
+    nvidia-smi shows and a run does not need.
+    """
     p = held("megatron-deepspeed", precision="bf16-pure", zero=1).memory_bytes
     own = p["weights"] / BF16 / 64
     assert p["device"] - p["reserved"] == pytest.approx(1.9e9)
     assert p["reserved"] - 1.05 * p["allocated"] == pytest.approx(6 * own)
     assert p["needed"] == pytest.approx(1.02 * p["allocated"] + 1.9e9)
-    accumulated = held("megatron-deepspeed", precision="bf16", zero=1).memory_bytes  # in fp32: nothing is copied
+    # in fp32: nothing is copied
+    accumulated = held("megatron-deepspeed", precision="bf16", zero=1).memory_bytes
     assert accumulated["reserved"] == pytest.approx(1.05 * accumulated["allocated"])
 
 
 def test_the_step_is_the_fullest_moment_of_small_microbatches() -> None:
-    """Megatron in fp16, one replica of a model with short sequences: 4 B a parameter are more than its activations."""
+    """Megatron in fp16, one replica of a model with short sequences: 4 B a parameter are more than
+    its activations.
+    """
     job = held("megatron-2021", precision="fp16").job
-    short = replace(job, seq=128, cluster=catalog.cluster("1xh100-sxm"), batch=1, layout=Layout(recompute="full"))
+    short = replace(
+        job,
+        seq=128,
+        cluster=catalog.cluster("1xh100-sxm"),
+        batch=1,
+        layout=Layout(recompute="full"),
+    )
     p = predict(short)
     assert p.memory_bytes["activations"] == 0
     copies = part(p, "buffers", "gradients copied for the step")
-    assert copies == p.memory_bytes["buffers"] == pytest.approx(4 * p.memory_bytes["weights"] / BF16)
+    assert (
+        copies == p.memory_bytes["buffers"] == pytest.approx(4 * p.memory_bytes["weights"] / BF16)
+    )
 
 
 def test_norms_of_separate_kernels_keep_their_input_in_fp32() -> None:
@@ -194,7 +264,9 @@ def test_norms_of_separate_kernels_keep_their_input_in_fp32() -> None:
 
 
 def test_a_risk_is_even_where_all_memory_is_needed() -> None:
-    """Chips of one size after the other: more memory never raises the risk, which is one half where the run needs all."""
+    """Chips of one size after the other: more memory never raises the risk, which is one half where
+    the run needs all.
+    """
     job, risks = held(zero=1).job, []
     need = held(zero=1).memory_bytes["needed"]
     for share in (0.5, 0.8, 0.9, 0.999, 1.001, 1.1, 1.2, 1.5, 3.0):
@@ -213,7 +285,12 @@ def test_headroom_is_the_risk_that_fits() -> None:
     tight = replace(job.cluster.chip, hbm_bytes=p.memory_bytes["needed"] * 1.05)
     job = replace(job, cluster=replace(job.cluster, chip=tight))
     assert 0.3 < predict(job).risk_of_oom < 0.4
-    assert [predict(replace(job, headroom=h)).fits for h in (0.1, 0.3, 0.4, 0.5)] == [False, False, True, True]
+    assert [predict(replace(job, headroom=h)).fits for h in (0.1, 0.3, 0.4, 0.5)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     with pytest.raises(BadInput, match="lbl-2024 know no risk"):
         replace(job, framework=None, headroom=0.2, assumptions=SETS["lbl-2024"])
 
@@ -221,8 +298,18 @@ def test_headroom_is_the_risk_that_fits() -> None:
 def test_papers_know_no_risk() -> None:
     """What needs more runs out, what does not fits; all memory is the model's."""
     for hbm, risk in ((1e10, 1.0), (1e13, 0.0)):
-        job = Job(catalog.model("llama3-8b"), catalog.cluster("8xh100-sxm"), 8, Layout(dp=8), assumptions="lbl-2024")
-        p = predict(replace(job, cluster=replace(job.cluster, chip=replace(job.cluster.chip, hbm_bytes=hbm))))
+        job = Job(
+            catalog.model("llama3-8b"),
+            catalog.cluster("8xh100-sxm"),
+            8,
+            Layout(dp=8),
+            assumptions="lbl-2024",
+        )
+        p = predict(
+            replace(
+                job, cluster=replace(job.cluster, chip=replace(job.cluster.chip, hbm_bytes=hbm))
+            )
+        )
         assert (p.risk_of_oom, p.fits) == (risk, not risk)
         use = p.memory_bytes
         assert use["allocated"] == use["reserved"] == use["device"] == use["needed"]

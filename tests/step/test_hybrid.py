@@ -1,4 +1,6 @@
-"""Hybrid sharding (HSDP): ZeRO inside groups of dp ranks, gradients all-reduced across them, by hand."""
+"""Hybrid sharding (HSDP): ZeRO inside groups of dp ranks, gradients all-reduced across them, by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,18 @@ from meshwright.step.memory import States
 from meshwright.step.sync import Held, unit
 
 NEAR, FAR = 4e11, 2.5e10
-NETWORK = Network("two", (Dim("node", NEAR, 0.0, 8, efficiency=1.0), Dim("far", FAR, 0.0, efficiency=1.0)))
-JOB = Job(catalog.model("llama3-8b"), Cluster(catalog.chip("h100-sxm"), NETWORK, 64), 64, assumptions="lbl-2024")
-"""Rings without latency: an all-gather of V bytes over n ranks of one dimension takes (n - 1)/n V / bandwidth."""
+NETWORK = Network(
+    "two", (Dim("node", NEAR, 0.0, 8, efficiency=1.0), Dim("far", FAR, 0.0, efficiency=1.0))
+)
+JOB = Job(
+    catalog.model("llama3-8b"),
+    Cluster(catalog.chip("h100-sxm"), NETWORK, 64),
+    64,
+    assumptions="lbl-2024",
+)
+"""Rings without latency: an all-gather of V bytes over n ranks of one dimension takes (n - 1)/n V /
+bandwidth.
+"""
 
 
 def at(**layout: int) -> Layout:
@@ -49,13 +60,17 @@ def test_groups_smaller_than_a_node_and_larger() -> None:
 def test_states_are_cut_as_many_ways_as_a_group_has_ranks() -> None:
     p, n = JOB.precision, 1e9
     found = memory.states(JOB, at(dp=64, dp_replicate=8), Held(n, 0.0), 3)  # type: ignore[arg-type]
-    assert found == States(n / 8 * p.weight_bytes, n / 8 * p.gradient_bytes, n / 8 * JOB.state_bytes)
+    assert found == States(
+        n / 8 * p.weight_bytes, n / 8 * p.gradient_bytes, n / 8 * JOB.state_bytes
+    )
 
 
 def test_one_group_is_plain_sharding() -> None:
     job = Job("llama3-8b", "64xh100-sxm", 64)
     for zero in (1, 2, 3):
-        one, plain = (predict(job, Layout(dp=64, zero=zero, **more)) for more in ({"dp_replicate": 1}, {}))
+        one, plain = (
+            predict(job, Layout(dp=64, zero=zero, **more)) for more in ({"dp_replicate": 1}, {})
+        )
         assert one.step_time_s == plain.step_time_s and one.memory_bytes == plain.memory_bytes
 
 
@@ -78,7 +93,9 @@ def test_what_shards_nothing_has_no_groups() -> None:
 
 
 def test_a_plan_takes_groups_of_a_node_where_they_are_faster() -> None:
-    """Small weights, slow links between nodes, every microbatch waits: copies of what a node shards win."""
+    """Small weights, slow links between nodes, every microbatch waits: copies of what a node shards
+    win.
+    """
     slow = replace(NETWORK, dims=(NETWORK.dims[0], replace(NETWORK.dims[1], bandwidth=2e9)))
     job = Job("llama3-8b", Cluster(catalog.chip("h100-sxm"), slow, 64), 128, precision="bf16-pure")
     found = plan(job, Space(zero=3, pp=1, tp=1, cp=1, microbatch=1), pareto=False)

@@ -18,17 +18,29 @@ UNITS = MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=True, h
 BARE = replace(UNITS, working_set=False)
 
 
-def use(zero: int, memory: MemoryCount = BARE, layers: int = 2, **choices: object) -> dict[str, float]:
+def use(
+    zero: int, memory: MemoryCount = BARE, layers: int = 2, **choices: object
+) -> dict[str, float]:
     """Bytes by kind with four replicas."""
     layout = Layout(dp=4, zero=zero, **choices)  # type: ignore[arg-type]
     return by_hand(layout, 2, model=replace(MODEL, layers=layers), memory=memory).memory_bytes
 
 
-@pytest.mark.parametrize(("zero", "weights", "gradients", "optimizer"), [
-    (0, 1, 1, 1), (1, 1, 1, 4), (2, 1, 4, 4), (3, 4, 4, 4),
-])  # fmt: skip
-def test_zero_cuts_one_kind_after_the_other(zero: int, weights: int, gradients: int, optimizer: int) -> None:
-    """Rajbhandari et al. 2020, figure 1: 12 bytes of state, then gradients, then weights, over four replicas."""
+@pytest.mark.parametrize(
+    ("zero", "weights", "gradients", "optimizer"),
+    [
+        (0, 1, 1, 1),
+        (1, 1, 1, 4),
+        (2, 1, 4, 4),
+        (3, 4, 4, 4),
+    ],
+)
+def test_zero_cuts_one_kind_after_the_other(
+    zero: int, weights: int, gradients: int, optimizer: int
+) -> None:
+    """Rajbhandari et al. 2020, figure 1: 12 bytes of state, then gradients, then weights, over four
+    replicas.
+    """
     found = use(zero)
     assert found["weights"] == HELD * 2 / weights
     assert found["gradients"] == HELD * 4 / gradients
@@ -43,7 +55,9 @@ def test_sharded_weights_are_gathered_for_the_layer_in_use_and_the_next_one() ->
 
 
 def test_a_whole_gradient_waits_to_be_scattered() -> None:
-    """ZeRO-2 holds that of the layer it has just computed, in fp32; ZeRO-1 keeps all gradients whole anyway."""
+    """ZeRO-2 holds that of the layer it has just computed, in fp32; ZeRO-1 keeps all gradients
+    whole anyway.
+    """
     assert use(2, UNITS)["buffers"] == pytest.approx(WEIGHTS * 4)
     assert use(1, UNITS)["buffers"] == 0
 
@@ -58,8 +72,12 @@ def test_full_recomputation_keeps_inputs_and_works_on_one_layer() -> None:
     assert use(0, BARE, 2, recompute="full")["activations"] == pytest.approx(2 * INPUT)
 
 
-@pytest.mark.parametrize(("schedule", "microbatches", "held"), [("1f1b", 8, 4), ("1f1b", 3, 3), ("gpipe", 8, 8)])
-def test_the_first_stage_holds_a_microbatch_for_each_in_flight(schedule: str, microbatches: int, held: int) -> None:
+@pytest.mark.parametrize(
+    ("schedule", "microbatches", "held"), [("1f1b", 8, 4), ("1f1b", 3, 3), ("gpipe", 8, 8)]
+)
+def test_the_first_stage_holds_a_microbatch_for_each_in_flight(
+    schedule: str, microbatches: int, held: int
+) -> None:
     """Four stages of one layer: 1F1B holds min(p, m) microbatches, GPipe all."""
     model = replace(MODEL, layers=4)
     one, many = (
@@ -77,7 +95,9 @@ def test_framework_and_capacity_are_the_set_s() -> None:
 
 @pytest.mark.parametrize("pp", [2, 3])
 def test_the_ends_of_the_model_are_on_the_ends_of_the_pipeline(pp: int) -> None:
-    """Learned positions with the embedding on the first device, the head on the last, one layer on each."""
+    """Learned positions with the embedding on the first device, the head on the last, one layer on
+    each.
+    """
     model = replace(MODEL, layers=pp, vocab=512, positions="learned")
     found = by_hand(Layout(pp=pp), 4, model=model, memory=BARE).memory_by_stage
     assert found["first"].weights == 2 * (WEIGHTS + (512 + TOKENS) * WIDTH)

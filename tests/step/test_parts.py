@@ -51,7 +51,9 @@ def test_only_the_message_depends_on_the_option() -> None:
     """Memory is the same, and the step is shorter by what the stages send."""
     whole = replace(REALISTIC, count=replace(REALISTIC.count, stage_message="whole"))
     layout = replace(described(False, REALISTIC).layout, recompute="full")
-    a, b = (predict(replace(described(False, of), layout=layout), layout) for of in (REALISTIC, whole))
+    a, b = (
+        predict(replace(described(False, of), layout=layout), layout) for of in (REALISTIC, whole)
+    )
     assert a.memory_use == b.memory_use
     assert a.time_s["pp_comm"] < b.time_s["pp_comm"]
     assert a.step_time_s < b.step_time_s

@@ -1,4 +1,6 @@
-"""What no layout can undercut: no link carries more than its rate, and a better machine is never slower."""
+"""What no layout can undercut: no link carries more than its rate, and a better machine is never
+slower.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,17 @@ from math import prod
 
 import pytest
 
-from meshwright import Cluster, Job, Layout, Network, Prediction, assumptions, cluster, model, predict
+from meshwright import (
+    Cluster,
+    Job,
+    Layout,
+    Network,
+    Prediction,
+    assumptions,
+    cluster,
+    model,
+    predict,
+)
 from meshwright.cost.in_network import GAIN
 from meshwright.cost.nccl import Nccl
 from meshwright.count.model import groups, layer
@@ -21,9 +33,21 @@ from meshwright.layout.rules import broken
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 
-LAYOUTS, JOBS = (int(os.environ.get(f"PHYSICS_{name}", few)) for name, few in (("LAYOUTS", 1200), ("JOBS", 120)))
-"""Drawn here; 10,000 and 1,000 once for each change of the step (PHYSICS_LAYOUTS=10000 PHYSICS_JOBS=1000)."""
-MODELS = ("llama3-8b", "llama3-70b", "llama3-405b", "gpt3-175b", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-235b-a22b")
+LAYOUTS, JOBS = (
+    int(os.environ.get(f"PHYSICS_{name}", few)) for name, few in (("LAYOUTS", 1200), ("JOBS", 120))
+)
+"""Drawn here; 10,000 and 1,000 once for each change of the step (PHYSICS_LAYOUTS=10000
+PHYSICS_JOBS=1000).
+"""
+MODELS = (
+    "llama3-8b",
+    "llama3-70b",
+    "llama3-405b",
+    "gpt3-175b",
+    "mixtral-8x7b",
+    "deepseek-v2-lite",
+    "qwen3-235b-a22b",
+)
 CLUSTERS = ("h100-sxm", "a100-80", "h800", "gb200", "mi300x", "a100-40")
 
 
@@ -33,7 +57,9 @@ def machine(chip: str, chips: int) -> Cluster:
 
 
 def draw(rng: random.Random) -> Job | None:
-    """A job with a legal layout: any ZeRO stage, tp over nodes too, experts, every schedule; None if it is not legal."""
+    """A job with a legal layout: any ZeRO stage, tp over nodes too, experts, every schedule; None
+    if it is not legal.
+    """
     degrees = {axis: 2 ** rng.choice(powers) for axis, powers in AXES.items()}
     chips = prod(degrees.values())
     if chips < 8 or chips > 16384:
@@ -41,17 +67,32 @@ def draw(rng: random.Random) -> Job | None:
     m, b = model(rng.choice(MODELS)), rng.choice([1, 1, 2, 4])
     name = rng.choice(sorted(SCHEDULES))
     layout = Layout(
-        **degrees, microbatch=b, schedule=name, interleave=rng.choice([2, 4]) if name.startswith("interleaved") else 1,
-        ep=2 ** rng.choice([0, 1, 3]) if m.moe else 1, zero=rng.choice([0, 1, 2, 3, 3]),
-        recompute=rng.choice(["none", "selective", "full"]), sequence_parallel=rng.random() < 0.7,
-    )  # fmt: skip
-    on, batch = machine(rng.choice(CLUSTERS), chips), degrees["dp"] * b * rng.choice([1, 2, 3, 8, 32])
-    job = Job(m, on, batch, seq=rng.choice([2048, 4096, 8192]), assumptions=assumptions("realistic"))
+        **degrees,
+        microbatch=b,
+        schedule=name,
+        interleave=rng.choice([2, 4]) if name.startswith("interleaved") else 1,
+        ep=2 ** rng.choice([0, 1, 3]) if m.moe else 1,
+        zero=rng.choice([0, 1, 2, 3, 3]),
+        recompute=rng.choice(["none", "selective", "full"]),
+        sequence_parallel=rng.random() < 0.7,
+    )
+    on, batch = (
+        machine(rng.choice(CLUSTERS), chips),
+        degrees["dp"] * b * rng.choice([1, 2, 3, 8, 32]),
+    )
+    job = Job(
+        m, on, batch, seq=rng.choice([2048, 4096, 8192]), assumptions=assumptions("realistic")
+    )
     layout = placed(layout, on.sizes)
     return None if broken(job, layout) or m.layers % layout.pp else replace(job, layout=layout)
 
 
-AXES = {"tp": (0, 0, 1, 2, 3, 4, 5), "cp": (0, 0, 0, 1, 2), "pp": (0, 0, 1, 2, 3), "dp": (1, 2, 3, 4, 5, 6)}
+AXES = {
+    "tp": (0, 0, 1, 2, 3, 4, 5),
+    "cp": (0, 0, 0, 1, 2),
+    "pp": (0, 0, 1, 2, 3),
+    "dp": (1, 2, 3, 4, 5, 6),
+}
 
 
 def drawn(number: int) -> Iterator[Prediction]:
@@ -64,7 +105,9 @@ def drawn(number: int) -> Iterator[Prediction]:
 
 
 def carried(p: Prediction) -> list[float]:
-    """Bytes a middle rank sends into each dimension in a step, from the messages of its operations; nothing of `cost` is asked."""
+    """Bytes a middle rank sends into each dimension in a step, from the messages of its operations;
+    nothing of `cost` is asked.
+    """
     job, layout, m = p.job, p.layout, p.microbatches
     total = [0.0] * len(job.cluster.sizes)
 
@@ -81,7 +124,8 @@ def carried(p: Prediction) -> list[float]:
 
     lead, rest = groups(job.model)
     gathered, scattered = {0: (0, 0), 1: (1, 1), 2: (1, m), 3: (2 * m, m)}[layout.zero]
-    share = job.model.layers / layout.pp / sum(n for _, n in rest)  # leading layers are on the first device
+    # leading layers are on the first device
+    share = job.model.layers / layout.pp / sum(n for _, n in rest)
     kinds = [*lead, *rest] if layout.pp == 1 else [(kind, n * share) for kind, n in rest]
     for kind, n in kinds:
         ops = layer(job, layout, kind)
@@ -113,7 +157,9 @@ def rates(p: Prediction) -> list[float]:
 
 
 def test_no_link_carries_more_than_its_rate() -> None:
-    """Compute, exposed or hidden traffic, sends: bytes over rate of every dimension fit into the step."""
+    """Compute, exposed or hidden traffic, sends: bytes over rate of every dimension fit into the
+    step.
+    """
     full = 0
     for p in drawn(LAYOUTS):
         for bytes_, rate in zip(carried(p), rates(p), strict=True):
@@ -140,8 +186,8 @@ def better(p: Prediction) -> Iterator[tuple[str, Cluster]]:
 
 
 def chosen_on(slower: Cluster, job: Job) -> Job:
-    """The job with the collectives that NCCL's tuner takes on the slower machine: its choice is its own belief, and may be
-    worse on a faster one."""
+    """The job with the collectives that NCCL's tuner takes on the slower machine: its choice is its
+    own belief, and may be worse on a faster one."""
     how = job.assumptions
     frozen = replace(how.network, algorithm=Nccl(seen=slower.network.dims))
     return replace(job, assumptions=replace(how, network=frozen))
@@ -152,5 +198,8 @@ def test_a_better_machine_is_never_slower_and_more_work_never_faster() -> None:
         for what, machine_ in better(p):
             faster = predict(chosen_on(p.job.cluster, replace(p.job, cluster=machine_))).step_time_s
             assert faster <= p.step_time_s * (1 + 1e-9), (what, p)
-        times = [predict(p.job, replace(p.layout, recompute=r)).step_time_s for r in ("none", "selective", "full")]
+        times = [
+            predict(p.job, replace(p.layout, recompute=r)).step_time_s
+            for r in ("none", "selective", "full")
+        ]
         assert times == pytest.approx(sorted(times), rel=1e-9), p

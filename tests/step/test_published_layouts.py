@@ -1,4 +1,6 @@
-"""Layouts of published runs can be written and predicted, and hold on each device what their reports say."""
+"""Layouts of published runs can be written and predicted, and hold on each device what their
+reports say.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +12,36 @@ from meshwright.layout.rules import broken
 from meshwright.layout.stages import stage_layers, stage_numbers
 
 RUNS = {
-    # Llama 3 405B, arXiv 2407.21783, section 3.3: a layer a stage, embedding and head fill the first and the last
+    # Llama 3 405B, arXiv 2407.21783, section 3.3: a layer a stage, embedding and head fill the
+    # first and the last
     "llama3-405b": (
         "16384xh100-sxm",
         2048,
         Layout(tp=8, pp=16, dp=128, schedule="interleaved", interleave=8, zero=1),
     ),
-    # DeepSeek-V3, arXiv 2412.19437, sections 3.2 and 3.4: norms and MLA up-projections are recomputed
+    # DeepSeek-V3, arXiv 2412.19437, sections 3.2 and 3.4: norms and MLA up-projections are
+    # recomputed
     "deepseek-v3": (
         "2048xh800",
         15360,
-        Layout(pp=16, dp=128, ep=64, schedule="dualpipev", interleave=2, zero=1, recompute="layernorm+mla_up_proj"),
+        Layout(
+            pp=16,
+            dp=128,
+            ep=64,
+            schedule="dualpipev",
+            interleave=2,
+            zero=1,
+            recompute="layernorm+mla_up_proj",
+        ),
     ),
     # OLMo-core, src/scripts/official/OLMo2: HSDP, activations of whole blocks recomputed
-    "olmo2-32b": ("1024xh100-sxm", 2048, Layout(dp=1024, dp_replicate=4, zero=3, recompute="full", microbatch=2)),
-    # PaLM 540B, arXiv 2204.02311, section 4: two pods of 12 x 256, weights sharded inside a pod, copies across
+    "olmo2-32b": (
+        "1024xh100-sxm",
+        2048,
+        Layout(dp=1024, dp_replicate=4, zero=3, recompute="full", microbatch=2),
+    ),
+    # PaLM 540B, arXiv 2204.02311, section 4: two pods of 12 x 256, weights sharded inside a pod,
+    # copies across
     "palm-540b": (
         "6144xtpu-v4",
         2048,
@@ -43,7 +60,9 @@ def test_it_is_accepted_and_predicted(name: str) -> None:
 
 
 def test_405_billion_in_128_slots() -> None:
-    """126 layers, embedding and head in 128 chunks of one: the first and the last rank have 7 layers, all others 8."""
+    """126 layers, embedding and head in 128 chunks of one: the first and the last rank have 7
+    layers, all others 8.
+    """
     on, _, layout = RUNS["llama3-405b"]
     stages = stage_layers(126, 128)
     ranks = [sum(len(stages[stage]) for stage in stage_numbers(layout, rank)) for rank in range(16)]

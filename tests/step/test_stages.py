@@ -1,4 +1,6 @@
-"""Stages, sends and bubbles of small pipelines, in seconds worked out by hand: a layer takes 1 s forward and 2 s backward."""
+"""Stages, sends and bubbles of small pipelines, in seconds worked out by hand: a layer takes 1 s
+forward and 2 s backward.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def test_a_device_that_is_alone_holds_everything() -> None:
 
 @pytest.mark.parametrize(("pp", "layers", "fullest"), [(2, 4, 2), (2, 3, 2), (3, 4, 2), (4, 4, 1)])
 def test_the_slowest_stage_sets_the_pace(pp: int, layers: int, fullest: int) -> None:
-    """1F1B: m microbatches on the fullest device; its bubble is one microbatch through all other stages."""
+    """1F1B: m microbatches on the fullest device; its bubble is one microbatch through all other
+    stages.
+    """
     m = 6
     found = by_hand(Layout(pp=pp), m, model=replace(MODEL, layers=layers)).time_s
     assert found["compute"] == pytest.approx(m * fullest * 3)
@@ -35,42 +39,54 @@ def test_interleaving_divides_the_bubble_by_the_chunks() -> None:
     assert by_hand(layout, 4, model=model).time_s["bubble"] == pytest.approx((2 - 1) * 4 * 3 / 4)
 
 
-@pytest.mark.parametrize(("rate", "policy", "seconds"), [
-    (HOP, "none", 2 * 1.0),  # a hop of 1 s forward and one backward
-    (HOP, "all", 0.0),  # behind 2 s forward and 4 s backward of two layers
-    (HOP / 3, "all", 3.0 - 2.0),  # 3 s: one more than the forward of two layers, less than the backward
-    (HOP / 5, "all", (5.0 - 2.0) + (5.0 - 4.0)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rate", "policy", "seconds"),
+    [
+        (HOP, "none", 2 * 1.0),  # a hop of 1 s forward and one backward
+        (HOP, "all", 0.0),  # behind 2 s forward and 4 s backward of two layers
+        # 3 s: one more than the forward of two layers, less than the backward
+        (HOP / 3, "all", 3.0 - 2.0),
+        (HOP / 5, "all", (5.0 - 2.0) + (5.0 - 4.0)),
+    ],
+)
 def test_sends_of_every_microbatch(rate: float, policy: str, seconds: float) -> None:
     """Two stages of two layers, four microbatches."""
     m, overlap = 4, replace(SET.overlap, pp=policy)
     found = by_hand(Layout(pp=2), m, rate, replace(MODEL, layers=4), overlap=overlap).time_s
     assert found["pp_comm"] == pytest.approx(m * seconds)
-    assert found["bubble"] == pytest.approx(2 * 3 + 2 * HOP / rate)  # the other stage's, and the way there and back
+    # the other stage's, and the way there and back
+    assert found["bubble"] == pytest.approx(2 * 3 + 2 * HOP / rate)
 
 
 ORDER = replace(SET.overlap, pp="interleaved")
 
 
 def test_each_round_of_a_pipeline_waits_for_its_sends() -> None:
-    """1F1B, two stages of two layers (6 s a microbatch and stage), a hop of 1 s, four microbatches: two at a time go down,
-    come back and let the next two begin, each round 2 x 6 + 2 x 1 s, and one microbatch of 6 s is left."""
+    """1F1B, two stages of two layers (6 s a microbatch and stage), a hop of 1 s, four microbatches:
+    two at a time go down, come back and let the next two begin, each round 2 x 6 + 2 x 1 s, and one
+    microbatch of 6 s is left.
+    """
     found = by_hand(Layout(pp=2), 4, HOP, replace(MODEL, layers=4), overlap=ORDER).time_s
     assert found["pp_comm"] == pytest.approx(2 * 2 * 1.0)
     assert found["bubble"] == pytest.approx(6)
-    assert sum(found[cause] for cause in ("compute", "bubble", "pp_comm")) == pytest.approx(2 * 14 + 6)
+    assert sum(found[cause] for cause in ("compute", "bubble", "pp_comm")) == pytest.approx(
+        2 * 14 + 6
+    )
 
 
 def test_a_heavier_stage_hides_the_sends_of_the_other() -> None:
-    """Three layers, 6 s and 3 s a microbatch, a hop of 1 s: between the first and the last of four microbatches, which wait
-    for their way down and up, 6 + 3 + 2 s, the first stage works on one more."""
+    """Three layers, 6 s and 3 s a microbatch, a hop of 1 s: between the first and the last of four
+    microbatches, which wait for their way down and up, 6 + 3 + 2 s, the first stage works on one
+    more."""
     found = by_hand(Layout(pp=2), 4, HOP, replace(MODEL, layers=3), overlap=ORDER).time_s
     seconds = sum(found[cause] for cause in ("compute", "bubble", "pp_comm"))
     assert seconds == pytest.approx(2 * (6 + 3 + 2) + 6)
 
 
 def test_the_first_microbatch_goes_through_all_chunks() -> None:
-    """Interleaved, two stages of two chunks of one layer, two microbatches: four stages down and up again, 3 sends each way."""
+    """Interleaved, two stages of two chunks of one layer, two microbatches: four stages down and up
+    again, 3 sends each way.
+    """
     layout = Layout(pp=2, interleave=2, schedule="interleaved")
     found = by_hand(layout, 2, HOP / 0.5, replace(MODEL, layers=4), overlap=ORDER).time_s
     assert found["pp_comm"] == pytest.approx(2 * 3 * 0.5)

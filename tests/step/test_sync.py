@@ -1,7 +1,9 @@
-"""Weight and gradient collectives of two layers on four replicas, against seconds worked out by hand.
+"""Weight and gradient collectives of two layers on four replicas, against seconds worked out by
+hand.
 
-On links of 73,728 B/s: gathering the 49,152 weights of a layer in 2 bytes takes 3/4 x 98,304 / 73,728 = 1 s, scattering its
-gradients in 4 bytes 2 s, reducing them to all 4 s. A layer computes 1 s forward and 2 s backward.
+On links of 73,728 B/s: gathering the 49,152 weights of a layer in 2 bytes takes 3/4 x 98,304 /
+73,728 = 1 s, scattering its gradients in 4 bytes 2 s, reducing them to all 4 s. A layer computes 1
+s forward and 2 s backward.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ RATE = 73728.0
 HIDDEN = replace(SET.overlap, dp=HidePass("pass"))
 
 
-def exposed(zero: int, rate: float, overlap: Overlap, microbatches: int = 3, recompute: str = "none") -> float:
+def exposed(
+    zero: int, rate: float, overlap: Overlap, microbatches: int = 3, recompute: str = "none"
+) -> float:
     """Seconds of data-parallel traffic that are not hidden, of one step."""
     layout = Layout(dp=4, zero=zero, recompute=recompute)
     return by_hand(layout, microbatches, rate, overlap=overlap).time_s["dp_comm"]
@@ -44,12 +48,15 @@ def test_nothing_hides(zero: int, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("zero", "seconds"),
     [
-        # a quarter of the speed: gather 4 s, scatter 8 s, all-reduce 16 s; behind a layer of 1 s forward, 2 s backward
+        # a quarter of the speed: gather 4 s, scatter 8 s, all-reduce 16 s; behind a layer of 1 s
+        # forward, 2 s backward
         (0, 16 + (16 - 2)),  # the first layer's, and what outlasts the backward of the other
         (1, 4 + (4 - 1) + 8 + (8 - 2)),
-        (2, 4 + (4 - 1) + 8 + (8 - 2) + 2 * 2 * (8 - 2)),  # earlier microbatches: behind both layers
-        # the first gather is waited for; later ones were started a pass before; backward gathers and scatters beside it,
-        # and the very last scatter is waited for, while the layer that it comes from hides nothing
+        # earlier microbatches: behind both layers
+        (2, 4 + (4 - 1) + 8 + (8 - 2) + 2 * 2 * (8 - 2)),
+        # the first gather is waited for; later ones were started a pass before; backward gathers
+        # and scatters beside it, and the very last scatter is waited for, while the layer that it
+        # comes from hides nothing
         (3, 4 + (4 - 1) + 2 * (2 * 4 - 2) + 2 * (2 * (4 + 8) - 4) + (2 * 4 + 8 - 2) + 8),
     ],
 )
@@ -58,16 +65,24 @@ def test_slow_links_show_what_outlasts_a_layer(zero: int, seconds: float) -> Non
     assert exposed(zero, RATE / 4, HIDDEN) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(("zero", "seconds"), [(0, 0.4), (1, 0.1 + 0.2), (2, 0.1 + 0.2), (3, 0.1 + 0.2)])
+@pytest.mark.parametrize(
+    ("zero", "seconds"), [(0, 0.4), (1, 0.1 + 0.2), (2, 0.1 + 0.2), (3, 0.1 + 0.2)]
+)
 def test_fast_links_show_one_layer(zero: int, seconds: float) -> None:
-    """Ten times the speed: only the first layer's gather and the last one's reduction are waited for."""
+    """Ten times the speed: only the first layer's gather and the last one's reduction are waited
+    for.
+    """
     assert exposed(zero, 10 * RATE, HIDDEN) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_recomputation_hides_more(zero: int) -> None:
-    """A layer computed again takes 3 s backward, so up to 1 s more of each collective beside it is hidden."""
-    without, again = (exposed(zero, RATE / 4, HIDDEN, 3, recompute) for recompute in ("none", "full"))
+    """A layer computed again takes 3 s backward, so up to 1 s more of each collective beside it is
+    hidden.
+    """
+    without, again = (
+        exposed(zero, RATE / 4, HIDDEN, 3, recompute) for recompute in ("none", "full")
+    )
     beside = {0: 1, 1: 1, 2: 1 + 2 * 2, 3: 1 + 2 * 2}[zero]
     assert without - again == pytest.approx(beside * 1.0)
 
@@ -82,19 +97,28 @@ VOCAB, LEARNED = 128, replace(MODEL, vocab=128, positions="learned")
 
 
 LOGITS = 3 * 2 * TOKENS * WIDTH * VOCAB / 2**24
-"""Seconds of the head's products, for which the device with the embedding is done sooner than the last one."""
+"""Seconds of the head's products, for which the device with the embedding is done sooner than the
+last one.
+"""
 
 
-@pytest.mark.parametrize(("pp", "tied", "parameters", "sooner"), [
-    (1, False, VOCAB * WIDTH + TOKENS * WIDTH + VOCAB * WIDTH, 0.0),
-    (1, True, VOCAB * WIDTH + TOKENS * WIDTH, 0.0),
-    (2, False, VOCAB * WIDTH + TOKENS * WIDTH, LOGITS),  # on two devices, each for itself: here the first is last
-])  # fmt: skip
-def test_the_ends_of_the_model_are_reduced_once(pp: int, tied: bool, parameters: int, sooner: float) -> None:
+@pytest.mark.parametrize(
+    ("pp", "tied", "parameters", "sooner"),
+    [
+        (1, False, VOCAB * WIDTH + TOKENS * WIDTH + VOCAB * WIDTH, 0.0),
+        (1, True, VOCAB * WIDTH + TOKENS * WIDTH, 0.0),
+        # on two devices, each for itself: here the first is last
+        (2, False, VOCAB * WIDTH + TOKENS * WIDTH, LOGITS),
+    ],
+)
+def test_the_ends_of_the_model_are_reduced_once(
+    pp: int, tied: bool, parameters: int, sooner: float
+) -> None:
     """Gradients of embedding and head: 4 bytes, 2 x (dp-1)/dp of them over the link."""
     model = replace(LEARNED, tied_embeddings=tied)
     with_ends, without = (
-        by_hand(Layout(dp=2, pp=pp), 1, RATE, m).time_s["dp_comm"] for m in (model, replace(MODEL, vocab=0))
+        by_hand(Layout(dp=2, pp=pp), 1, RATE, m).time_s["dp_comm"]
+        for m in (model, replace(MODEL, vocab=0))
     )
     assert with_ends - without == pytest.approx(2 * (1 / 2) * 4 * parameters / RATE - sooner)
 
@@ -108,7 +132,9 @@ NOTHING = Load()
 ENDS = Unit(NOTHING, Load(3.0, 0.0, Busy((3.0,))), Load(10.0, 0.0, Busy((10.0,))))
 NO_LAYERS = Unit(NOTHING, NOTHING, NOTHING)
 BUSY_ENDS = Device(2.0, 4.0, NOTHING, NOTHING, (1.0, 2.0, NOTHING, NOTHING), ENDS, NO_LAYERS, ENDS)
-"""Two layers of 1 s forward and 2 s backward; embedding and head gather in 3 s and scatter in 10 s, the layers in no time."""
+"""Two layers of 1 s forward and 2 s backward; embedding and head gather in 3 s and scatter in 10 s,
+the layers in no time.
+"""
 
 
 @pytest.mark.parametrize(
@@ -116,17 +142,22 @@ BUSY_ENDS = Device(2.0, 4.0, NOTHING, NOTHING, (1.0, 2.0, NOTHING, NOTHING), END
     [
         (1, 3 + 10),  # gathered and scattered once a step
         (2, 3 + 10 + 2 * (10 - 4)),  # scattered thrice; twice behind the 4 s of a backward pass
-        # gathered for each of six passes: once waited for, twice behind a forward pass of 2 s; thrice beside a backward
-        # pass, with the scatter behind 4 s, or alone behind the one layer that is left
+        # gathered for each of six passes: once waited for, twice behind a forward pass of 2 s;
+        # thrice beside a backward pass, with the scatter behind 4 s, or alone behind the one layer
+        # that is left
         (3, 3 + 2 * (3 - 2) + 2 * (3 + 10 - 4) + (3 - 2) + 10),
     ],
 )
-def test_embedding_and_head_are_waited_for_once_and_hide_behind_whole_passes(zero: int, seconds: float) -> None:
+def test_embedding_and_head_are_waited_for_once_and_hide_behind_whole_passes(
+    zero: int, seconds: float
+) -> None:
     assert shown(BUSY_ENDS, 3.0, zero, HidePass("pass")) == pytest.approx(seconds)
 
 
 def test_a_pass_hides_no_more_than_it_takes() -> None:
-    """Layers and ends share one budget: 2 s forward and 4 s backward of work, 15 s of collectives a microbatch."""
+    """Layers and ends share one budget: 2 s forward and 4 s backward of work, 15 s of collectives a
+    microbatch.
+    """
     layers = Unit(NOTHING, Load(5.0, 0.0, Busy((5.0,))), Load(5.0, 0.0, Busy((5.0,))))
     d = BUSY_ENDS._replace(every=layers + Unit(NOTHING, Load(1.0), Load(2.0)))
     more, less = (shown(d, m, 3, HidePass("pass")) for m in (11.0, 1.0))
@@ -134,24 +165,39 @@ def test_a_pass_hides_no_more_than_it_takes() -> None:
 
 
 def test_links_that_a_pass_keeps_busy_itself_hide_little() -> None:
-    """Of 4 s backward the same links carry something for 3: of 2 s of gradients 1 s fits beside it, all on links of their own."""
+    """Of 4 s backward the same links carry something for 3: of 2 s of gradients 1 s fits beside it,
+    all on links of their own.
+    """
     pair = Unit(Load(1.0, 0.0, Busy((1.0,))), NOTHING, NOTHING)
     busy = Load(3.0, 0.0, Busy((3.0,)))
     d = Device(2.0, 4.0, NOTHING, busy, (0.0, 0.0, NOTHING, NOTHING), NO_LAYERS, pair * 2, pair * 2)
     assert shown(d, 1.0, 0, HidePass("pass")) == pytest.approx(1.0)
     assert shown(d, 1.0, 0, HidePass("pass", links="free")) == 0
-    assert shown(d, 1.0, 0, HidePass("pass", share=0.25)) == pytest.approx(1.0), "1 s of the pass, or of the links"
-    elsewhere = d._replace(
-        sent_back=Load(3.0, 0.0, Busy((0.0, 3.0))), rest=Unit(Load(2.0, 0.0, Busy((2.0, 0.0))), NOTHING, NOTHING)
+    assert shown(d, 1.0, 0, HidePass("pass", share=0.25)) == pytest.approx(1.0), (
+        "1 s of the pass, or of the links"
     )
-    assert shown(elsewhere, 1.0, 0, HidePass("pass")) == 0, "another dimension carries the gradients"
+    elsewhere = d._replace(
+        sent_back=Load(3.0, 0.0, Busy((0.0, 3.0))),
+        rest=Unit(Load(2.0, 0.0, Busy((2.0, 0.0))), NOTHING, NOTHING),
+    )
+    assert shown(elsewhere, 1.0, 0, HidePass("pass")) == 0, (
+        "another dimension carries the gradients"
+    )
     assert shown(elsewhere, 1.0, 0, HidePass("pass", links="serial")) == pytest.approx(1.0)
 
 
 def test_the_step_ends_with_the_last_device() -> None:
-    """A device with less to compute but more to reduce: 2 microbatches of 5 s and 4 s, then 3 s against 1."""
+    """A device with less to compute but more to reduce: 2 microbatches of 5 s and 4 s, then 3 s
+    against 1.
+    """
     little, much = (Unit(Load(s, 0.0, Busy((s,))), NOTHING, NOTHING) for s in (1.0, 3.0))
-    slow = Device(2.0, 3.0, NOTHING, NOTHING, (0.0, 0.0, NOTHING, NOTHING), little, NO_LAYERS, little)
+    slow = Device(
+        2.0, 3.0, NOTHING, NOTHING, (0.0, 0.0, NOTHING, NOTHING), little, NO_LAYERS, little
+    )
     quick = slow._replace(backward=2.0, first=much, every=much)
-    assert synchronise([slow, quick], 2.0, 0, HidePass("pass")) == pytest.approx(max(10 + 1, 8 + 3) - 10)
-    assert synchronise([slow, quick], 1.0, 0, HidePass("pass")) == pytest.approx(max(5 + 1, 4 + 3) - 5)
+    assert synchronise([slow, quick], 2.0, 0, HidePass("pass")) == pytest.approx(
+        max(10 + 1, 8 + 3) - 10
+    )
+    assert synchronise([slow, quick], 1.0, 0, HidePass("pass")) == pytest.approx(
+        max(5 + 1, 4 + 3) - 5
+    )

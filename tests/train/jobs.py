@@ -20,19 +20,50 @@ from meshwright.train.settings import Settings
 SEQ, BATCH, VOCAB = 32, 8, 256
 LLAMA = Model("llama", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2)
 LLAMA6 = Model(
-    "llama of 6 layers, heads of its own width", 6, 64, 4, 160, VOCAB, SEQ, kv_heads=2, head_dim=24, qk_norm=True
+    "llama of 6 layers, heads of its own width",
+    6,
+    64,
+    4,
+    160,
+    VOCAB,
+    SEQ,
+    kv_heads=2,
+    head_dim=24,
+    qk_norm=True,
 )
 GPT = Model(
-    "gpt", 4, 64, 4, 256, VOCAB, SEQ,
-    gated=False, norm="layernorm", positions="learned", qkv_bias=True, bias=True, tied_embeddings=True,
-)  # fmt: skip
-WINDOW = Model("windows", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=1, window=8, full_every=2, norm="nonparametric")
+    "gpt",
+    4,
+    64,
+    4,
+    256,
+    VOCAB,
+    SEQ,
+    gated=False,
+    norm="layernorm",
+    positions="learned",
+    qkv_bias=True,
+    bias=True,
+    tied_embeddings=True,
+)
+WINDOW = Model(
+    "windows", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=1, window=8, full_every=2, norm="nonparametric"
+)
 MIXTRAL = Model("mixtral", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2, moe=MoE(8, 2, 96))
 DEEPSEEK = Model(
-    "shared experts, dense layers first", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2,
+    "shared experts, dense layers first",
+    4,
+    64,
+    4,
+    160,
+    VOCAB,
+    SEQ,
+    kv_heads=2,
     moe=MoE(4, 2, 48, shared_ffn=64, dense_layers=1, router_bias=True, shared_gate=True),
-)  # fmt: skip
-FEW_EXPERTS = Model("fewer experts than ranks", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2, moe=MoE(2, 1, 96))
+)
+FEW_EXPERTS = Model(
+    "fewer experts than ranks", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2, moe=MoE(2, 1, 96)
+)
 PLAIN_EXPERTS = Model(
     "experts with biases, no gates",
     4,
@@ -51,8 +82,17 @@ SETTINGS = Settings(steps=20, lr=1e-3, warmup=3, clip=1.0)
 
 def job(model: Model, layout: Layout, batch: int = BATCH) -> Job:
     """On an invented machine with as many chips as the layout has."""
-    chip, network = Chip("cpu", {"fp32": 1e11}, 1e10, 1e10, 1e10), Network("host", (Dim("host", 1e9, 1e-4),))
-    return Job(model, Cluster(chip, network, int(layout.chips)), batch, layout, precision=PRECISIONS["fp32"])
+    chip, network = (
+        Chip("cpu", {"fp32": 1e11}, 1e10, 1e10, 1e10),
+        Network("host", (Dim("host", 1e9, 1e-4),)),
+    )
+    return Job(
+        model,
+        Cluster(chip, network, int(layout.chips)),
+        batch,
+        layout,
+        precision=PRECISIONS["fp32"],
+    )
 
 
 def tokens(step: int, batch: int = BATCH) -> Tensor:
@@ -64,12 +104,17 @@ def share(trainer: Any, whole: Tensor) -> tuple[Tensor, Tensor]:
     """(inputs, targets) of this rank."""
     layout, mesh = trainer.layout, trainer.mesh
     mine = whole.chunk(int(layout.dp))[mesh.replica]
-    x, y = (part.chunk(int(layout.cp), dim=1)[mesh.index("cp")].contiguous() for part in (mine[:, :-1], mine[:, 1:]))
+    x, y = (
+        part.chunk(int(layout.cp), dim=1)[mesh.index("cp")].contiguous()
+        for part in (mine[:, :-1], mine[:, 1:])
+    )
     return x, y
 
 
 def reference(model: Model, settings: Settings = SETTINGS, batch: int = BATCH) -> dict[str, Any]:
-    """One process, the whole batch at once, PyTorch's own clipping and AdamW: losses, norms, weights."""
+    """One process, the whole batch at once, PyTorch's own clipping and AdamW: losses, norms,
+    weights.
+    """
     decoder = Decoder(model, range(model.layers), SEQ)
     initialise(decoder, model, settings.seed)
     named = dict(decoder.named_parameters())
@@ -112,9 +157,13 @@ def gradients(model: Model, weights: dict[str, Tensor], step: int, batch: int) -
 
 
 def rate(step: int, s: Settings) -> float:
-    """The learning rate, from PyTorch's own schedulers' formulas: linear warm-up, cosine to a tenth."""
+    """The learning rate, from PyTorch's own schedulers' formulas: linear warm-up, cosine to a
+    tenth.
+    """
     if step < s.warmup:
         return s.lr * (step + 1) / s.warmup
     low = s.lr * s.final_lr
-    cosine = torch.cos(torch.tensor(torch.pi * (step - s.warmup) / (s.steps - 1 - s.warmup), dtype=torch.float64))
+    cosine = torch.cos(
+        torch.tensor(torch.pi * (step - s.warmup) / (s.steps - 1 - s.warmup), dtype=torch.float64)
+    )
     return float(low + (s.lr - low) * (1 + cosine) / 2)

@@ -1,12 +1,15 @@
-"""Kill a training run again and again, and check after every kill what a run promises about its checkpoints and losses.
+"""Kill a training run again and again, and check after every kill what a run promises about its
+checkpoints and losses.
 
     python tests/train/kills.py --kills 50 --seed 1 -o benchmarks/kills.md
 
-A launcher trains with many restarts allowed. Each kill is SIGKILL to a random rank at a random moment: anywhere after the ranks exist (start-up
-and loading included), or, for a share of the kills, within a moment in which a checkpoint is being written. Now and then the
-launcher itself is killed, and the run is started again by hand. Checked after every kill: all checkpoints hold the bytes of their hashes; the run goes on
-from a checkpoint at least as new as the newest that was complete before the kill; every row of metrics ever seen stays bit by bit the same,
-and none is missing or there twice. At the end: the curve is that of an undisturbed run, bit by bit.
+A launcher trains with many restarts allowed. Each kill is SIGKILL to a random rank at a random
+moment: anywhere after the ranks exist (start-up and loading included), or, for a share of the
+kills, within a moment in which a checkpoint is being written. Now and then the launcher itself is
+killed, and the run is started again by hand. Checked after every kill: all checkpoints hold the
+bytes of their hashes; the run goes on from a checkpoint at least as new as the newest that was
+complete before the kill; every row of metrics ever seen stays bit by bit the same, and none is
+missing or there twice. At the end: the curve is that of an undisturbed run, bit by bit.
 """
 
 from __future__ import annotations
@@ -34,9 +37,23 @@ from meshwright.train.storage import read_index, verify
 
 AGAIN = re.compile(r"again from (?:step-(\d+)|the first step)")
 PATIENCE_S = 120.0
-CHIP = {"name": "core", "matrix_flops": {"fp32": 1e11}, "vector_flops": 2e9, "hbm_bytes": "4 GiB", "hbm_bandwidth": "15 GB/s"}  # fmt: skip
+CHIP = {
+    "name": "core",
+    "matrix_flops": {"fp32": 1e11},
+    "vector_flops": 2e9,
+    "hbm_bytes": "4 GiB",
+    "hbm_bandwidth": "15 GB/s",
+}
 NETWORK = {"name": "host", "dims": [{"name": "host", "bandwidth": "2 GB/s", "latency": "100 us"}]}
-MODEL = {"name": "small", "layers": 4, "hidden": 64, "heads": 4, "ffn": 176, "vocab": 256, "seq": 32}
+MODEL = {
+    "name": "small",
+    "layers": 4,
+    "hidden": 64,
+    "heads": 4,
+    "ffn": 176,
+    "vocab": 256,
+    "seq": 32,
+}
 
 
 @dataclass(frozen=True)
@@ -97,15 +114,31 @@ class Run:
 
     def start(self) -> None:
         """The launcher, from the newest checkpoint if there is one."""
-        table = {"model": MODEL, "cluster": {"chips": self.scene.ranks, "chip": CHIP, "network": NETWORK}, "layout": self.scene.layout,
-                 "job": {"batch": "8seq", "precision": "fp32"},
-                 "train": {"steps": 100_000, "data": "synthetic", "save_every": self.scene.save_every, "restarts": 100_000, "output": str(self.output)}}  # fmt: skip
+        table = {
+            "model": MODEL,
+            "cluster": {"chips": self.scene.ranks, "chip": CHIP, "network": NETWORK},
+            "layout": self.scene.layout,
+            "job": {"batch": "8seq", "precision": "fp32"},
+            "train": {
+                "steps": 100_000,
+                "data": "synthetic",
+                "save_every": self.scene.save_every,
+                "restarts": 100_000,
+                "output": str(self.output),
+            },
+        }
         (self.folder / "job.toml").write_text(dumps_toml(table), "utf-8")
-        words = ["train", str(self.folder / "job.toml"), *["--resume"] * bool(complete(self.output))]
+        words = [
+            "train",
+            str(self.folder / "job.toml"),
+            *["--resume"] * bool(complete(self.output)),
+        ]
         (self.folder / "told.txt").write_text("")
         self.restarts = 0
         with (self.folder / "told.txt").open("a") as told:
-            self.process = subprocess.Popen([sys.executable, "-m", "meshwright", *words], stderr=told, stdout=told, text=True)  # fmt: skip
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "meshwright", *words], stderr=told, stdout=told, text=True
+            )
 
     def told(self) -> str:
         """What the launcher has said."""
@@ -135,16 +168,24 @@ class Run:
         assert self.process is not None
         end = time.monotonic() + PATIENCE_S
         while not true():
-            assert time.monotonic() < end and self.process.poll() is None, f"waiting for {what}: {self.told()[-2000:]}"
+            assert time.monotonic() < end and self.process.poll() is None, (
+                f"waiting for {what}: {self.told()[-2000:]}"
+            )
             time.sleep(every_s)
 
     def look(self) -> int:
-        """Read the metrics; they begin at step 1, miss and repeat nothing, and say what they said before. The last step."""
+        """Read the metrics; they begin at step 1, miss and repeat nothing, and say what they said
+        before. The last step.
+        """
         rows = metrics(self.output / "metrics.jsonl")
-        assert [row["step"] for row in rows] == list(range(1, len(rows) + 1)), "steps are missing or there twice"
+        assert [row["step"] for row in rows] == list(range(1, len(rows) + 1)), (
+            "steps are missing or there twice"
+        )
         for row in rows:
             value = row["loss"], row["gradient_norm"]
-            assert self.seen.setdefault(row["step"], value) == value, f"step {row['step']} came out differently"
+            assert self.seen.setdefault(row["step"], value) == value, (
+                f"step {row['step']} came out differently"
+            )
         return len(rows)
 
     def file(self) -> int:
@@ -171,7 +212,11 @@ class Run:
         assert self.process.wait(PATIENCE_S) == 0, self.told()[-2000:]
         done = self.look()
         assert self.newest() == done, "the last step is saved"
-        assert len(complete(self.output)) <= 2 and not self.parts() and not list(self.output.glob(f"step-*{OLD}"))
+        assert (
+            len(complete(self.output)) <= 2
+            and not self.parts()
+            and not list(self.output.glob(f"step-*{OLD}"))
+        )
         self.sound()
         return done
 
@@ -227,7 +272,9 @@ def running(scene: Scene, folder: Path) -> Iterator[Run]:
 
 
 def play(scene: Scene, folder: Path, say: Callable[[str], None] = lambda line: None) -> list[Kill]:
-    """All kills of a scene, and the comparison with an undisturbed run; AssertionError if anything was lost or came out differently."""
+    """All kills of a scene, and the comparison with an undisturbed run; AssertionError if anything
+    was lost or came out differently.
+    """
     chance = random.Random(scene.seed)
     order = [False] * scene.kills + [True] * scene.launchers
     chance.shuffle(order)
@@ -242,7 +289,9 @@ def play(scene: Scene, folder: Path, say: Callable[[str], None] = lambda line: N
     with running(scene, folder / "undisturbed") as whole:
         whole.until(lambda: whole.look() >= done, "the undisturbed run")
         whole.stop()
-    assert {step: whole.seen[step] for step in run.seen} == run.seen, "the curve is not that of the undisturbed run"
+    assert {step: whole.seen[step] for step in run.seen} == run.seen, (
+        "the curve is not that of the undisturbed run"
+    )
     return kills
 
 
@@ -251,8 +300,10 @@ def report(scene: Scene, kills: list[Kill], seconds: float) -> str:
     layout = " ".join(f"{axis} {n}" for axis, n in scene.layout.items() if axis != "microbatch")
     redone = [k.last - k.resumed for k in kills]
     return (
-        f"| {layout} | {scene.seed} | {len(kills)} ({scene.launchers}) | {sum(k.writing for k in kills)} | {sum(k.torn for k in kills)} "
-        f"| {sum(k.moment == 'start' for k in kills)} | {kills[-1].last} | {sum(redone)} | {max(redone)} | {seconds:.0f} s |"
+        f"| {layout} | {scene.seed} | {len(kills)} ({scene.launchers}) |"
+        f" {sum(k.writing for k in kills)} | {sum(k.torn for k in kills)} |"
+        f" {sum(k.moment == 'start' for k in kills)} | {kills[-1].last} | {sum(redone)} |"
+        f" {max(redone)} | {seconds:.0f} s |"
     )
 
 
@@ -268,14 +319,19 @@ only if all of that held. "Writing": a checkpoint was being written when the sig
 """
 LAYOUTS = {
     "tp2dp2": ({"tp": 2, "dp": 2, "zero": 1, "microbatch": 4, "sequence_parallel": True}, 4),
-    "pp2dp2": ({"pp": 2, "dp": 2, "zero": 1, "microbatch": 1, "schedule": "interleaved", "interleave": 2}, 4),
+    "pp2dp2": (
+        {"pp": 2, "dp": 2, "zero": 1, "microbatch": 1, "schedule": "interleaved", "interleave": 2},
+        4,
+    ),
     "tp2pp2dp2": ({"tp": 2, "pp": 2, "dp": 2, "microbatch": 1, "sequence_parallel": True}, 8),
 }
 
 
 def main() -> None:
     """The script."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--launchers", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)

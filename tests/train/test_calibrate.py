@@ -1,4 +1,6 @@
-"""`calibrate` at its smallest: it measures, goes on after an interruption, and writes a file that `predict` takes."""
+"""`calibrate` at its smallest: it measures, goes on after an interruption, and writes a file that
+`predict` takes.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ def test_it_writes_a_machine_that_predict_takes(
         main(words)
     assert ended.value.code == 130
     assert (
-        not out.exists() and len(json.loads(out.with_name("machine.toml.part").read_text())) == 1 + 4
+        not out.exists()
+        and len(json.loads(out.with_name("machine.toml.part").read_text())) == 1 + 4
     )  # settings and four items
     assert main(words) == 0
     total = len(list(run.items(run.Wanted("cpu", ("fp32",), (2,), True))))
@@ -64,7 +67,11 @@ def test_it_writes_a_machine_that_predict_takes(
     machine = load_machine(out)
     assert set(machine.engine) == {"plain", "zero1"}
     table = machine.chip.kernels["fp32/matmul forward"]
-    assert table.seconds[-1] > table.seconds[0] > 0 and table.residual is not None and table.sources["*"]["date"]
+    assert (
+        table.seconds[-1] > table.seconds[0] > 0
+        and table.residual is not None
+        and table.sources["*"]["date"]
+    )
     assert machine.network.dims[0].collectives["all_gather/cpu"].fit.startswith("2 ranks: ")
     (tmp_path / "config.json").write_text(GPT2_CONFIG)
     words = [
@@ -83,12 +90,24 @@ def test_it_writes_a_machine_that_predict_takes(
     ]
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["cpu_time_s"]["compute"] > 0 and any("measured range" in note for note in found["notes"])
+    assert found["cpu_time_s"]["compute"] > 0 and any(
+        "measured range" in note for note in found["notes"]
+    )
 
 
 @pytest.mark.parametrize(
-    "words", [["--device", "tpu"], ["--ranks", "2,²"], ["--ranks", "0"], ["-o", "no/such/folder/m.toml"], ["--precision", "fp12"], ["--ranks", "two"], ["-o", "machine.json"], ["--read", "x.txt", "--on", "cray"]]
-)  # fmt: skip
+    "words",
+    [
+        ["--device", "tpu"],
+        ["--ranks", "2,²"],
+        ["--ranks", "0"],
+        ["-o", "no/such/folder/m.toml"],
+        ["--precision", "fp12"],
+        ["--ranks", "two"],
+        ["-o", "machine.json"],
+        ["--read", "x.txt", "--on", "cray"],
+    ],
+)
 def test_mistakes_are_sentences(words: list[str], capsys: Any) -> None:
     assert main(["calibrate", *words]) == 2
     assert capsys.readouterr().err.startswith("meshwright: ")

@@ -1,4 +1,6 @@
-"""Checkpoints: another layout goes on where the first stopped; what is cut, changed or pickled is refused; only whole ones count."""
+"""Checkpoints: another layout goes on where the first stopped; what is cut, changed or pickled is
+refused; only whole ones count.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ SHORT = replace(SETTINGS, steps=12)
 
 
 def part(model: Model, layout: Layout, folder: Path, steps: range) -> list[float]:
-    """Losses of some steps of a run, resumed from the newest checkpoint of the folder if they are not the first, saved after the last."""
+    """Losses of some steps of a run, resumed from the newest checkpoint of the folder if they are
+    not the first, saved after the last.
+    """
 
     def work(device: torch.device) -> None:
         trainer = Trainer(job(model, layout), SHORT, device)
@@ -50,7 +54,16 @@ def part(model: Model, layout: Layout, folder: Path, steps: range) -> list[float
 
 
 EIGHT = (
-    Layout(tp=2, pp=2, dp=2, zero=1, microbatch=2, schedule="interleaved", interleave=2, sequence_parallel=True),
+    Layout(
+        tp=2,
+        pp=2,
+        dp=2,
+        zero=1,
+        microbatch=2,
+        schedule="interleaved",
+        interleave=2,
+        sequence_parallel=True,
+    ),
     Layout(tp=4, dp=2, zero=3, microbatch=2),
     Layout(pp=4, dp=2, microbatch=1),
     Layout(microbatch=8),
@@ -61,29 +74,64 @@ EIGHT = (
 @pytest.mark.parametrize(
     ("model", "layouts"),
     [
-        (GPT, (Layout(tp=2, pp=2, microbatch=2, schedule="interleaved", interleave=2), Layout(pp=4, microbatch=2), Layout(microbatch=8))),
-        (LLAMA, (Layout(dp=2, zero=3, microbatch=4), Layout(tp=2, dp=2, zero=1, microbatch=4), Layout(pp=2, microbatch=2, schedule="zbv"))),
-        (DEEPSEEK, (Layout(dp=4, ep=2, zero=1, microbatch=2), Layout(dp=2, ep=1, zero=3, microbatch=4), Layout(pp=2, dp=2, ep=2, microbatch=2))),
+        (
+            GPT,
+            (
+                Layout(tp=2, pp=2, microbatch=2, schedule="interleaved", interleave=2),
+                Layout(pp=4, microbatch=2),
+                Layout(microbatch=8),
+            ),
+        ),
+        (
+            LLAMA,
+            (
+                Layout(dp=2, zero=3, microbatch=4),
+                Layout(tp=2, dp=2, zero=1, microbatch=4),
+                Layout(pp=2, microbatch=2, schedule="zbv"),
+            ),
+        ),
+        (
+            DEEPSEEK,
+            (
+                Layout(dp=4, ep=2, zero=1, microbatch=2),
+                Layout(dp=2, ep=1, zero=3, microbatch=4),
+                Layout(pp=2, dp=2, ep=2, microbatch=2),
+            ),
+        ),
         pytest.param(replace(LLAMA, kv_heads=4), EIGHT, marks=pytest.mark.slow),
         pytest.param(GPT, EIGHT, marks=pytest.mark.slow),
     ],
-    ids=["gpt: tp2 pp2 interleaved, pp4, one process", "llama: zero3, tp2 zero1, zbv", "experts: dp4 ep2, zero3, pp2 ep2", "llama: 8 ranks", "gpt: 8 ranks"],
-)  # fmt: skip
+    ids=[
+        "gpt: tp2 pp2 interleaved, pp4, one process",
+        "llama: zero3, tp2 zero1, zbv",
+        "experts: dp4 ep2, zero3, pp2 ep2",
+        "llama: 8 ranks",
+        "gpt: 8 ranks",
+    ],
+)
 def test_other_layouts_go_on(model: Model, layouts: tuple[Layout, ...], tmp_path: Path) -> None:
     losses: list[float] = []
     for k, layout in enumerate(layouts):
         losses += part(model, layout, tmp_path, range(3 * k, 3 * k + 3))
     assert losses == pytest.approx(reference(model, SHORT)["losses"][: len(losses)], abs=1e-5)
     newest = 3 * len(layouts)
-    assert [path.name for path in checkpoint.complete(tmp_path)] == [f"step-{newest - 3:08d}", f"step-{newest:08d}"]
+    assert [path.name for path in checkpoint.complete(tmp_path)] == [
+        f"step-{newest - 3:08d}",
+        f"step-{newest:08d}",
+    ]
 
 
 def test_the_same_layout_goes_on_bit_by_bit(tmp_path: Path) -> None:
     layout = Layout(pp=2, dp=2, zero=1, microbatch=2)
-    whole = part(LLAMA, layout, tmp_path / "whole", range(6)) if (tmp_path / "whole").mkdir() is None else []
+    whole = (
+        part(LLAMA, layout, tmp_path / "whole", range(6))
+        if (tmp_path / "whole").mkdir() is None
+        else []
+    )
     (tmp_path / "parts").mkdir()
     assert (
-        part(LLAMA, layout, tmp_path / "parts", range(3)) + part(LLAMA, layout, tmp_path / "parts", range(3, 6))
+        part(LLAMA, layout, tmp_path / "parts", range(3))
+        + part(LLAMA, layout, tmp_path / "parts", range(3, 6))
         == whole
     )
 
@@ -117,7 +165,12 @@ def torch_checkpoint(path: Path) -> None:
 
 
 def outside(path: Path) -> None:
-    edit(path, lambda index: index["tensors"]["weights/head.weight"]["chunks"][0].update(file="../../secret"))
+    edit(
+        path,
+        lambda index: index["tensors"]["weights/head.weight"]["chunks"][0].update(
+            file="../../secret"
+        ),
+    )
 
 
 def overlong(path: Path) -> None:
@@ -228,8 +281,10 @@ def edit(path: Path, change: Callable[[Any], None]) -> None:
         (gone, "0.bin is missing"),
         (pickled_data, "0.bin has .* bytes instead of"),
     ],
-)  # fmt: skip
-def test_damage_is_refused(saved: Path, tmp_path: Path, damage: Callable[[Path], None], says: str) -> None:
+)
+def test_damage_is_refused(
+    saved: Path, tmp_path: Path, damage: Callable[[Path], None], says: str
+) -> None:
     path = tmp_path / saved.name
     shutil.copytree(saved, path)
     damage(path)
@@ -238,7 +293,9 @@ def test_damage_is_refused(saved: Path, tmp_path: Path, damage: Callable[[Path],
 
 
 def held(folder: Path, background: bool, device: torch.device) -> list[float]:
-    """Losses of three steps, saved after the first and the last; in the background, the first save is held until two more steps are done."""
+    """Losses of three steps, saved after the first and the last; in the background, the first save
+    is held until two more steps are done.
+    """
     trainer = Trainer(job(LLAMA, Layout(dp=2, zero=1, microbatch=4)), SHORT, device)
     saver = checkpoint.Saver(trainer, folder, 2, background)
     gate, write = threading.Event(), Writer.write_data
@@ -258,20 +315,26 @@ def held(folder: Path, background: bool, device: torch.device) -> list[float]:
 
 
 def test_steps_go_on_while_a_copy_is_written(tmp_path: Path) -> None:
-    """Bytes written two steps later are those of a save that the steps waited for, and the losses do not notice."""
+    """Bytes written two steps later are those of a save that the steps waited for, and the losses
+    do not notice.
+    """
 
     def work(device: torch.device) -> None:
         assert held(tmp_path / "False", False, device) == held(tmp_path / "True", True, device)
 
     fork_ranks(work, 2, timeout_s=120)
     for name in ("step-00000001", "step-00000003"):
-        waited, beside = (checkpoint.read_index(tmp_path / mode / name)["files"] for mode in ("False", "True"))
+        waited, beside = (
+            checkpoint.read_index(tmp_path / mode / name)["files"] for mode in ("False", "True")
+        )
         assert waited == beside and len(waited) == 2
     assert waited != checkpoint.read_index(tmp_path / "True" / "step-00000001")["files"]
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_a_full_disk_is_a_sentence_and_harms_no_older_checkpoint(background: bool, tmp_path: Path) -> None:
+def test_a_full_disk_is_a_sentence_and_harms_no_older_checkpoint(
+    background: bool, tmp_path: Path
+) -> None:
     """Rank 1 may write no more than a few bytes a file when the second checkpoint comes."""
 
     def work(device: torch.device) -> None:
@@ -288,7 +351,10 @@ def test_a_full_disk_is_a_sentence_and_harms_no_older_checkpoint(background: boo
             saver.check()
             dist.barrier()
 
-    says = "step-00000002 could not be written by rank 1: File too large; the newest complete one is step-00000001"
+    says = (
+        "step-00000002 could not be written by rank 1: File too large; the newest complete one is"
+        " step-00000001"
+    )
     with pytest.raises(RankFailed, match=says):
         fork_ranks(work, 2, timeout_s=60)
     (left,) = checkpoint.complete(tmp_path)
@@ -301,34 +367,67 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
         (tmp_path / "file").write_text("in the way")
         checkpoint.save(trainer, tmp_path / "file", 1, keep=1)
 
-    with pytest.raises(RankFailed, match="could not be written by rank 0: Not a directory; there is none before it"):
+    with pytest.raises(
+        RankFailed, match="could not be written by rank 0: Not a directory; there is none before it"
+    ):
         fork_ranks(work, 1, timeout_s=60)
 
 
 def test_what_killed_runs_left_is_cleaned_and_names_are_given_last(tmp_path: Path) -> None:
     """A checkpoint in the way of another, or too old, loses its name before its first file."""
-    for name in ("step-00000001.part", "step-00000002.part", "step-00000002.old", "step-00000003", "step-00000004"):
+    for name in (
+        "step-00000001.part",
+        "step-00000002.part",
+        "step-00000002.old",
+        "step-00000003",
+        "step-00000004",
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "0.bin").write_text(name)
     checkpoint.clean(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000004"]
     (tmp_path / "step-00000004.part").mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint.shutil, "rmtree", lambda *path, **how: None)  # killed before anything is deleted
+        # killed before anything is deleted
+        patch.setattr(checkpoint.shutil, "rmtree", lambda *path, **how: None)
         checkpoint.publish(tmp_path / "step-00000004.part", keep=1)
     assert [path.name for path in checkpoint.complete(tmp_path)] == ["step-00000004"]
     assert not list((tmp_path / "step-00000004").iterdir())
-    assert sorted(p.name for p in tmp_path.glob("*.old")) == ["step-00000003.old", "step-00000004.old"]
+    assert sorted(p.name for p in tmp_path.glob("*.old")) == [
+        "step-00000003.old",
+        "step-00000004.old",
+    ]
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        endless, endless_index, gone, slip, half_index, nested, outside_file, twice, pickled_data,
+        endless,
+        endless_index,
+        gone,
+        slip,
+        half_index,
+        nested,
+        outside_file,
+        twice,
+        pickled_data,
         *(chunk(at=at) for at in (-1, 0.0, float("nan"), 10**400, None, "0")),
         *(chunk(offset=offset) for offset in ([1, 0], [-1, 0], [0], [0, 0, 0], "00", [0, False])),
-        *(chunk(shape=shape) for shape in ([256, 65], [256.0, 64], [256, float("inf")], [-256, -64], [1, 16384], [10**30, 0])),
-        *(entry(shape=shape) for shape in ([256.0, 64], [255, 64], [float("nan"), 64], [10**30, 0], [], None)),
+        *(
+            chunk(shape=shape)
+            for shape in (
+                [256, 65],
+                [256.0, 64],
+                [256, float("inf")],
+                [-256, -64],
+                [1, 16384],
+                [10**30, 0],
+            )
+        ),
+        *(
+            entry(shape=shape)
+            for shape in ([256.0, 64], [255, 64], [float("nan"), 64], [10**30, 0], [], None)
+        ),
         *(entry(dtype=dtype) for dtype in ("float31", "float64", None, 7)),
         *(entry(chunks=chunks) for chunks in ([], None, [None], {})),
         *(file(bytes=size) for size in (0, 10**9, 1e6, -1, "1", None, True)),
@@ -339,9 +438,13 @@ def test_what_killed_runs_left_is_cleaned_and_names_are_given_last(tmp_path: Pat
         lambda path: edit(path, lambda index: index.pop("files")),
         lambda path: (path / "index.json").write_text("[]"),
     ],
-)  # fmt: skip
-def test_an_index_that_lies_is_found_out(saved: Path, tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    """Whatever is wrong is a sentence, before a tensor is made or a file outside the checkpoint is opened."""
+)
+def test_an_index_that_lies_is_found_out(
+    saved: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    """Whatever is wrong is a sentence, before a tensor is made or a file outside the checkpoint is
+    opened.
+    """
     path = tmp_path / saved.name
     shutil.copytree(saved, path)
     checkpoint.verify(path, checkpoint.read_index(path))

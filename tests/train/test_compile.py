@@ -1,4 +1,6 @@
-"""torch.compile: the same numbers within rounding; what PyTorch cannot compile is refused (`test_train_rules`)."""
+"""torch.compile: the same numbers within rounding; what PyTorch cannot compile is refused
+(`test_train_rules`).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def run(layout: Layout, compiled: bool, to: Path) -> list[float]:
         assert compiled == ("run" in vars(trainer.stages[min(trainer.stages)].blocks[0]))
         results = [trainer.step(step, *share(trainer, tokens(step))) for step in range(3)]
         if dist.get_rank() == 0:
-            to.write_text(json.dumps([value for r in results for value in (r.loss, r.gradient_norm)]))
+            to.write_text(
+                json.dumps([value for r in results for value in (r.loss, r.gradient_norm)])
+            )
 
     fork_ranks(work, int(layout.chips), timeout_s=600)
     return list(json.loads(to.read_text()))
@@ -36,8 +40,14 @@ def run(layout: Layout, compiled: bool, to: Path) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "layout",
-    [Layout(microbatch=4, recompute="full"), Layout(dp=2, zero=3, microbatch=4), Layout(pp=2, microbatch=2)],
+    [
+        Layout(microbatch=4, recompute="full"),
+        Layout(dp=2, zero=3, microbatch=4),
+        Layout(pp=2, microbatch=2),
+    ],
     ids=["full recomputation", "zero3", "pp2"],
 )
 def test_compiled_layers_give_the_same_numbers(layout: Layout, tmp_path: Path) -> None:
-    assert run(layout, True, tmp_path / "x") == pytest.approx(run(layout, False, tmp_path / "x"), abs=1e-5)
+    assert run(layout, True, tmp_path / "x") == pytest.approx(
+        run(layout, False, tmp_path / "x"), abs=1e-5
+    )

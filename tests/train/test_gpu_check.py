@@ -44,13 +44,22 @@ def test_every_shape_is_a_job_of_one_to_eight_billion_parameters_width(script: A
         assert script.job(s, CHIP, toy=True).model.hidden <= 128
 
 
-def test_losses_of_a_layout_are_those_of_one_process(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_of_a_layout_are_those_of_one_process(
+    script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(script, "LAYOUTS", {name: script.LAYOUTS[name] for name in ("1", "pp2")})
-    assert [name for name, difference in script.strict("cpu", 2) if difference <= 1e-5] == ["1", "pp2"]
+    assert [name for name, difference in script.strict("cpu", 2) if difference <= 1e-5] == [
+        "1",
+        "pp2",
+    ]
 
 
 @pytest.mark.slow
-def test_the_whole_command(script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "--device", "cpu", "--shapes", "2", "--no-calibrate"])
+def test_the_whole_command(
+    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        sys, "argv", ["gpu.py", "--device", "cpu", "--shapes", "2", "--no-calibrate"]
+    )
     assert script.main() == 0
     assert "not predicted" in capsys.readouterr().out

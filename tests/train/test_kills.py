@@ -1,4 +1,6 @@
-"""Ranks killed at any moment: nothing is lost beyond the newest complete checkpoint, nothing is corrupt, the losses stay the same bits."""
+"""Ranks killed at any moment: nothing is lost beyond the newest complete checkpoint, nothing is
+corrupt, the losses stay the same bits.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from kills import LAYOUTS, Scene, play  # noqa: E402
 
 def test_three_kills(tmp_path: Path) -> None:
     """One while ranks train, two while checkpoints are written."""
-    scene = Scene({"pp": 2, "microbatch": 2}, 2, kills=3, seed=4, in_writes=0.7, in_starts=0, window_s=0.3)
+    scene = Scene(
+        {"pp": 2, "microbatch": 2}, 2, kills=3, seed=4, in_writes=0.7, in_starts=0, window_s=0.3
+    )
     kills = play(scene, tmp_path)
     assert len(kills) == 3 and any(kill.writing for kill in kills)
 

@@ -89,8 +89,20 @@ def deadlocked(device: torch.device) -> None:
     ("work", "says"),
     [
         (halting, "no progress for 3 s: rank 1 at step 5, stopped by a signal, of 3 ranks"),
-        (dawdling, "no progress for 3 s: rank 2 at step 5, test_launch.py line [0-9]+ in dawdling, of 3 ranks"),
-        (deadlocked, "3 s: rank 0 at step 0, test.* in deadlocked; rank 1 at step 0.*; rank 2 at step 0.* of 3 ranks"),
+        (
+            dawdling,
+            (
+                "no progress for 3 s: rank 2 at step 5, test_launch.py line [0-9]+ in dawdling, of"
+                " 3 ranks"
+            ),
+        ),
+        (
+            deadlocked,
+            (
+                "3 s: rank 0 at step 0, test.* in deadlocked; rank 1 at step 0.*; rank 2 at step"
+                " 0.* of 3 ranks"
+            ),
+        ),
     ],
 )
 def test_who_hangs_is_named(work: Callable[[torch.device], None], says: str) -> None:
@@ -100,7 +112,9 @@ def test_who_hangs_is_named(work: Callable[[torch.device], None], says: str) -> 
 
 
 def test_silence_is_counted_in_looks(tmp_path: Path) -> None:
-    """A rank is watched from its first beat on; any beat counts; a launcher that did not look accuses nobody."""
+    """A rank is watched from its first beat on; any beat counts; a launcher that did not look
+    accuses nobody.
+    """
     signs = Signs(2)
     watch = Watch(signs, [None, None], tmp_path, timeout_s=5)
     assert [watch.look([0, 1]) for _ in range(100)] == [None] * 100
@@ -158,14 +172,22 @@ def alive(pid: int) -> bool:
 def test_under_torchrun_each_process_is_one_rank(tmp_path: Path) -> None:
     """Two processes with the variables that torchrun sets."""
     code = (
-        "import sys, torch, torch.distributed as d; from meshwright.train.launch import run_rank\n"
-        "def work(device):\n x = torch.tensor(1.0); d.all_reduce(x); open(sys.argv[1] + str(d.get_rank()), 'w').write(str(x.item()))\n"
-        "run_rank(work, 'cpu', 1, 60.0)"
+        "import sys, torch, torch.distributed as d; from meshwright.train.launch import"
+        " run_rank\ndef work(device):\n x = torch.tensor(1.0); d.all_reduce(x); open(sys.argv[1] +"
+        " str(d.get_rank()), 'w').write(str(x.item()))\nrun_rank(work, 'cpu', 1, 60.0)"
     )
     with __import__("socket").create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    common = {
+        **os.environ,
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-c", code, f"{tmp_path}/"]
-    started = [subprocess.Popen(command, env={**common, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
+    started = [
+        subprocess.Popen(command, env={**common, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"
+    ]
     assert [process.wait(timeout=100) for process in started] == [0, 0]
     assert [(tmp_path / rank).read_text() for rank in "01"] == ["2.0", "2.0"]

@@ -34,7 +34,9 @@ HOLD = (
 @contextmanager
 def hold(folder: Path, code: str = HOLD) -> Iterator[int]:
     """Another process has the folder, until it is killed at the end; its id."""
-    with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout and process.stdout.readline() == "held\n"
         try:
             yield process.pid
@@ -51,7 +53,9 @@ def test_the_second_is_told_of_the_first(tmp_path: Path) -> None:
             pass
 
 
-def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lock_of_a_dead_process_is_taken_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with hold(tmp_path) as pid:
         pass
     with Lock(tmp_path):
@@ -64,25 +68,34 @@ def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path, capsys: pytest
 
 def test_ranks_that_outlive_their_launcher_keep_the_folder_until_they_end(tmp_path: Path) -> None:
     """A child has the lock too; a start right after the launcher was killed waits for it."""
-    forked = HOLD.replace("print(", "import os; os.fork() or (os.close(1), time.sleep(2), os._exit(0)); print(")
+    forked = HOLD.replace(
+        "print(", "import os; os.fork() or (os.close(1), time.sleep(2), os._exit(0)); print("
+    )
     with hold(tmp_path, forked):
         began = time.monotonic()
     with Lock(tmp_path):
         assert time.monotonic() - began > 0.5
 
 
-@pytest.mark.parametrize(("host", "pid", "refused"), [(None, 1, True), ("elsewhere", 2**22 + 1, True), (None, 2**22 + 1, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("host", "pid", "refused"),
+    [(None, 1, True), ("elsewhere", 2**22 + 1, True), (None, 2**22 + 1, False)],
+)
 def test_where_there_is_no_flock_the_file_decides(
     host: str | None, pid: int, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that lives here, or on a machine that cannot be asked, has the folder; a dead one has not."""
+    """A process that lives here, or on a machine that cannot be asked, has the folder; a dead one
+    has not.
+    """
 
     def missing(file: int, how: int) -> None:
         raise OSError(lock.NO_FLOCK[0], "No locks available")
 
     monkeypatch.setattr("fcntl.flock", missing)
     monkeypatch.setattr(lock, "ENDING_S", 0.0)
-    (tmp_path / lock.NAME).write_text(json.dumps({"host": host or socket.gethostname(), "pid": pid, "attempt": 0}))
+    (tmp_path / lock.NAME).write_text(
+        json.dumps({"host": host or socket.gethostname(), "pid": pid, "attempt": 0})
+    )
     if refused:
         with pytest.raises(BadInput, match=f"process {pid} on"), Lock(tmp_path):
             pass
@@ -108,7 +121,10 @@ def test_a_second_run_is_refused_and_harms_nothing(
         told = capsys.readouterr().err
         first.send_signal(signal.SIGTERM)
         assert first.wait(60) == 0
-    assert f"run is trained in by process {first.pid} on " in told and "holds no checkpoint to resume from" in told
+    assert (
+        f"run is trained in by process {first.pid} on " in told
+        and "holds no checkpoint to resume from" in told
+    )
     steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
     assert steps == [*range(1, len(steps) + 1)]
     assert cli.run(["train", "job.toml", "--resume", "--steps", str(len(steps) + 1)]) == 0
@@ -126,14 +142,26 @@ def test_under_a_launcher_the_first_rank_has_the_folder(tmp_path: Path) -> None:
         os.chdir(here)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    common = {
+        **os.environ,
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-m", "meshwright", "train", str(diverging_job)]
 
     def start() -> list[tuple[int, str]]:
         ranks = [
-            subprocess.Popen(command, cwd=tmp_path, env={**common, "RANK": r, "LOCAL_RANK": r}, stderr=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                command,
+                cwd=tmp_path,
+                env={**common, "RANK": r, "LOCAL_RANK": r},
+                stderr=subprocess.PIPE,
+                text=True,
+            )
             for r in "01"
-        ]  # fmt: skip
+        ]
         told = [rank.communicate(timeout=100)[1] for rank in ranks]
         return [(rank.wait(), words) for rank, words in zip(ranks, told, strict=True)]
 
@@ -145,13 +173,18 @@ def test_under_a_launcher_the_first_rank_has_the_folder(tmp_path: Path) -> None:
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 3
 
 
-def test_a_full_disk_is_a_sentence_and_locks_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_a_sentence_and_locks_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*args: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
-        with pytest.raises(BadInput, match="cannot be written: No space left on device"), Lock(tmp_path):
+        with (
+            pytest.raises(BadInput, match="cannot be written: No space left on device"),
+            Lock(tmp_path),
+        ):
             pass
     with Lock(tmp_path):
         assert (tmp_path / "run.lock").read_text()

@@ -1,4 +1,6 @@
-"""Gradients, losses and states that are not finite: a step is skipped, a run ends, nothing sound is lost."""
+"""Gradients, losses and states that are not finite: a step is skipped, a run ends, nothing sound is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ SMALL = replace(LLAMA, layers=2)
 
 
 def run(layout: Layout, spoilt: int | None, left_out: int | None) -> list[float]:
-    """Losses of five steps. In step `spoilt` one gradient of the last rank is NaN; step `left_out` is not made."""
+    """Losses of five steps. In step `spoilt` one gradient of the last rank is NaN; step `left_out`
+    is not made.
+    """
     losses: list[float] = []
 
     def work(device: torch.device) -> None:
@@ -63,7 +67,9 @@ def run(layout: Layout, spoilt: int | None, left_out: int | None) -> list[float]
 
 
 def spoil(trainer: Trainer) -> None:
-    """The next gradients of this rank, and of no other, hold a NaN (in the last element, which is its own under tp)."""
+    """The next gradients of this rank, and of no other, hold a NaN (in the last element, which is
+    its own under tp).
+    """
     engine = trainer.engine
 
     def once(x: Any, y: Any) -> Any:
@@ -75,27 +81,53 @@ def spoil(trainer: Trainer) -> None:
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_one_nan_is_one_step_less(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_nan_is_one_step_less(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     found = run(LAYOUTS[name], 2, None)
     assert found == run(LAYOUTS[name], None, 2), "bit by bit as if the update had not been"
     assert all(map(math.isfinite, found)) and found[3:] != run(LAYOUTS[name], None, None)[3:]
 
 
-CHIP = {"name": "core", "matrix_flops": {"fp32": 1e11}, "vector_flops": 2e9, "hbm_bytes": "4 GiB", "hbm_bandwidth": "15 GB/s"}  # fmt: skip
+CHIP = {
+    "name": "core",
+    "matrix_flops": {"fp32": 1e11},
+    "vector_flops": 2e9,
+    "hbm_bytes": "4 GiB",
+    "hbm_bandwidth": "15 GB/s",
+}
 NETWORK = {"name": "host", "dims": [{"name": "host", "bandwidth": "2 GB/s", "latency": "100 us"}]}
 
 
 def diverging(**train: Any) -> str:
     """A job whose learning rate is far too large."""
-    model = {"name": "small", "layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "ffn": 160, "vocab": 256, "seq": 32}
+    model = {
+        "name": "small",
+        "layers": 2,
+        "hidden": 64,
+        "heads": 4,
+        "kv_heads": 2,
+        "ffn": 160,
+        "vocab": 256,
+        "seq": 32,
+    }
     table = {
         "model": model,
         "cluster": {"chips": 2, "chip": CHIP, "network": NETWORK},
         "layout": {"dp": 2, "zero": 1, "microbatch": 2},
         "job": {"batch": "4seq", "precision": "fp32"},
-        "train": {"steps": 30, "lr": 1e6, "clip": "none", "warmup": 2, "save_every": 4, "keep": 3, "record": "none", "data": "synthetic"},
-    }  # fmt: skip
+        "train": {
+            "steps": 30,
+            "lr": 1e6,
+            "clip": "none",
+            "warmup": 2,
+            "save_every": 4,
+            "keep": 3,
+            "record": "none",
+            "data": "synthetic",
+        },
+    }
     table["train"] |= train
     Path("job.toml").write_text(dumps_toml(table), "utf-8")
     return "job.toml"
@@ -104,7 +136,9 @@ def diverging(**train: Any) -> str:
 def test_a_run_that_diverges_ends_and_keeps_what_is_finite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Ten updates in a row that cannot be made end it, exit code 3, and `restarts` do not try again."""
+    """Ten updates in a row that cannot be made end it, exit code 3, and `restarts` do not try
+    again.
+    """
     monkeypatch.chdir(tmp_path)
     assert cli.run(["train", diverging(restarts=3)]) == 3
     told = capfd.readouterr().err
@@ -122,7 +156,9 @@ def test_a_run_that_diverges_ends_and_keeps_what_is_finite(
 def test_the_last_sound_checkpoint_is_finished_before_the_run_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It is written in the background, on a disk so slow that the steps that end the run are faster."""
+    """It is written in the background, on a disk so slow that the steps that end the run are
+    faster.
+    """
     monkeypatch.chdir(tmp_path)
     publish = checkpoint.publish
 
@@ -146,7 +182,9 @@ def poisoned(trainer: Trainer, value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
-def test_a_state_that_is_not_finite_is_never_published_and_prunes_nothing(value: float, tmp_path: Path) -> None:
+def test_a_state_that_is_not_finite_is_never_published_and_prunes_nothing(
+    value: float, tmp_path: Path
+) -> None:
     def work(device: torch.device) -> None:
         trainer = Trainer(job(SMALL, Layout(dp=2, zero=3, microbatch=4)), SETTINGS, device)
         saver = checkpoint.Saver(trainer, tmp_path, keep=1)
@@ -154,7 +192,10 @@ def test_a_state_that_is_not_finite_is_never_published_and_prunes_nothing(value:
         poisoned(trainer, value)
         saver.save(2)
 
-    says = "after step 2 a weight or a moment is not finite: it is not saved, the newest complete one is step-00000001"
+    says = (
+        "after step 2 a weight or a moment is not finite: it is not saved, the newest complete one"
+        " is step-00000001"
+    )
     with pytest.raises(RankFailed, match=says) as found:
         fork_ranks(work, 2, timeout_s=60)
     assert not found.value.again and found.value.exit_code == 3
@@ -183,7 +224,10 @@ def test_neither_resume_nor_export_takes_a_state_that_is_not_finite(
     before = Path("run/job.toml").read_bytes(), Path("run/metrics.jsonl").read_bytes()
     assert cli.run(["train", "job.toml", "--resume", "--steps", "16"]) == 3
     told = capfd.readouterr().err
-    assert "step-00000012 holds weights or moments that are not finite; to go on from step-00000008 remove it" in told
+    assert (
+        "step-00000012 holds weights or moments that are not finite; to go on from step-00000008"
+        " remove it" in told
+    )
     assert before == (Path("run/job.toml").read_bytes(), Path("run/metrics.jsonl").read_bytes())
     assert cli.run(["export", "run", "--to", "safetensors", "-o", "weights"]) == 2
     assert "that are not finite" in capfd.readouterr().err and not Path("weights").exists()

@@ -34,8 +34,12 @@ def bare(optimizer: Any, stages: Any = None) -> Trainer:
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 @pytest.mark.parametrize("fused", [True, None])
-def test_state_that_is_made_before_a_step_is_what_pytorch_makes_in_one(device: str, fused: bool | None) -> None:
-    """Of parameters on a GPU that is not there: fused AdamW wants its count of steps on the GPU, the other on the CPU."""
+def test_state_that_is_made_before_a_step_is_what_pytorch_makes_in_one(
+    device: str, fused: bool | None
+) -> None:
+    """Of parameters on a GPU that is not there: fused AdamW wants its count of steps on the GPU,
+    the other on the CPU.
+    """
     with FakeTensorMode(allow_non_fake_inputs=True):
         p, q = (torch.nn.Parameter(torch.empty(4, 6, device=device)) for _ in range(2))
         mine, pytorch = (torch.optim.AdamW([x], lr=1e-3, fused=fused) for x in (p, q))
@@ -76,9 +80,13 @@ def test_making_state_changes_no_weight_and_no_later_step() -> None:
     assert torch.equal(layers[0].weight, layers[1].weight)
 
 
-@pytest.mark.parametrize("model", [LLAMA, GPT, PLAIN_EXPERTS, replace(LLAMA, qk_norm=True)], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "model", [LLAMA, GPT, PLAIN_EXPERTS, replace(LLAMA, qk_norm=True)], ids=lambda m: m.name
+)
 def test_matrices_decay_and_biases_and_norms_do_not(model: Any) -> None:
-    """By name, independently of `decays`: every weight but a norm's; no bias, though those of experts have two dims."""
+    """By name, independently of `decays`: every weight but a norm's; no bias, though those of
+    experts have two dims.
+    """
     stage = Decoder(model, range(model.layers), SEQ)
     groups = adamw([stage], SETTINGS, torch.device("cpu")).param_groups
     decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
@@ -88,11 +96,17 @@ def test_matrices_decay_and_biases_and_norms_do_not(model: Any) -> None:
         spared = "norm" in name or name.endswith("bias")
         assert found == (0.0 if spared else SETTINGS.weight_decay), name
     if model is PLAIN_EXPERTS:
-        assert names["layers.0.ffn.experts.up.bias"] == 0 and names["layers.0.ffn.router.weight"] > 0
+        assert (
+            names["layers.0.ffn.experts.up.bias"] == 0 and names["layers.0.ffn.router.weight"] > 0
+        )
 
 
-def test_a_checkpoint_before_the_first_update_goes_on_as_if_it_were_not_there(tmp_path: Path) -> None:
-    """Saved with no step done, loaded, stepped: the bits of a run without either; on fused AdamW too."""
+def test_a_checkpoint_before_the_first_update_goes_on_as_if_it_were_not_there(
+    tmp_path: Path,
+) -> None:
+    """Saved with no step done, loaded, stepped: the bits of a run without either; on fused AdamW
+    too.
+    """
 
     def work(device: torch.device) -> None:
         losses = []
@@ -102,7 +116,9 @@ def test_a_checkpoint_before_the_first_update_goes_on_as_if_it_were_not_there(tm
                 group["fused"] = True
             if saved:
                 assert checkpoint.load(trainer, checkpoint.save(trainer, tmp_path, 0, keep=1)) == 0
-            losses.append([trainer.step(step, *share(trainer, tokens(step))).loss for step in range(3)])
+            losses.append(
+                [trainer.step(step, *share(trainer, tokens(step))).loss for step in range(3)]
+            )
         assert losses[0] == losses[1]
 
     fork_ranks(work, 1, timeout_s=120)

@@ -1,4 +1,6 @@
-"""The trainer's own program of one rank under a fake process group, beside `expected` and `peak`: every axis, schedule and option."""
+"""The trainer's own program of one rank under a fake process group, beside `expected` and `peak`:
+every axis, schedule and option.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from meshwright.train import oracle  # noqa: E402
 from meshwright.train.settings import Settings  # noqa: E402
 
 pytestmark = pytest.mark.oracle
-WIDE = Model("wide enough for buffers to weigh what they weigh", 4, 1024, 16, 2816, 4096, 512, kv_heads=4)
+WIDE = Model(
+    "wide enough for buffers to weigh what they weigh", 4, 1024, 16, 2816, 4096, 512, kv_heads=4
+)
 GPT3 = replace(catalog.model("gpt3-175b"), vocab=51200, tied_embeddings=False, dropout=False)
 LLAMA_405B = Model("llama3-405b-like", 126, 16384, 128, 53248, 128256, 8192, kv_heads=8)
 
@@ -40,18 +44,34 @@ def job(model: Model, layout: Layout, microbatches: int, precision: str = "bf16"
     return Job(model, cluster, batch, layout, precision=PRECISIONS[precision])
 
 
-def differences(job: Job, rank: int, memory: bool = True, settings: Settings | None = None) -> list[str]:
+def differences(
+    job: Job, rank: int, memory: bool = True, settings: Settings | None = None
+) -> list[str]:
     """Quantities in which the program of a rank differs from what was predicted."""
     (found,) = oracle.compare(job, settings or Settings(), (rank,))
-    return [str(row) for row in found.rows if not row.agrees and (memory or row.quantity != "peak memory")]
+    return [
+        str(row)
+        for row in found.rows
+        if not row.agrees and (memory or row.quantity != "peak memory")
+    ]
 
 
 COUNTS = {
     "tp2, sequence parallel": (LLAMA, Layout(tp=2), 2, 0),
-    "tp2, whole sequences, full recomputation": (GPT, Layout(tp=2, sequence_parallel=False, recompute="full"), 2, 0),
+    "tp2, whole sequences, full recomputation": (
+        GPT,
+        Layout(tp=2, sequence_parallel=False, recompute="full"),
+        2,
+        0,
+    ),
     "tp2, full recomputation": (LLAMA, Layout(tp=2, recompute="full"), 1, 1),
     "cp2, selective recomputation": (LLAMA, Layout(cp=2, recompute="selective"), 2, 1),
-    "sliding windows, tp2 cp2 dp2": (replace(WINDOW, kv_heads=2), Layout(tp=2, cp=2, dp=2, zero=1), 2, 0),
+    "sliding windows, tp2 cp2 dp2": (
+        replace(WINDOW, kv_heads=2),
+        Layout(tp=2, cp=2, dp=2, zero=1),
+        2,
+        0,
+    ),
     "tied embeddings on two stages": (GPT, Layout(pp=2, dp=2, zero=2), 3, 3),
     "zero 3, tp2": (LLAMA, Layout(tp=2, dp=2, zero=3), 2, 0),
     "interleaved, zero 3, more chunks than PyTorch keeps": (
@@ -66,7 +86,12 @@ COUNTS = {
         4,
         3,
     ),
-    "interleaved, zero 3": (LLAMA, Layout(pp=2, dp=2, zero=3, schedule="interleaved", interleave=2), 4, 0),
+    "interleaved, zero 3": (
+        LLAMA,
+        Layout(pp=2, dp=2, zero=3, schedule="interleaved", interleave=2),
+        4,
+        0,
+    ),
     "zbv": (LLAMA, Layout(pp=2, schedule="zbv"), 3, 1),
     "the middle of a pipeline": (LLAMA, Layout(tp=2, pp=4), 4, 4),
 }
@@ -79,7 +104,9 @@ def test_flops_and_collectives_are_exact(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "layout"), [(LLAMA, Layout(dp=4, zero=2)), (GPT, Layout(pp=2, dp=4, zero=1))], ids=["", "tied embeddings"]
+    ("model", "layout"),
+    [(LLAMA, Layout(dp=4, zero=2)), (GPT, Layout(pp=2, dp=4, zero=1))],
+    ids=["", "tied embeddings"],
 )
 def test_hybrid_sharding(model: Model, layout: Layout) -> None:
     wanted = job(model, layout, 2)
@@ -113,9 +140,19 @@ def test_peak_in_fp32() -> None:
 LARGE = {
     "GPT-3, 1,024 ranks": (GPT3, Layout(tp=8, pp=8, dp=16), 16, 8),
     "Llama 405B, 1,024 ranks": (LLAMA_405B, Layout(tp=8, pp=8, dp=16, zero=1), 16, 8),
-    "GPT-3, 16,384 ranks": (GPT3, Layout(tp=8, pp=16, dp=128, schedule="interleaved", interleave=3), 32, 16),
-    "Llama 405B, 16,384 ranks": (LLAMA_405B, Layout(tp=8, pp=16, dp=128, schedule="interleaved", interleave=2), 32, 16),
-}  # fmt: skip
+    "GPT-3, 16,384 ranks": (
+        GPT3,
+        Layout(tp=8, pp=16, dp=128, schedule="interleaved", interleave=3),
+        32,
+        16,
+    ),
+    "Llama 405B, 16,384 ranks": (
+        LLAMA_405B,
+        Layout(tp=8, pp=16, dp=128, schedule="interleaved", interleave=2),
+        32,
+        16,
+    ),
+}
 
 
 @pytest.mark.slow
@@ -128,7 +165,9 @@ def test_large_jobs(name: str, end: str) -> None:
     assert differences(wanted, ranks[["first", "middle", "last"].index(end)]) == []
 
 
-def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "job.toml"
     file.write_text(dump_job(job(LLAMA, Layout(tp=2, dp=4), 1)), "utf-8")
     assert cli.main(["compare", "--oracle", str(file), "--rank", "7", "--json"]) == 0
@@ -143,7 +182,9 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 
 
 def test_named_terms_are_the_tensors_that_live() -> None:
-    """Of a first stage with 5 microbatches at its peak: each term against the tensors that only this buffer makes."""
+    """Of a first stage with 5 microbatches at its peak: each term against the tensors that only
+    this buffer makes.
+    """
     wanted = job(WIDE, Layout(tp=2, pp=2), 5)
     live = oracle.run(wanted, 0, Settings()).live.at_peak
     terms = peak.peak(expected.carried_out(wanted), 0).peak

@@ -28,7 +28,13 @@ def train(*words: str, layers: int = 2, **settings: Any) -> None:
     """The quickstart with a smaller model, fewer steps and invented data."""
     table = tomllib.loads(QUICKSTART.read_text("utf-8"))
     table["model"] |= {"layers": layers, "hidden": 32, "ffn": 96, "seq": 32}
-    table["train"] |= {"steps": 6, "data": "synthetic", "save_every": 5, "output": "run", **settings}
+    table["train"] |= {
+        "steps": 6,
+        "data": "synthetic",
+        "save_every": 5,
+        "output": "run",
+        **settings,
+    }
     Path("job.toml").write_text(dumps_toml(table), "utf-8")
     assert cli.run(["train", "job.toml", *words]) == 0
 
@@ -39,18 +45,36 @@ def test_the_quickstart_in_small_then_compare(capsys: pytest.CaptureFixture[str]
     assert [[s.step for s in rank.steps] for rank in run.ranks] == [[4, 5, 6]] * 2
     for rank in run.ranks:
         for step in rank.steps:
-            assert [part[:3] for part in step.actions] == [("F", 0, 0), ("B", 0, 0), ("F", 0, 1), ("B", 0, 1)]
-            assert 0 < sum(part.busy_s for part in step.actions) < step.thread_cpu_s <= step.process_cpu_s * 1.01
-            assert all(0 <= part.start_s <= part.end_s <= step.wall_s for part in step.parts if part.kind != "data")
-            assert {"data", "pipeline", "settle", "norm", "optimizer"} <= {part.kind for part in step.parts}
+            assert [part[:3] for part in step.actions] == [
+                ("F", 0, 0),
+                ("B", 0, 0),
+                ("F", 0, 1),
+                ("B", 0, 1),
+            ]
+            assert (
+                0
+                < sum(part.busy_s for part in step.actions)
+                < step.thread_cpu_s
+                <= step.process_cpu_s * 1.01
+            )
+            assert all(
+                0 <= part.start_s <= part.end_s <= step.wall_s
+                for part in step.parts
+                if part.kind != "data"
+            )
+            assert {"data", "pipeline", "settle", "norm", "optimizer"} <= {
+                part.kind for part in step.parts
+            }
     capsys.readouterr()
     assert cli.run(["compare", "run", "--json", "-o", "trace.json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["schema"] == "meshwright/3" and found["verb"] == "compare" and found["bubble"] is None
-    causes = found["causes"]
-    assert sum(row["measured_s"] or 0 for row in causes["rows"]) + causes["remainder"]["s"] == pytest.approx(
-        causes["measured_s"]
+    assert (
+        found["schema"] == "meshwright/3" and found["verb"] == "compare" and found["bubble"] is None
     )
+    causes = found["causes"]
+    assert sum(row["measured_s"] or 0 for row in causes["rows"]) + causes["remainder"][
+        "s"
+    ] == pytest.approx(causes["measured_s"])
     assert found["memory_bytes"]["optimizer"]["measured"] == pytest.approx(
         found["memory_bytes"]["optimizer"]["predicted"], rel=0.02
     )
@@ -59,18 +83,35 @@ def test_the_quickstart_in_small_then_compare(capsys: pytest.CaptureFixture[str]
         for event in json.loads(Path("trace.json").read_text())["traceEvents"]
         if event["name"] == "process_name"
     }
-    assert names == {"predicted rank 0", "measured on the clock rank 0", "measured in virtual time rank 0"}
+    assert names == {
+        "predicted rank 0",
+        "measured on the clock rank 0",
+        "measured in virtual time rank 0",
+    }
     assert cli.run(["compare", "run"]) == 0
     assert "remainder" in capsys.readouterr().out
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("gpipe", "interleaved-zb", "dualpipev")]
+SLOW = [
+    pytest.param(name, marks=pytest.mark.slow) for name in ("gpipe", "interleaved-zb", "dualpipev")
+]
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zbv", *SLOW])
 def test_a_program_runs_the_actions_of_its_schedule_in_order(schedule: str) -> None:
     chunks = 1 if schedule in ("gpipe", "1f1b") else 2
-    words = ["--pp", "2", "--dp", "1", "--zero", "0", "--schedule", schedule, "--interleave", str(chunks)]
+    words = [
+        "--pp",
+        "2",
+        "--dp",
+        "1",
+        "--zero",
+        "0",
+        "--schedule",
+        schedule,
+        "--interleave",
+        str(chunks),
+    ]
     train(*words, layers=2 * chunks, steps=2, save_every="none", record=1)
     found = compare(read("run")).virtual
     assert found and found.bubble.as_planned
@@ -86,7 +127,9 @@ def test_without_recording_nothing_is_written(capsys: pytest.CaptureFixture[str]
     assert cli.run(["compare", "run", "-o", "gantt.png"]) == 2
 
 
-def test_profiled_steps_leave_traces_that_tell_waits_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_profiled_steps_leave_traces_that_tell_waits_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Waits for tp messages are ranges of the trace, and a line of the comparison."""
     train("--tp", "2", "--dp", "1", "--zero", "0", record=1, profile=1, steps=3)
     run = read("run")
@@ -103,7 +146,11 @@ def test_profiled_steps_leave_traces_that_tell_waits_apart(capsys: pytest.Captur
             "optimizer",
             "wait tp",
         } <= names
-        assert profile.peak_bytes and profile.peak_bytes > run.ranks[rank].steps[0].bytes["gradients"]
+        assert (
+            profile.peak_bytes and profile.peak_bytes > run.ranks[rank].steps[0].bytes["gradients"]
+        )
     found = compare(run)
-    assert found.step and any(cause.name == "tp_comm" and cause.measured_s for cause in found.step.causes)
+    assert found.step and any(
+        cause.name == "tp_comm" and cause.measured_s for cause in found.step.causes
+    )
     assert not any("tells them apart" in why for why in found.why())

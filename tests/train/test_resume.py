@@ -34,15 +34,23 @@ def rows(folder: str = "run") -> list[dict[str, Any]]:
 
 def everything(folder: str = "run") -> dict[str, bytes]:
     """All that a start which does nothing must leave as it is."""
-    return {str(p): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file() and p.name != "run.lock"}
+    return {
+        str(p): p.read_bytes()
+        for p in Path(folder).rglob("*")
+        if p.is_file() and p.name != "run.lock"
+    }
 
 
 def test_the_folder_of_a_run_holds_all_that_repeats_it() -> None:
-    """Settings that are no defaults, those of the command line, and "none" where it is not the default."""
+    """Settings that are no defaults, those of the command line, and "none" where it is not the
+    default.
+    """
     job = diverging(**SHORT, beta1=0.5, weight_decay=0.03, max_skipped="none", seed=7)
     assert cli.run(["train", job, "--steps", "4"]) == 0
     assert load("run/job.toml").steps == 4 and load("run/job.toml").max_skipped is None
-    assert {**vars(load("run/job.toml")), "steps": 6} == vars(load(job)) and load_job("run/job.toml") == load_job(job)
+    assert {**vars(load("run/job.toml")), "steps": 6} == vars(load(job)) and load_job(
+        "run/job.toml"
+    ) == load_job(job)
     assert cli.run(["train", "run/job.toml", "-o", "again"]) == 0
     kept = ("step", "loss", "gradient_norm", "lr")
     assert [[r[k] for k in kept] for r in rows()] == [[r[k] for k in kept] for r in rows("again")]
@@ -53,7 +61,12 @@ def test_the_folder_of_a_run_holds_all_that_repeats_it() -> None:
         "python": sys.version.split()[0],
     }
     assert made["attempt"] == 1 and made["after_step"] == 0 and made["train"]["beta1"] == 0.5
-    assert made["layout"]["dp"] == 2 and made["order"] == {"data": "synthetic", "seq": 32, "seed": 7, "batch": 4}
+    assert made["layout"]["dp"] == 2 and made["order"] == {
+        "data": "synthetic",
+        "seq": 32,
+        "seed": 7,
+        "batch": 4,
+    }
 
 
 def test_going_on_names_what_is_different(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +76,11 @@ def test_going_on_names_what_is_different(capsys: pytest.CaptureFixture[str]) ->
     other = {"steps": 9, "lr": 2e-3, "beta1": 0.5, "weight_decay": 0.9}
     assert cli.run(["train", diverging(**SHORT | other), "--resume"]) == 0
     told = capsys.readouterr().err
-    for words in ("train.lr 0.001 -> 0.002", "train.beta1 0.9 -> 0.5", "train.weight_decay 0.1 -> 0.9"):
+    for words in (
+        "train.lr 0.001 -> 0.002",
+        "train.beta1 0.9 -> 0.5",
+        "train.weight_decay 0.1 -> 0.9",
+    ):
         assert words in told
     assert cli.run(["train", "job.toml", "--resume", "--steps", "9"]) == 0
     assert "changed settings" not in capsys.readouterr().err
@@ -85,7 +102,9 @@ CHANGES: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("name", [*CHANGES, "seed"])
-def test_what_changes_the_samples_of_a_step_needs_a_word(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_changes_the_samples_of_a_step_needs_a_word(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     tokens("mine", "some words " * 999)
     tokens("other", "other words " * 999)
     job = diverging(**SHORT, data="mine")
@@ -99,12 +118,17 @@ def test_what_changes_the_samples_of_a_step_needs_a_word(name: str, capsys: pyte
     if name in ("seq", "batch"):  # fields of [job], not of the command line of train
         text = Path(job).read_text()
         Path(job).write_text(
-            text.replace('"4seq"', '"8seq"') if name == "batch" else text.replace("[job]", "[job]\nseq = 16")
+            text.replace('"4seq"', '"8seq"')
+            if name == "batch"
+            else text.replace("[job]", "[job]\nseq = 16")
         )
         words = words[:5]
     assert cli.run(words) == 2
     told = capsys.readouterr().err
-    assert f"run cannot go on: {name} was " in told and f"--allow-change {name} goes on all the same" in told
+    assert (
+        f"run cannot go on: {name} was " in told
+        and f"--allow-change {name} goes on all the same" in told
+    )
     assert everything() == before
     assert cli.run([*words, "--allow-change", name]) == 0
     told = capsys.readouterr().err
@@ -133,32 +157,94 @@ def test_a_token_file_that_was_moved_is_the_same_and_one_that_was_rewritten_is_n
         (["--allow-change", "data"], "--allow-change belongs to --resume"),
     ],
 )
-def test_words_that_mean_nothing(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_that_mean_nothing(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("run/step-00000003").mkdir(parents=True)
     assert cli.run(["train", diverging(**SHORT), *words]) == 2
     assert says in capsys.readouterr().err
 
 
-def test_going_on_with_nothing_to_do_or_in_vain_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_going_on_with_nothing_to_do_or_in_vain_changes_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert cli.run(["train", diverging(**SHORT, record=1)]) == 0
     before = everything()
-    assert cli.run(["train", "job.toml", "--resume", "--steps", "5", "--dp", "1", "--pp", "2", "--zero", "0"]) == 0
+    assert (
+        cli.run(
+            [
+                "train",
+                "job.toml",
+                "--resume",
+                "--steps",
+                "5",
+                "--dp",
+                "1",
+                "--pp",
+                "2",
+                "--zero",
+                "0",
+            ]
+        )
+        == 0
+    )
     assert "nothing is left to do: run has done 6 of 5 steps" in capsys.readouterr().err
     assert everything() == before
     data = bytearray(Path("run/step-00000006/0.bin").read_bytes())
     data[100] ^= 1
     Path("run/step-00000006/0.bin").write_bytes(data)
     before = everything()
-    assert cli.run(["train", "job.toml", "--resume", "--steps", "9", "--dp", "1", "--pp", "2", "--zero", "0"]) == 3
+    assert (
+        cli.run(
+            [
+                "train",
+                "job.toml",
+                "--resume",
+                "--steps",
+                "9",
+                "--dp",
+                "1",
+                "--pp",
+                "2",
+                "--zero",
+                "0",
+            ]
+        )
+        == 3
+    )
     told = capsys.readouterr().err
-    assert "contents of 0.bin were changed; to go on from step-00000003 remove it (beside it are step-00000003)" in told
+    assert (
+        "contents of 0.bin were changed; to go on from step-00000003 remove it (beside it are"
+        " step-00000003)" in told
+    )
     assert everything() == before
 
 
-def test_seconds_of_another_layout_are_not_laid_beside_these(capsys: pytest.CaptureFixture[str]) -> None:
-    """The run's summary, and `compare`: 6 steps of dp 2, then 3 of pp 2; medians are those of pp 2 but its first."""
+def test_seconds_of_another_layout_are_not_laid_beside_these(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The run's summary, and `compare`: 6 steps of dp 2, then 3 of pp 2; medians are those of pp 2
+    but its first.
+    """
     assert cli.run(["train", diverging(**SHORT)]) == 0
-    assert cli.run(["train", "job.toml", "--resume", "--steps", "9", "--dp", "1", "--pp", "2", "--zero", "0"]) == 0
+    assert (
+        cli.run(
+            [
+                "train",
+                "job.toml",
+                "--resume",
+                "--steps",
+                "9",
+                "--dp",
+                "1",
+                "--pp",
+                "2",
+                "--zero",
+                "0",
+            ]
+        )
+        == 0
+    )
     told = capsys.readouterr()
     last = rows()[-2:]
     want = sum(row["step_time_s"] for row in last) / 2

@@ -1,4 +1,6 @@
-"""fp16: the loss falls under any layout, an overflow skips the step on all ranks, a resumed run goes on bit by bit."""
+"""fp16: the loss falls under any layout, an overflow skips the step on all ranks, a resumed run
+goes on bit by bit.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,23 @@ STEPS = 6
 
 
 def run(
-    layout: Layout, folder: Path, precision: str = "fp16", spoilt: int | None = None, scale: float = 2.0**16
+    layout: Layout,
+    folder: Path,
+    precision: str = "fp16",
+    spoilt: int | None = None,
+    scale: float = 2.0**16,
 ) -> Any:
-    """[loss, scale, was the update skipped] of six steps on one batch, saved after the fourth, or of those after the newest checkpoint.
+    """[loss, scale, was the update skipped] of six steps on one batch, saved after the fourth, or
+    of those after the newest checkpoint.
 
     spoilt: the step in which one gradient of the last rank, and of no other, overflows.
     """
     settings = replace(SETTINGS, lr=3e-3, steps=6, loss_scale=scale, scale_growth=2)
 
     def work(device: torch.device) -> None:
-        trainer = Trainer(replace(job(SMALL, layout), precision=PRECISIONS[precision]), settings, device)
+        trainer = Trainer(
+            replace(job(SMALL, layout), precision=PRECISIONS[precision]), settings, device
+        )
         found, rows = checkpoint.complete(folder), []
         for step in range(checkpoint.load(trainer, found[-1]) if found else 0, settings.steps):
             before = replicas.prints(trainer.stages)
@@ -70,19 +79,27 @@ def spoil(trainer: Trainer) -> None:
     trainer.engine = once
 
 
-LAYOUTS = [Layout(pp=2, microbatch=2), Layout(dp=2, zero=3, microbatch=4), Layout(tp=2, microbatch=4)]
+LAYOUTS = [
+    Layout(pp=2, microbatch=2),
+    Layout(dp=2, zero=3, microbatch=4),
+    Layout(tp=2, microbatch=4),
+]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["pp2", "zero3", "tp2"])
 def test_an_overflow_on_one_rank_skips_the_step_on_all(layout: Layout, tmp_path: Path) -> None:
-    """The scale doubles every two good steps and halves at the overflow; the loss falls, near that of fp32."""
+    """The scale doubles every two good steps and halves at the overflow; the loss falls, near that
+    of fp32.
+    """
     rows = run(layout, tmp_path / "a", spoilt=2)
     losses, scales, skipped = zip(*rows, strict=True)
     assert skipped == (False, False, True, False, False, False)
     assert [scale / 2**16 for scale in scales] == [1, 1, 2, 1, 1, 2]
     assert losses[3] == losses[2] and losses[5] < losses[0] - 0.3
     exact = [row[0] for row in run(layout, tmp_path / "b", "fp32")]
-    assert [losses[0], losses[1], losses[2]] == pytest.approx(exact[:3], abs=2e-3) and losses[0] != exact[0]
+    assert [losses[0], losses[1], losses[2]] == pytest.approx(exact[:3], abs=2e-3) and losses[
+        0
+    ] != exact[0]
     assert run(layout, tmp_path / "a") == rows[4:], "resumed, bit by bit"
 
 
@@ -102,7 +119,9 @@ def test_the_scale_has_bounds_and_damage_is_refused() -> None:
 
 
 def test_skips_are_counted_where_a_smaller_scale_does_not_help() -> None:
-    """In fp16 an overflow is the scale's business, unless the loss itself is no number or the scale is 1."""
+    """In fp16 an overflow is the scale's business, unless the loss itself is no number or the scale
+    is 1.
+    """
     plain, half = Scaler(False), Scaler(True, 4.0)
     for scaler, counts in ((plain, [1, 2, 3, 4]), (half, [0, 0, 1, 2])):
         found = []

@@ -1,7 +1,10 @@
-"""Strict semantics: every layout trains as one process does. Losses of 20 steps within 1e-5, gradients at the first, a middle and the last
-step within 1e-5 of each tensor's largest element, the same bits wherever a weight is held twice, checked after every step.
+"""Strict semantics: every layout trains as one process does. Losses of 20 steps within 1e-5,
+gradients at the first, a middle and the last step within 1e-5 of each tensor's largest element, the
+same bits wherever a weight is held twice, checked after every step.
 
-Gradients are compared at the weights the run has then: rounding that 19 updates of Adam amplify is no difference between layouts."""
+Gradients are compared at the weights the run has then: rounding that 19 updates of Adam amplify is
+no difference between layouts.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ AXES = {
     "pp2 gpipe": (LLAMA, Layout(pp=2, microbatch=2, schedule="gpipe")),
     "pp4 1f1b uneven": (LLAMA6, Layout(pp=4, microbatch=2)),
     "pp2 interleaved": (GPT, Layout(pp=2, microbatch=2, **INTERLEAVED)),
-    "pp2 interleaved-zb": (LLAMA, Layout(pp=2, microbatch=2, interleave=2, schedule="interleaved-zb")),
+    "pp2 interleaved-zb": (
+        LLAMA,
+        Layout(pp=2, microbatch=2, interleave=2, schedule="interleaved-zb"),
+    ),
     "pp2 zbv": (GPT, Layout(pp=2, microbatch=2, schedule="zbv")),
     "pp2 dualpipev": (LLAMA, Layout(pp=2, microbatch=2, schedule="dualpipev")),
     "dp2 zero0": (GPT, Layout(dp=2, microbatch=2)),
@@ -67,17 +73,29 @@ PAIRS = {
     "pp2 dp2 zbv zero2": (GPT, Layout(pp=2, dp=2, microbatch=1, schedule="zbv", zero=2)),
     "dp4 hybrid": (LLAMA, Layout(dp=4, microbatch=2, zero=3)),
     "tp2 cp2 selective": (GPT, Layout(tp=2, cp=2, microbatch=8, recompute="selective")),
-    "tp2 pp2 interleaved full": (LLAMA, Layout(tp=2, pp=2, microbatch=4, recompute="full", **INTERLEAVED)),
-    "cp2 pp2 interleaved-zb": (GPT, Layout(cp=2, pp=2, microbatch=2, interleave=2, schedule="interleaved-zb")),
+    "tp2 pp2 interleaved full": (
+        LLAMA,
+        Layout(tp=2, pp=2, microbatch=4, recompute="full", **INTERLEAVED),
+    ),
+    "cp2 pp2 interleaved-zb": (
+        GPT,
+        Layout(cp=2, pp=2, microbatch=2, interleave=2, schedule="interleaved-zb"),
+    ),
 }
 """Combinations at 4 ranks."""
 EIGHT = {
-    "tp2 pp2 dp2 interleaved zero1": (LLAMA, Layout(tp=2, pp=2, dp=2, zero=1, microbatch=2, **INTERLEAVED)),
+    "tp2 pp2 dp2 interleaved zero1": (
+        LLAMA,
+        Layout(tp=2, pp=2, dp=2, zero=1, microbatch=2, **INTERLEAVED),
+    ),
     "tp2 pp2 dp2 zbv zero2": (GPT, Layout(tp=2, pp=2, dp=2, zero=2, microbatch=2, schedule="zbv")),
     "tp2 pp2 dp2 zero3": (GPT, Layout(tp=2, pp=2, dp=2, zero=3, microbatch=2)),
     "cp2 pp2 dp2 1f1b": (GPT, Layout(cp=2, pp=2, dp=2, microbatch=2, zero=2, recompute="full")),
     "tp2 cp2 dp2 zero3": (LLAMA, Layout(tp=2, cp=2, dp=2, zero=3, microbatch=4)),
-    "pp4 dp2 dualpipev": (Model("8", 8, 64, 4, 128, 256, 32), Layout(pp=4, dp=2, microbatch=1, schedule="dualpipev")),
+    "pp4 dp2 dualpipev": (
+        Model("8", 8, 64, 4, 128, 256, 32),
+        Layout(pp=4, dp=2, microbatch=1, schedule="dualpipev"),
+    ),
 }
 """Combinations at 8 ranks."""
 EXPERTS = {
@@ -85,8 +103,11 @@ EXPERTS = {
     "dp2 ep2": (MIXTRAL, Layout(dp=2, ep=2, microbatch=2)),
     "dp2 ep2 zero3": (DEEPSEEK, Layout(dp=2, ep=2, zero=3, microbatch=4)),
     "tp2 ep2": (DEEPSEEK, Layout(tp=2, ep=2, microbatch=8)),
-    "pp2 dp2 ep2 interleaved-zb": (PLAIN_EXPERTS, Layout(pp=2, dp=2, ep=2, microbatch=2, interleave=2, schedule="interleaved-zb")),
-}  # fmt: skip
+    "pp2 dp2 ep2 interleaved-zb": (
+        PLAIN_EXPERTS,
+        Layout(pp=2, dp=2, ep=2, microbatch=2, interleave=2, schedule="interleaved-zb"),
+    ),
+}
 """Mixtures of experts: the ways in which experts can be spread, once each."""
 MORE_EXPERTS = {
     "dp2 zero1": (PLAIN_EXPERTS, Layout(dp=2, zero=1, microbatch=4)),
@@ -105,13 +126,25 @@ MORE_EXPERTS = {
     "cp2 dp2 ep4": (MIXTRAL, Layout(cp=2, dp=2, ep=4, microbatch=4)),
     "tp2 pp2 ep2 1f1b": (MIXTRAL, Layout(tp=2, pp=2, ep=2, microbatch=2)),
     "pp2 dp2 ep2 1f1b": (MIXTRAL, Layout(pp=2, dp=2, ep=2, microbatch=2)),
-    "pp2 dp2 ep2 interleaved zero1 full": (DEEPSEEK, Layout(pp=2, dp=2, ep=2, zero=1, microbatch=2, recompute="full", **INTERLEAVED)),
+    "pp2 dp2 ep2 interleaved zero1 full": (
+        DEEPSEEK,
+        Layout(pp=2, dp=2, ep=2, zero=1, microbatch=2, recompute="full", **INTERLEAVED),
+    ),
     "pp2 dp2 ep2 zbv": (MIXTRAL, Layout(pp=2, dp=2, ep=2, microbatch=1, schedule="zbv")),
-    "pp2 dp2 ep2 dualpipev zero1": (DEEPSEEK, Layout(pp=2, dp=2, ep=2, zero=1, microbatch=1, schedule="dualpipev")),
-    "tp2 pp2 dp2 ep4 interleaved zero1": (DEEPSEEK, Layout(tp=2, pp=2, dp=2, ep=4, zero=1, microbatch=2, **INTERLEAVED)),
-    "tp2 pp2 dp2 ep2 zbv zero2": (MIXTRAL, Layout(tp=2, pp=2, dp=2, ep=2, zero=2, microbatch=2, schedule="zbv")),
+    "pp2 dp2 ep2 dualpipev zero1": (
+        DEEPSEEK,
+        Layout(pp=2, dp=2, ep=2, zero=1, microbatch=1, schedule="dualpipev"),
+    ),
+    "tp2 pp2 dp2 ep4 interleaved zero1": (
+        DEEPSEEK,
+        Layout(tp=2, pp=2, dp=2, ep=4, zero=1, microbatch=2, **INTERLEAVED),
+    ),
+    "tp2 pp2 dp2 ep2 zbv zero2": (
+        MIXTRAL,
+        Layout(tp=2, pp=2, dp=2, ep=2, zero=2, microbatch=2, schedule="zbv"),
+    ),
     "cp2 pp2 dp2 ep2 1f1b zero3": (DEEPSEEK, Layout(cp=2, pp=2, dp=2, ep=2, zero=3, microbatch=2)),
-}  # fmt: skip
+}
 """Mixtures of experts in combinations at 2, 4 and 8 ranks."""
 expected = cache(reference)
 CHECKED = (0, SETTINGS.steps // 2, SETTINGS.steps - 1)
@@ -128,11 +161,15 @@ def train(model: Model, layout: Layout, folder: Path, settings: Settings) -> Non
         found: dict[str, Any] = {"losses": [], "norms": [], "shared": 0}
         for step in range(settings.steps):
             if step in CHECKED:
-                found[f"weights {step}"] = whole({n: p.detach() for n, p in trainer.parameters().items()})
+                found[f"weights {step}"] = whole(
+                    {n: p.detach() for n, p in trainer.parameters().items()}
+                )
             inputs, targets = share(trainer, tokens(step, wanted.batch))
             loss, norm = trainer.backward(inputs, targets)
             if step in CHECKED:
-                found[f"gradients {step}"] = whole({n: p.grad for n, p in trainer.parameters().items()})
+                found[f"gradients {step}"] = whole(
+                    {n: p.grad for n, p in trainer.parameters().items()}
+                )
             trainer.update(step, norm)
             found["shared"] = replicas.check(trainer.stages, step)
             found["losses"].append(loss)
@@ -149,16 +186,25 @@ def batch(layout: Layout) -> int:
 
 
 def whole(tensors: dict[str, Any]) -> dict[str, Any]:
-    return {name: (x.full_tensor() if hasattr(x, "full_tensor") else x).clone() for name, x in tensors.items()}
+    return {
+        name: (x.full_tensor() if hasattr(x, "full_tensor") else x).clone()
+        for name, x in tensors.items()
+    }
 
 
 def far(got: Any, want: Any, least: float) -> float:
-    """Largest difference over the tensor's largest element, or over `least` (biases of keys have no gradient in exact arithmetic)."""
+    """Largest difference over the tensor's largest element, or over `least` (biases of keys have no
+    gradient in exact arithmetic).
+    """
     return float((got - want).abs().max() / max(float(want.abs().max()), least))
 
 
 def agrees(
-    model: Model, layout: Layout, folder: Path, shards: int | None = None, weight_decay: float | None = 0.1
+    model: Model,
+    layout: Layout,
+    folder: Path,
+    shards: int | None = None,
+    weight_decay: float | None = 0.1,
 ) -> None:
     want = expected(model, replace(SETTINGS, weight_decay=weight_decay), batch(layout))
     train(model, layout, folder, replace(SETTINGS, shards=shards, weight_decay=weight_decay))
@@ -170,7 +216,8 @@ def agrees(
         assert found["norms"][0] == pytest.approx(want["norms"][0], rel=1e-5)
         assert found["shared"] > 0 or layout.tp * layout.cp * layout.dp == 1 or layout.zero
         for name, got in found["weights"].items():
-            assert far(got, want["weights"][owner(model, name)], 0.02) < 1e-3, name  # one update is 0.05
+            # one update is 0.05
+            assert far(got, want["weights"][owner(model, name)], 0.02) < 1e-3, name
     for step in CHECKED:
         same_gradients(model, ranks, step, batch(layout))
 
@@ -182,7 +229,9 @@ def owner(model: Model, name: str) -> str:
 
 def same_gradients(model: Model, ranks: list[dict[str, Any]], step: int, batch: int) -> None:
     """Every rank's gradients are those of one process at the weights all ranks have together."""
-    weights = {owner(model, name): x for found in ranks for name, x in found[f"weights {step}"].items()}
+    weights = {
+        owner(model, name): x for found in ranks for name, x in found[f"weights {step}"].items()
+    }
     want = gradients(model, weights, step, batch)
     assert set(want) == set(weights)
     for found in ranks:
@@ -209,10 +258,14 @@ def test_experts(name: str, tmp_path: Path) -> None:
 
 
 STRONG = 10.0
-"""A weight decay that takes a fifth of what decays in 20 steps: who decays wrongly is off by a hundred times the tolerance."""
+"""A weight decay that takes a fifth of what decays in 20 steps: who decays wrongly is off by a
+hundred times the tolerance.
+"""
 
 
-@pytest.mark.parametrize("layout", [Layout(microbatch=8), Layout(dp=2, ep=2, zero=1, microbatch=4)], ids=["1", "ep2"])
+@pytest.mark.parametrize(
+    "layout", [Layout(microbatch=8), Layout(dp=2, ep=2, zero=1, microbatch=4)], ids=["1", "ep2"]
+)
 def test_what_decays(layout: Layout, tmp_path: Path) -> None:
     """Biases of experts have two dims, and do not."""
     agrees(PLAIN_EXPERTS, layout, tmp_path, weight_decay=STRONG)
@@ -236,7 +289,9 @@ def test_replicas_of_experts_that_differ_are_found() -> None:
             weight.view(torch.int32)[3, 0, 0] ^= 1
         replicas.check(trainer.stages, 7)
 
-    with pytest.raises(RankFailed, match="ranks 0 and 2 hold different values of layers.1.ffn.experts.down.weight"):
+    with pytest.raises(
+        RankFailed, match="ranks 0 and 2 hold different values of layers.1.ffn.experts.down.weight"
+    ):
         fork_ranks(work, 4, timeout_s=60)
 
 
@@ -251,7 +306,10 @@ def test_replicas_that_differ_are_found() -> None:
             weight.view(torch.int32)[0, 0] ^= 1
         replicas.check(trainer.stages, 7)
 
-    with pytest.raises(RankFailed, match="after step 7, ranks 1 and 3 hold different values of layers.1.ffn.up.weight"):
+    with pytest.raises(
+        RankFailed,
+        match="after step 7, ranks 1 and 3 hold different values of layers.1.ffn.up.weight",
+    ):
         fork_ranks(work, 4, timeout_s=60)
 
 

@@ -1,4 +1,6 @@
-"""Under torchrun: the line that `export` writes starts two nodes (two agents on this machine); killed or stopped ranks start again."""
+"""Under torchrun: the line that `export` writes starts two nodes (two agents on this machine);
+killed or stopped ranks start again.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,22 @@ def job(output: str, timeout: float) -> str:
     """A small job whose run is `output`."""
     table = tomllib.loads(QUICKSTART.read_text("utf-8"))
     table["model"] |= {"layers": 2, "hidden": 32, "ffn": 96, "seq": 32}
-    table["train"] |= {"steps": 60, "data": "synthetic", "save_every": 5, "output": output, "timeout": timeout}
+    table["train"] |= {
+        "steps": 60,
+        "data": "synthetic",
+        "save_every": 5,
+        "output": output,
+        "timeout": timeout,
+    }
     Path(f"{output}.toml").write_text(dumps_toml(table), "utf-8")
     return f"{output}.toml"
 
 
 def ranks(agents: list[subprocess.Popen[bytes]]) -> list[int]:
     """The processes that train."""
-    children = [Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split() for agent in agents]
+    children = [
+        Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split() for agent in agents
+    ]
     return [int(pid) for of_one in children for pid in of_one]
 
 
@@ -48,11 +58,21 @@ def test_ranks_start_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.run(["export", job("run", 15.0), "--to", "torchrun", "--per-node", str(2 // nodes)]) == 0
+    assert (
+        cli.run(["export", job("run", 15.0), "--to", "torchrun", "--per-node", str(2 // nodes)])
+        == 0
+    )
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    line = re.sub("torchrun", f"exec {sys.executable} -m torch.distributed.run", capsys.readouterr().out, count=1)
-    line = line.replace("29500", str(port)).replace("--shutdown-timeout=240", "--shutdown-timeout=3")
+    line = re.sub(
+        "torchrun",
+        f"exec {sys.executable} -m torch.distributed.run",
+        capsys.readouterr().out,
+        count=1,
+    )
+    line = line.replace("29500", str(port)).replace(
+        "--shutdown-timeout=240", "--shutdown-timeout=3"
+    )
     environment = {**os.environ, "HEAD": "localhost", "RUN": "test"}
     assignments, _, command = line.partition("exec ")
     words = ["bash", "-c", f"export {assignments}; exec {command}"]

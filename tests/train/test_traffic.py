@@ -1,6 +1,8 @@
-"""Collectives counted on the running program (gloo, one step, every rank) equal `count`: kind, bytes and number, axis by axis.
+"""Collectives counted on the running program (gloo, one step, every rank) equal `count`: kind,
+bytes and number, axis by axis.
 
-PyTorch keeps gathered inputs (`gathered_inputs = "kept"`) and we keep gathered keys and values, which `count` gathers again in backward.
+PyTorch keeps gathered inputs (`gathered_inputs = "kept"`) and we keep gathered keys and values,
+which `count` gathers again in backward.
 """
 
 from __future__ import annotations
@@ -34,14 +36,18 @@ FP32 = 4
 
 
 def measured(model: Model, layout: Layout, folder: Path) -> list[dict[str, Any]]:
-    """For each rank: place on the pp axis, traffic by axis of the second step's gradients, parameters, norms."""
+    """For each rank: place on the pp axis, traffic by axis of the second step's gradients,
+    parameters, norms.
+    """
 
     def work(device: torch.device) -> None:
         trainer = Trainer(kept(model, layout), SETTINGS, device)
         trainer.step(0, *share(trainer, tokens(0)))  # stages agree on shapes in the first one
         with Traffic(axes_of(trainer.mesh)) as traffic:
             trainer.accumulate(*share(trainer, tokens(1)))
-        found = {axis: traffic.over(axis) for axis in ("tp", "cp", "pp", "ep", "edp", "replicas", "pair")}
+        found = {
+            axis: traffic.over(axis) for axis in ("tp", "cp", "pp", "ep", "edp", "replicas", "pair")
+        }
         found["rank"] = trainer.mesh.index("pp")
         elements = {name: p.numel() for name, p in trainer.parameters().items()}
         found["of experts"] = sum(n for name, n in elements.items() if ".experts." in name)
@@ -72,12 +78,16 @@ def counted(wanted: Job, rank: int, axis: str) -> Counter[tuple[str, int]]:
             back = [m for m in op.backward.comm if not (m.axis == "cp" and m.kind == "all_gather")]
             for message in (*op.forward.comm, *back):
                 if message.axis == axis and message.bytes:
-                    found[message.kind, int(message.bytes)] += wanted.batch // int(layout.dp * layout.microbatch)
+                    found[message.kind, int(message.bytes)] += wanted.batch // int(
+                        layout.dp * layout.microbatch
+                    )
     return found
 
 
 def norms(wanted: Job, rank: int) -> Counter[tuple[str, int]]:
-    """Gradients of norms, routers and learned positions, made of sequence shards, are summed over tp once a step: not in `count`."""
+    """Gradients of norms, routers and learned positions, made of sequence shards, are summed over
+    tp once a step: not in `count`.
+    """
     m, layout, found = wanted.model, wanted.layout, Counter()
     if layout.tp == 1 or not layout.sequence_parallel:
         return found
@@ -85,7 +95,9 @@ def norms(wanted: Job, rank: int) -> Counter[tuple[str, int]]:
     each = 2 * (2 if m.norm == "layernorm" else 1)
     for number in stage_numbers(layout, rank):
         last = number == len(stages) - 1
-        found["all_reduce", m.hidden * FP32] += len(stages[number]) * each + last * (2 if m.norm == "layernorm" else 1)
+        found["all_reduce", m.hidden * FP32] += len(stages[number]) * each + last * (
+            2 if m.norm == "layernorm" else 1
+        )
         if number == 0 and m.positions == "learned":
             found["all_reduce", m.seq * m.hidden * FP32] += 1
         for _ in (i for i in stages[number] if kinds(m)[i].moe):
@@ -100,7 +112,10 @@ INSIDE = {
     "tp2": (LLAMA, Layout(tp=2, microbatch=4, sequence_parallel=False)),
     "cp2": (LLAMA, Layout(cp=2, microbatch=4)),
     "tp2 cp2": (LLAMA, Layout(tp=2, cp=2, microbatch=8)),
-    "tp2 pp2 interleaved": (LLAMA, Layout(tp=2, pp=2, microbatch=2, interleave=2, schedule="interleaved")),
+    "tp2 pp2 interleaved": (
+        LLAMA,
+        Layout(tp=2, pp=2, microbatch=2, interleave=2, schedule="interleaved"),
+    ),
     "tp2 pp2 without sp": (LLAMA, Layout(tp=2, pp=2, microbatch=4, sequence_parallel=False)),
 }
 
@@ -110,7 +125,13 @@ def test_inside_layers_and_between_stages(name: str, tmp_path: Path) -> None:
     model, layout = INSIDE[name]
     wanted = kept(model, layout)
     m, stages = wanted.batch // int(layout.dp * layout.microbatch), stage_count(layout)
-    boundary = layout.microbatch * wanted.T * model.hidden * FP32 // (layout.tp if layout.sequence_parallel else 1)
+    boundary = (
+        layout.microbatch
+        * wanted.T
+        * model.hidden
+        * FP32
+        // (layout.tp if layout.sequence_parallel else 1)
+    )
     for found in measured(model, layout, tmp_path):
         assert found["tp"] == counted(wanted, found["rank"], "tp") + norms(wanted, found["rank"])
         of_weights = Counter(
@@ -126,7 +147,9 @@ def test_inside_layers_and_between_stages(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_between_replicas(zero: int, tmp_path: Path) -> None:
-    """W bytes of weights, m = 2 microbatches: all-reduce W; gather and scatter W; scatter m W; gather 2 m W."""
+    """W bytes of weights, m = 2 microbatches: all-reduce W; gather and scatter W; scatter m W;
+    gather 2 m W.
+    """
     layout = Layout(dp=2, zero=zero, microbatch=2)
     for found in measured(LLAMA6, layout, tmp_path):
         assert volume(found["replicas"]) == synchronised(found["of all"] * FP32)[zero]
@@ -141,7 +164,9 @@ def volume(found: Counter[tuple[str, int]]) -> dict[str, int]:
 
 
 def synchronised(weights: int) -> list[dict[str, int]]:
-    """What replicas of so many bytes of weights send in a step of two microbatches, under ZeRO 0, 1, 2 and 3."""
+    """What replicas of so many bytes of weights send in a step of two microbatches, under ZeRO 0,
+    1, 2 and 3.
+    """
     return [
         {"all_reduce": weights},
         {"all_gather": weights, "reduce_scatter": weights},
@@ -154,22 +179,31 @@ def synchronised(weights: int) -> list[dict[str, int]]:
     "zero", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3]
 )
 def test_between_replicas_of_experts(zero: int, tmp_path: Path) -> None:
-    """Each of two ep ranks has half the experts; they are synchronised over edp, all other weights over all four replicas."""
+    """Each of two ep ranks has half the experts; they are synchronised over edp, all other weights
+    over all four replicas.
+    """
     for found in measured(DEEPSEEK, Layout(dp=4, ep=2, zero=zero, microbatch=1), tmp_path):
         assert volume(found["edp"]) == synchronised(found["of experts"] // 2 * FP32)[zero]
-        assert volume(found["replicas"]) == synchronised((found["of all"] - found["of experts"]) * FP32)[zero]
+        assert (
+            volume(found["replicas"])
+            == synchronised((found["of all"] - found["of experts"]) * FP32)[zero]
+        )
 
 
 TO_EXPERTS = {
     "dp2 ep2": (MIXTRAL, Layout(dp=2, ep=2, microbatch=2)),
     "tp2 ep2": (DEEPSEEK, Layout(tp=2, ep=2, microbatch=4)),
-    "pp2 dp2 ep2 interleaved": (MIXTRAL, Layout(pp=2, dp=2, ep=2, microbatch=2, interleave=2, schedule="interleaved")),
+    "pp2 dp2 ep2 interleaved": (
+        MIXTRAL,
+        Layout(pp=2, dp=2, ep=2, microbatch=2, interleave=2, schedule="interleaved"),
+    ),
 }
 
 
 @pytest.mark.parametrize("name", TO_EXPERTS)
 def test_to_experts_and_back(name: str, tmp_path: Path) -> None:
-    """A rank sends k copies of each of its tokens, as counted; what it sends back is what it got, as much as counted over all ranks together.
+    """A rank sends k copies of each of its tokens, as counted; what it sends back is what it got,
+    as much as counted over all ranks together.
 
     How many rows go to whom is exchanged before, 8 bytes an expert: not in `count`.
     """

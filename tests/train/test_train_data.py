@@ -1,4 +1,6 @@
-"""Token files and the order of samples: what goes in comes out, whatever the layout, from any step on."""
+"""Token files and the order of samples: what goes in comes out, whatever the layout, from any step
+on.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,16 @@ def test_bytes_come_back(tmp_path: Path) -> None:
     path = made(tmp_path, "Grüße, 世界")
     assert path.with_suffix(".bin").read_bytes()[::2].decode() == "Grüße, 世界"
     header = json.loads(path.with_suffix(".json").read_text())
-    assert header["tokens"] == len("Grüße, 世界".encode()) and header["vocab"] == 256 and header["dtype"] == "uint16"
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["text.txt", "tokens.bin", "tokens.json"]
+    assert (
+        header["tokens"] == len("Grüße, 世界".encode())
+        and header["vocab"] == 256
+        and header["dtype"] == "uint16"
+    )
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "text.txt",
+        "tokens.bin",
+        "tokens.json",
+    ]
 
 
 def test_documents_of_jsonl_end_with_a_zero(tmp_path: Path) -> None:
@@ -52,10 +62,18 @@ def test_an_epoch_is_every_sample_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", [lambda path, seed: data.File(path, 256, 9, seed), lambda path, seed: data.Synthetic(256, 9, seed)]
+    "source",
+    [
+        lambda path, seed: data.File(path, 256, 9, seed),
+        lambda path, seed: data.Synthetic(256, 9, seed),
+    ],
 )
-def test_the_order_is_that_of_the_seed_alone(tmp_path: Path, source: Callable[[Path, int], data.Source]) -> None:
-    """A step's samples are the same for one replica or three, and after a restart in the middle of an epoch."""
+def test_the_order_is_that_of_the_seed_alone(
+    tmp_path: Path, source: Callable[[Path, int], data.Source]
+) -> None:
+    """A step's samples are the same for one replica or three, and after a restart in the middle of
+    an epoch.
+    """
     path = made(tmp_path)
     whole = source(path, 1).samples(0, 36)
     assert whole.shape == (36, 10) and whole.min() >= 0 and whole.max() < 256
@@ -121,24 +139,33 @@ def test_a_missing_tokenizer_package_is_a_sentence(tmp_path: Path) -> None:
 
 
 def bpe(folder: Path) -> Path:
-    """A tokenizer of bytes with a few merges, trained here; it would cut texts off and put <s> before them if it were let."""
+    """A tokenizer of bytes with a few merges, trained here; it would cut texts off and put <s>
+    before them if it were let.
+    """
     tokenizers = pytest.importorskip("tokenizers")
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = tokenizers.decoders.ByteLevel()
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=300, special_tokens=["<s>", "<|endoftext|>"], initial_alphabet=alphabet, show_progress=False
+        vocab_size=300,
+        special_tokens=["<s>", "<|endoftext|>"],
+        initial_alphabet=alphabet,
+        show_progress=False,
     )
     made.train_from_iterator(["the rain in Spain stays mainly in the plain\n"] * 5, trainer)
-    made.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
     made.enable_truncation(4)
     made.save(str(folder / "tokenizer.json"))
     return folder / "tokenizer.json"
 
 
 def test_a_tokenizer_file_gives_its_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut into pieces and batches or not: the ids are those of the whole, and the text comes back."""
+    """Cut into pieces and batches or not: the ids are those of the whole, and the text comes
+    back.
+    """
     file = bpe(tmp_path)
     from tokenizers import Tokenizer
 
@@ -152,7 +179,10 @@ def test_a_tokenizer_file_gives_its_ids(tmp_path: Path, monkeypatch: pytest.Monk
     header = data.prepare(tmp_path / "t.txt", tmp_path / "t", str(file))
     found = np.fromfile(tmp_path / "t.bin", "<u2").tolist()
     assert found == want and made.decode(found) == text
-    assert header["vocab"] == made.get_vocab_size() == max(made.get_vocab().values()) + 1 and "end" not in header
+    assert (
+        header["vocab"] == made.get_vocab_size() == max(made.get_vocab().values()) + 1
+        and "end" not in header
+    )
 
 
 @pytest.mark.parametrize("newline", ["\r\n", "\r", "\n"])
@@ -188,10 +218,16 @@ def test_blank_lines_of_a_jsonl_hold_no_document(tmp_path: Path) -> None:
 
 
 MODELS = {
-    "WordPiece": {"unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 9, "vocab": {"a": 0}},
-    "WordLevel": {"unk_token": "[UNK]", "vocab": {"a": 0}}, "BPE": {"unk_token": "<unk>", "vocab": {"a": 0}, "merges": []},
+    "WordPiece": {
+        "unk_token": "[UNK]",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 9,
+        "vocab": {"a": 0},
+    },
+    "WordLevel": {"unk_token": "[UNK]", "vocab": {"a": 0}},
+    "BPE": {"unk_token": "<unk>", "vocab": {"a": 0}, "merges": []},
     "Unigram": {"unk_id": None, "vocab": [["a", -1.0]]},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -223,22 +259,31 @@ def test_documents_end_with_a_token(tmp_path: Path, end: str | None) -> None:
         data.prepare(tmp_path / "d.jsonl", tmp_path / "t", str(file), end="nothing")
 
 
-def test_memory_does_not_grow_with_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_does_not_grow_with_the_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(data, "PIECE", 1000)
     (tmp_path / "long.txt").write_text("x" * 10_000 + "\n" + "line\n" * 5000, "utf-8")
     pieces = list(data.texts(tmp_path / "long.txt"))
-    assert max(map(len, pieces)) <= 2000 and "".join(pieces) == (tmp_path / "long.txt").read_text("utf-8")
+    assert max(map(len, pieces)) <= 2000 and "".join(pieces) == (tmp_path / "long.txt").read_text(
+        "utf-8"
+    )
     (tmp_path / "d.jsonl").write_text('{"text": "' + "x" * 2**22 + '"}\n', "utf-8")
     with pytest.raises(BadInput, match="line 1 is larger than 4 MiB"):
         list(data.texts(tmp_path / "d.jsonl"))
 
 
-def test_the_corpus_is_the_documentation_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_corpus_is_the_documentation_of_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     library = tmp_path / "library"
     library.mkdir()
     (library / "b.py").write_text('"""Of b."""\ndef f():\n    """Of f."""\n')
     (library / "a.py").write_text('x = 1\nclass C:\n    """Of C, \\d."""\n')
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(library))
     corpus.make(tmp_path / "c")
-    assert bytes(np.fromfile(tmp_path / "c.bin", "<u2").astype("u1")) == b"a\n\nOf C, \\d.\n\nb\n\nOf b.\n\nOf f.\n\n"
+    assert (
+        bytes(np.fromfile(tmp_path / "c.bin", "<u2").astype("u1"))
+        == b"a\n\nOf C, \\d.\n\nb\n\nOf b.\n\nOf f.\n\n"
+    )
     assert corpus.make(tmp_path / "c")["tokens"] == 31

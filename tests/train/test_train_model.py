@@ -1,4 +1,6 @@
-"""The trained decoder is the counted model; its first weights depend on nothing but seed and name."""
+"""The trained decoder is the counted model; its first weights depend on nothing but seed and
+name.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from meshwright.train.initial import initial, initialise  # noqa: E402
 from meshwright.train.model import Core, Decoder  # noqa: E402
 from meshwright.train.moe import MoE  # noqa: E402
 
-FULL_SIZE = ("llama3-8b", "llama3-70b", "qwen3-8b", "gpt2", "gpt3-175b", "mixtral-8x7b", "qwen3-30b-a3b")
+FULL_SIZE = (
+    "llama3-8b",
+    "llama3-70b",
+    "qwen3-8b",
+    "gpt2",
+    "gpt3-175b",
+    "mixtral-8x7b",
+    "qwen3-30b-a3b",
+)
 SMALL = (GPT, LLAMA, LLAMA6, WINDOW, MIXTRAL, DEEPSEEK, PLAIN_EXPERTS)
 
 
@@ -44,7 +54,9 @@ def test_seeds_and_names_differ() -> None:
     a, b, c = (initial(name, shape, LLAMA, seed) for name, seed in (("a", 1), ("b", 1), ("a", 2)))
     assert not torch.equal(a, b) and not torch.equal(a, c)
     assert float(a.std()) == pytest.approx(0.02, rel=0.05)
-    assert float(initial("layers.0.ffn.down.weight", shape, LLAMA, 1).std()) == pytest.approx(0.02 / 8**0.5, rel=0.05)
+    assert float(initial("layers.0.ffn.down.weight", shape, LLAMA, 1).std()) == pytest.approx(
+        0.02 / 8**0.5, rel=0.05
+    )
 
 
 def test_causal_windows_look_back_only() -> None:
@@ -69,7 +81,9 @@ def test_logits_depend_on_the_past_alone() -> None:
 
 @pytest.mark.parametrize("model", [MIXTRAL, DEEPSEEK, PLAIN_EXPERTS], ids=lambda m: m.name)
 def test_every_token_goes_through_its_experts(model: Model) -> None:
-    """Token by token, expert by expert, from the definition: weights are the softmax over all experts, of the k largest, divided by their sum."""
+    """Token by token, expert by expert, from the definition: weights are the softmax over all
+    experts, of the k largest, divided by their sum.
+    """
     torch.manual_seed(0)
     moe, of = MoE(model), model.moe
     assert of is not None

@@ -31,7 +31,9 @@ IMPOSSIBLE = {
     "batch of 8 sequences cannot be split": Layout(microbatch=3),
     "no counterpart in PyTorch: take one of gpipe, 1f1b": Layout(pp=2, schedule="zb-h1"),
     "computes every layer twice more": Layout(pp=2, schedule="zbv", recompute="full"),
-    "layout.zero 3 with schedule dualpipev is not carried out": Layout(pp=2, dp=2, zero=3, schedule="dualpipev"),
+    "layout.zero 3 with schedule dualpipev is not carried out": Layout(
+        pp=2, dp=2, zero=3, schedule="dualpipev"
+    ),
     "at least as many microbatches as stages, not 2 for pp 4": Layout(pp=4, microbatch=4),
     "scheme summa cannot be trained": Layout(scheme="summa"),
     "needs a mixture of experts|experts 1 cannot be split": Layout(ep=2, dp=2),
@@ -73,7 +75,7 @@ def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         (Layout(tp=2, ep=2, sequence_parallel=False), {}, "needs sequence_parallel"),
         (Layout(dp=4, ep=2, zero=2), {"shards": 2}, "train.shards with a mixture of experts"),
     ],
-)  # fmt: skip
+)
 def test_experts(layout: Layout, settings: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInput, match=says):
         rules.demand(job(MIXTRAL, layout, 12), replace(SETTINGS, **settings))
@@ -81,8 +83,12 @@ def test_experts(layout: Layout, settings: dict[str, Any], says: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("deepseek-v3", "latent attention"), ("gemma2-9b", "norms_per_layer"), ("gpt-oss-20b", "sinks")],
-)  # fmt: skip
+    [
+        ("deepseek-v3", "latent attention"),
+        ("gemma2-9b", "norms_per_layer"),
+        ("gpt-oss-20b", "sinks"),
+    ],
+)
 def test_models(name: str, says: str) -> None:
     with pytest.raises(BadInput, match=says):
         rules.demand(job(catalogue(name), Layout()), SETTINGS)
@@ -109,26 +115,41 @@ def test_precision_and_ranks() -> None:
 
 
 def test_possible_layouts_pass() -> None:
-    for layout in (Layout(), Layout(tp=2, pp=2), Layout(pp=2, schedule="dualpipev"), Layout(dp=2, zero=3)):
+    for layout in (
+        Layout(),
+        Layout(tp=2, pp=2),
+        Layout(pp=2, schedule="dualpipev"),
+        Layout(dp=2, zero=3),
+    ):
         rules.demand(job(GPT, layout), SETTINGS)
     for layout in (Layout(), Layout(tp=2, dp=2, ep=4), Layout(cp=2, ep=2)):
         rules.demand(job(DEEPSEEK, layout), SETTINGS)
 
 
 def test_experts_borrow_the_ranks_of_the_plan() -> None:
-    """ep takes the nearest ranks: with tp 2 and ep 4, two tp groups share out the experts; beyond a node, ranks of both nodes."""
+    """ep takes the nearest ranks: with tp 2 and ep 4, two tp groups share out the experts; beyond a
+    node, ranks of both nodes.
+    """
     near = placed(Layout(tp=2, dp=4, ep=4), (4, 2))
     assert grid(near, EXPERTS)[0, :, :, 0].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert grid(near)[0, :, 0].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    far = Layout(dp=4, pp=2, ep=4, placement={"tp": (1, 1), "cp": (1, 1), "dp": (2, 2), "pp": (2, 1)})
-    assert grid(far, EXPERTS)[:, 0, :, 0].tolist() == [[0, 1, 4, 5], [2, 3, 6, 7]] == grid(far)[:, :, 0, 0].tolist()
+    far = Layout(
+        dp=4, pp=2, ep=4, placement={"tp": (1, 1), "cp": (1, 1), "dp": (2, 2), "pp": (2, 1)}
+    )
+    assert (
+        grid(far, EXPERTS)[:, 0, :, 0].tolist()
+        == [[0, 1, 4, 5], [2, 3, 6, 7]]
+        == grid(far)[:, :, 0, 0].tolist()
+    )
 
 
 def test_ranks_stand_where_the_plan_places_them() -> None:
     """tp 2 and dp 2 in each of two nodes of four chips: pp crosses the nodes; or dp does."""
     near = placed(Layout(tp=2, dp=2, pp=2), (4, 2))
     assert grid(near).tolist() == [[[[0, 1]], [[2, 3]]], [[[4, 5]], [[6, 7]]]]
-    mixed = Layout(tp=2, dp=2, pp=2, placement={"tp": (2, 1), "cp": (1, 1), "dp": (1, 2), "pp": (2, 1)})
+    mixed = Layout(
+        tp=2, dp=2, pp=2, placement={"tp": (2, 1), "cp": (1, 1), "dp": (1, 2), "pp": (2, 1)}
+    )
     assert grid(mixed).tolist() == [[[[0, 1]], [[4, 5]]], [[[2, 3]], [[6, 7]]]]
     split = Layout(tp=4, dp=2, placement={"tp": (2, 2), "cp": (1, 1), "dp": (2, 1), "pp": (1, 1)})
     assert grid(split)[0, :, 0].tolist() == [[0, 1, 4, 5], [2, 3, 6, 7]]
@@ -157,10 +178,18 @@ def on_gpus(name: str, on: str, layout: Layout, sequences: int, seq: int) -> Any
 
 
 JOBS = {
-    "pp8 1f1b, 256 microbatches": (on_gpus("llama3-8b", "8xh100-sxm", Layout(pp=8, microbatch=1), 256, 8192), "of pipeline stage 0 needs 97.6 GiB"),
-    "70b without sharding": (on_gpus("llama3-70b", "64xh100-sxm", Layout(dp=64, zero=0, microbatch=8), 512, 8192), "a rank needs"),
-}  # fmt: skip
-"""Jobs of which the plan, or nobody, said that they fit (the first by the oracle's count of the running program)."""
+    "pp8 1f1b, 256 microbatches": (
+        on_gpus("llama3-8b", "8xh100-sxm", Layout(pp=8, microbatch=1), 256, 8192),
+        "of pipeline stage 0 needs 97.6 GiB",
+    ),
+    "70b without sharding": (
+        on_gpus("llama3-70b", "64xh100-sxm", Layout(dp=64, zero=0, microbatch=8), 512, 8192),
+        "a rank needs",
+    ),
+}
+"""Jobs of which the plan, or nobody, said that they fit (the first by the oracle's count of the
+running program).
+"""
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -172,7 +201,9 @@ def test_gpus_without_room_are_refused_wherever_ranks_start(name: str, world: in
 
 
 def test_what_a_gpu_has_room_for_passes_to_the_byte() -> None:
-    predicted = predict(on_gpus("llama3-8b", "64xh100-sxm", Layout(dp=64, zero=3, microbatch=1), 64, 8192))
+    predicted = predict(
+        on_gpus("llama3-8b", "64xh100-sxm", Layout(dp=64, zero=3, microbatch=1), 64, 8192)
+    )
     rules.demand_memory(predicted, A_GPU, 64)
     need = sum(rules.peaks(predicted, A_GPU)[0].values())
     rules.demand_room(predicted, A_GPU, need, "this GPU")
@@ -194,15 +225,21 @@ def test_ranks_of_one_machine_of_several_share_its_memory(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("to", ["torchrun", "sbatch"])
-def test_export_refuses_what_has_no_room(to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "job.toml").write_text(dump_job(JOBS["70b without sharding"][0]) + '\n[train]\ndevice = "cuda"\n')
+def test_export_refuses_what_has_no_room(
+    to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "job.toml").write_text(
+        dump_job(JOBS["70b without sharding"][0]) + '\n[train]\ndevice = "cuda"\n'
+    )
     assert cli.run(["export", str(tmp_path / "job.toml"), "--to", to]) == 2
     told = capsys.readouterr()
     assert "GiB in this program" in told.err and told.out == ""
 
 
 def test_memory_is_that_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ranks' peaks by `train.peak`, which `test_oracle` holds against the running program, decide, not the plan's bytes."""
+    """The ranks' peaks by `train.peak`, which `test_oracle` holds against the running program,
+    decide, not the plan's bytes.
+    """
     predicted = predict(job(LLAMA, Layout(tp=2, pp=2)))
     need = rules.together(predicted, SETTINGS)
     kinds = ("weights", "gradients", "optimizer", "activations")

@@ -49,12 +49,21 @@ def rows() -> list[dict[str, Any]]:
 def test_a_run_leaves_metrics_checkpoints_and_its_job(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["train", small(), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["verb"] == "train" and found["steps"] == 12 and found["checkpoint"] == "run/step-00000012"
+    assert (
+        found["verb"] == "train"
+        and found["steps"] == 12
+        and found["checkpoint"] == "run/step-00000012"
+    )
     assert [row["step"] for row in rows()] == [*range(1, 13)]
     assert all(row["tokens_per_s"] == pytest.approx(16 * 32 / row["step_time_s"]) for row in rows())
-    assert all(row["cpu_s"] > 0 and row["memory_bytes"] > 1e6 and 0 < row["mfu"] < 1 for row in rows())
+    assert all(
+        row["cpu_s"] > 0 and row["memory_bytes"] > 1e6 and 0 < row["mfu"] < 1 for row in rows()
+    )
     assert rows()[0]["predicted_step_time_s"] == found["predicted_step_time_s"] > 0
-    assert sorted(path.name for path in Path("run").glob("step-*")) == ["step-00000010", "step-00000012"]
+    assert sorted(path.name for path in Path("run").glob("step-*")) == [
+        "step-00000010",
+        "step-00000012",
+    ]
     assert load_job("run/job.toml") == load_job("job.toml")
 
 
@@ -70,7 +79,9 @@ def spoil(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
     monkeypatch.setattr(Trainer, "backward", spoilt)
 
 
-def test_a_loss_that_is_no_number_is_null(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_is_no_number_is_null(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     spoil(monkeypatch, range(2, 9))
     job = small(steps=3, save_every=3)
     assert cli.run(["train", job, "--json"]) == 0
@@ -89,14 +100,20 @@ def test_a_run_goes_on_under_another_layout() -> None:
     assert cli.run(["train", small(), "--resume", "--pp", "2", "--dp", "1"]) == 0
     assert [row["step"] for row in rows()] == [*range(1, 13)]
     assert [row["loss"] for row in rows()] == pytest.approx(whole, abs=1e-5)
-    assert whole[:10] == [row["loss"] for row in rows()][:10] and whole != [row["loss"] for row in rows()], (
-        "only two steps were done again"
-    )
+    assert whole[:10] == [row["loss"] for row in rows()][:10] and whole != [
+        row["loss"] for row in rows()
+    ], "only two steps were done again"
 
 
 def test_the_example_with_experts_goes_on_under_another_ep() -> None:
     table = tomllib.loads((QUICKSTART.parent / "moe.toml").read_text("utf-8"))
-    table["train"] |= {"steps": 4, "data": "synthetic", "save_every": 2, "check_every": 1, "output": "run"}
+    table["train"] |= {
+        "steps": 4,
+        "data": "synthetic",
+        "save_every": 2,
+        "check_every": 1,
+        "output": "run",
+    }
     Path("job.toml").write_text(dumps_toml(table), "utf-8")
     assert cli.run(["train", "job.toml"]) == 0
     whole = [row["loss"] for row in rows()]
@@ -112,8 +129,17 @@ def test_an_unfinished_line_of_metrics_does_not_count(tmp_path: Path) -> None:
     assert metrics(tmp_path / "none.jsonl") == ()
 
 
-@pytest.mark.parametrize(("text", "says"), [("junk\n{}\n", "line 1: not a line of JSON"), ('{"step": "x"}\n', "step must be a number"), ("\xff", "not a UTF-8")])  # fmt: skip
-def test_a_damaged_run_is_told_before_ranks_start(text: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("junk\n{}\n", "line 1: not a line of JSON"),
+        ('{"step": "x"}\n', "step must be a number"),
+        ("\xff", "not a UTF-8"),
+    ],
+)
+def test_a_damaged_run_is_told_before_ranks_start(
+    text: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("run/step-00000005").mkdir(parents=True)
     Path("run/metrics.jsonl").write_text(text, "latin-1")
     assert cli.run(["train", small(), "--resume"]) == 2
@@ -130,7 +156,9 @@ def test_sigterm_finishes_the_step_saves_and_ends() -> None:
     """Then --resume goes on to the end as if nothing had been."""
     command = [sys.executable, "-m", "meshwright", "train"]
     small(steps=1000, save_every=900)
-    with subprocess.Popen([*command, "job.toml", "--json"], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [*command, "job.toml", "--json"], stdout=subprocess.PIPE, text=True
+    ) as process:
         while not (Path("run/metrics.jsonl").exists() and len(rows()) >= 3):
             assert process.poll() is None
             time.sleep(0.05)
@@ -165,7 +193,9 @@ def test_a_killed_rank_restarts_from_the_last_checkpoint() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("restarts", "code"), [(0, 3), (1, 0)])
-def test_a_stopped_rank_is_named_and_ends_the_run_or_starts_it_again(restarts: int, code: int) -> None:
+def test_a_stopped_rank_is_named_and_ends_the_run_or_starts_it_again(
+    restarts: int, code: int
+) -> None:
     small(steps=60, save_every=5, timeout=20, **({"restarts": restarts} if restarts else {}))
     command = [sys.executable, "-m", "meshwright", "train", "job.toml"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -177,10 +207,14 @@ def test_a_stopped_rank_is_named_and_ends_the_run_or_starts_it_again(restarts: i
         told = process.communicate(timeout=200)[1]
     assert process.returncode == code
     assert re.search(
-        "no progress for 20 s: rank 1 at .*step [0-9]+, stopped by a signal, of 2 ranks; all were ended", told
+        "no progress for 20 s: rank 1 at .*step [0-9]+, stopped by a signal, of 2 ranks; all were"
+        " ended",
+        told,
     )
     assert ("again from step-" in told) == bool(restarts) and "Traceback" not in told
-    assert [row["step"] for row in rows()] == list(range(1, len(rows()) + 1)) and (len(rows()) == 60) == bool(restarts)
+    assert [row["step"] for row in rows()] == list(range(1, len(rows()) + 1)) and (
+        len(rows()) == 60
+    ) == bool(restarts)
 
 
 def test_sigterm_while_ranks_start_starts_nothing_again() -> None:
@@ -205,12 +239,17 @@ def test_sigterm_while_ranks_start_starts_nothing_again() -> None:
         (["train", "llama3-8b"], "train needs a JOB.toml"),
         (["train", "job.toml", "--resume"], "holds no checkpoint to resume from"),
         (["train", "job.toml", "--tp", "3"], "heads 4 cannot be split 3 ways"),
-        (["train", "job.toml", "--dp", "1", "--pp", "2", "--schedule", "zb-h1"], "no counterpart in PyTorch"),
+        (
+            ["train", "job.toml", "--dp", "1", "--pp", "2", "--schedule", "zb-h1"],
+            "no counterpart in PyTorch",
+        ),
         (["train", "job.toml", "--data", "nowhere"], "nowhere.json"),
         (["data", "nowhere.txt", "-o", "t"], "nowhere.txt cannot be read"),
     ],
 )
-def test_what_cannot_run_is_a_sentence(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_run_is_a_sentence(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     small()
     assert cli.run(words) == 2
     told = capsys.readouterr().err
@@ -224,7 +263,9 @@ def test_a_second_run_does_not_write_over_the_first(capsys: pytest.CaptureFixtur
     assert "holds a run already (step-00000003): --resume" in capsys.readouterr().err
 
 
-def test_without_torch_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_torch_there_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     assert cli.run(["train", small()]) == 2
     assert "pip install 'meshwright[train]'" in capsys.readouterr().err
@@ -236,7 +277,17 @@ def test_data_makes_a_token_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert "5 tokens" in capsys.readouterr().out and Path("tokens/t.bin").stat().st_size == 10
 
 
-NONE = ("weight_decay", "clip", "save_every", "keep_every", "restarts", "check_every", "record", "profile", "shards")
+NONE = (
+    "weight_decay",
+    "clip",
+    "save_every",
+    "keep_every",
+    "restarts",
+    "check_every",
+    "record",
+    "profile",
+    "shards",
+)
 
 
 @pytest.mark.parametrize("name", NONE)
@@ -245,11 +296,16 @@ def test_zero_is_none_as_the_word_is(name: str) -> None:
 
 
 def test_zero_where_it_is_a_number() -> None:
-    """No warm-up, a rate that falls to nothing, no memory of gradients, the seed 0; they train as such."""
+    """No warm-up, a rate that falls to nothing, no memory of gradients, the seed 0; they train as
+    such.
+    """
     zeros = {"warmup": 0, "final_lr": 0, "beta1": 0, "seed": 0}
     found = settings(zeros)
     assert {name: getattr(found, name) for name in zeros} == zeros
-    assert cli.run(["train", small(**zeros, restarts=0, record=0, weight_decay=0, steps=3, lr=0.5)]) == 0
+    assert (
+        cli.run(["train", small(**zeros, restarts=0, record=0, weight_decay=0, steps=3, lr=0.5)])
+        == 0
+    )
     assert [row["lr"] for row in rows()] == pytest.approx([0.5, 0.25, 0.0])
     assert load("run/job.toml") == load("job.toml")
 
@@ -284,15 +340,23 @@ def test_metrics_that_cannot_be_written_are_named(capsys: pytest.CaptureFixture[
     """Rank 0 may write no more to a file than a few rows; checkpoints stay as they were."""
     small(steps=60, save_every=2, keep=1)
     code = (
-        "import resource, signal, sys; from meshwright.cli import main as cli\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))\n"
-        "sys.exit(cli.run(['train', 'job.toml']))"
+        "import resource, signal, sys; from meshwright.cli import main as"
+        " cli\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        " resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))\nsys.exit(cli.run(['train',"
+        " 'job.toml']))"
     )
     Path("run").mkdir()
-    Path("run/metrics.jsonl").write_text('{"step": 0, "step_time_s": 0, "cpu_s": 0, "x": "' + 397_000 * "x" + '"}\n')
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    Path("run/metrics.jsonl").write_text(
+        '{"step": 0, "step_time_s": 0, "cpu_s": 0, "x": "' + 397_000 * "x" + '"}\n'
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert found.returncode == 3
-    assert "run/metrics.jsonl could not be written: File too large; checkpoints are as they were" in found.stderr
+    assert (
+        "run/metrics.jsonl could not be written: File too large; checkpoints are as they were"
+        in found.stderr
+    )
     assert "Traceback" not in found.stderr and not list(Path("run").glob("*.part"))
 
 
@@ -309,7 +373,9 @@ def test_settings_are_checked() -> None:
             settings(table)
 
 
-def test_a_device_on_the_command_line_wins_over_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_on_the_command_line_wins_over_the_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert cli.run(["train", small(), "--device", "tpu"]) == 2
     assert "--device must be cpu or cuda, not 'tpu'" in capsys.readouterr().err
     if not torch.cuda.device_count():

@@ -1,4 +1,6 @@
-"""Hugging Face weights: the logits are those of transformers under every layout, and what is written is what was read."""
+"""Hugging Face weights: the logits are those of transformers under every layout, and what is
+written is what was read.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_logits_are_those_of_transformers(name: str) -> None:
     tokens, want = of_transformers(name)
     got = decoder(tokens).detach()
     assert (got[..., : m.vocab] - want).abs().max() < 1e-5
-    assert torch.isneginf(got[..., m.vocab :]).all(), "rows that pad the vocabulary have no probability"
+    assert torch.isneginf(got[..., m.vocab :]).all(), (
+        "rows that pad the vocabulary have no probability"
+    )
 
 
 @torch.no_grad()
@@ -64,7 +68,9 @@ def logits(trainer: Trainer, tokens: Any) -> Any:
     for number, stage in trainer.stages.items():
         if number:
             rows = SEQ // (tp if trainer.layout.sequence_parallel else 1)
-            dist.recv(x := torch.empty(2, rows, trainer.job.model.hidden), group=pp, group_src=number - 1)
+            dist.recv(
+                x := torch.empty(2, rows, trainer.job.model.hidden), group=pp, group_src=number - 1
+            )
         x = stage(x)
         if number < trainer.count - 1:
             dist.send(x.contiguous(), group=pp, group_dst=number + 1)
@@ -75,8 +81,12 @@ def logits(trainer: Trainer, tokens: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-@pytest.mark.parametrize("layout", [Layout(tp=2, pp=2, sequence_parallel=True), Layout(dp=2, zero=3)], ids=str)
-def test_any_layout_reads_its_slices_and_writes_the_same_bytes(name: str, layout: Layout, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "layout", [Layout(tp=2, pp=2, sequence_parallel=True), Layout(dp=2, zero=3)], ids=str
+)
+def test_any_layout_reads_its_slices_and_writes_the_same_bytes(
+    name: str, layout: Layout, tmp_path: Path
+) -> None:
     m = model(name)
     tokens, want = of_transformers(name)
     targets = tokens.roll(-1, 1)
@@ -88,20 +98,30 @@ def test_any_layout_reads_its_slices_and_writes_the_same_bytes(name: str, layout
         assert found is None or (found[..., : m.vocab] - want).abs().max() < 1e-5
         assert (found is None) == (layout.pp > 1 and trainer.mesh.index("pp") == 0)
         x, y = (part.chunk(int(layout.dp))[trainer.mesh.replica] for part in (tokens, targets))
-        assert trainer.backward(x, y)[0] == pytest.approx(float(fn.cross_entropy(want.mT, targets)), abs=1e-5)
+        assert trainer.backward(x, y)[0] == pytest.approx(
+            float(fn.cross_entropy(want.mT, targets)), abs=1e-5
+        )
         checkpoint.save(trainer, tmp_path / "run", 0, keep=1)
 
     fork_ranks(work, int(layout.chips), timeout_s=120)
     told = export(tmp_path / "run", tmp_path / "out", largest=12_000)
-    assert told["files"] == len(list((tmp_path / "out").glob("*.safetensors"))) == (2 if name == "llama" else 1)
+    assert (
+        told["files"]
+        == len(list((tmp_path / "out").glob("*.safetensors")))
+        == (2 if name == "llama" else 1)
+    )
     assert tensors(tmp_path / "out") == tensors(MADE / name)
     assert not differences(load_hf(tmp_path / "out"), m)
     with pytest.raises(BadInput, match="holds weights already"):
         export(tmp_path / "run", tmp_path / "out")
 
 
-def test_a_run_starts_from_weights_and_is_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With a learning rate of next to nothing: what comes out went in, and the first loss is that of the weights."""
+def test_a_run_starts_from_weights_and_is_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a learning rate of next to nothing: what comes out went in, and the first loss is that
+    of the weights.
+    """
     job_file = tmp_path / "job.toml"
     job_file.write_text(
         f"""[model]\nconfig = "{MADE / "llama"}/config.json"\nseq = {SEQ}
@@ -112,7 +132,9 @@ network = {{ name = "none", dims = [{{ name = "host", bandwidth = 1e9, latency =
         "utf-8",
     )
     assert cli.run(["train", str(job_file)]) == 0
-    assert cli.run(["export", f"{tmp_path}/run", "--to", "safetensors", "-o", f"{tmp_path}/out"]) == 0
+    assert (
+        cli.run(["export", f"{tmp_path}/run", "--to", "safetensors", "-o", f"{tmp_path}/out"]) == 0
+    )
     assert "as llama in" in capsys.readouterr().out
     assert tensors(tmp_path / "out") == tensors(MADE / "llama")
     decoder, row = (
@@ -121,25 +143,35 @@ network = {{ name = "none", dims = [{{ name = "host", bandwidth = 1e9, latency =
     )
     weights.load({0: decoder}, m, MADE / "llama")
     whole = torch.from_numpy(Synthetic(m.vocab, SEQ, 1).samples(0, 2))
-    assert row["loss"] == pytest.approx(float(loss(decoder(whole[:, :-1]), whole[:, 1:]).detach()), abs=1e-5)
-    for words, says in ((["export", "nowhere", "--to", "safetensors", "-o", "x"], "neither a checkpoint nor"),
-                        (["export", "nowhere", "--to", "safetensors"], "needs the folder")):  # fmt: skip
+    assert row["loss"] == pytest.approx(
+        float(loss(decoder(whole[:, :-1]), whole[:, 1:]).detach()), abs=1e-5
+    )
+    for words, says in (
+        (["export", "nowhere", "--to", "safetensors", "-o", "x"], "neither a checkpoint nor"),
+        (["export", "nowhere", "--to", "safetensors"], "needs the folder"),
+    ):
         assert cli.run(words) == 2 and says in capsys.readouterr().err
 
 
 def tensors(folder: Path) -> dict[str, bytes]:
     """All weights of a folder, by name."""
-    found = {name: x for file in folder.glob("model*.safetensors") for name, x in load_file(file).items()}
+    found = {
+        name: x for file in folder.glob("model*.safetensors") for name, x in load_file(file).items()
+    }
     return {name: x.numpy().tobytes() for name, x in found.items()}
 
 
 ALL = {
     "gpt": GPT,
     "llama": LLAMA,
-    "llama 3.1": replace(LLAMA, rope_base=5e5, rope_scaling=RopeScaling("llama3", 8.0, 1.0, 4.0, 8192)),
+    "llama 3.1": replace(
+        LLAMA, rope_base=5e5, rope_scaling=RopeScaling("llama3", 8.0, 1.0, 4.0, 8192)
+    ),
     "mistral": replace(LLAMA, window=16, full_every=0, norm_epsilon=1e-6),
     "qwen2": replace(LLAMA, qkv_bias=True),
-    "qwen3 with some windows": replace(LLAMA, qk_norm=True, window=16, full_every=2, tied_embeddings=True),
+    "qwen3 with some windows": replace(
+        LLAMA, qk_norm=True, window=16, full_every=2, tied_embeddings=True
+    ),
 }
 
 
@@ -182,13 +214,18 @@ def test_damaged_or_other_files_are_refused(tmp_path: Path) -> None:
 
     folder = copy("gpt2", tmp_path / "a")
     whole = load_file(folder / "model.safetensors")
-    save_file({k: v for k, v in whole.items() if "ln_f.bias" not in k}, folder / "model.safetensors")
+    save_file(
+        {k: v for k, v in whole.items() if "ln_f.bias" not in k}, folder / "model.safetensors"
+    )
     refuses(folder, "have no transformer.ln_f.bias")
     save_file({**whole, "transformer.extra": torch.zeros(1)}, folder / "model.safetensors")
     refuses(folder, "hold transformer.extra, which this model does not have")
     save_file({**whole, "transformer.ln_f.bias": torch.zeros(9)}, folder / "model.safetensors")
     refuses(folder, r"shape \[9\], but the model needs \[8\]")
-    save_file({**whole, "transformer.ln_f.bias": torch.zeros(8, dtype=torch.int32)}, folder / "model.safetensors")
+    save_file(
+        {**whole, "transformer.ln_f.bias": torch.zeros(8, dtype=torch.int32)},
+        folder / "model.safetensors",
+    )
     refuses(folder, "of type I32")
     (folder / "model.safetensors").write_bytes(b"\x80\x02pickle")
     refuses(folder, "not a safetensors file")
@@ -203,7 +240,9 @@ def test_files_of_a_body_without_names_of_the_whole(tmp_path: Path) -> None:
     """The first GPT-2 files say h.0.ln_1.weight and hold masks of attention."""
     folder = copy("gpt2", tmp_path / "a")
     whole = load_file(folder / "model.safetensors")
-    short = {name.removeprefix("transformer."): x for name, x in whole.items()} | {"h.0.attn.bias": torch.ones(4, 4)}
+    short = {name.removeprefix("transformer."): x for name, x in whole.items()} | {
+        "h.0.attn.bias": torch.ones(4, 4)
+    }
     save_file(short, folder / "model.safetensors")
     decoder = Decoder(model("gpt2"), range(2), SEQ)
     weights.load({0: decoder}, model("gpt2"), folder)
@@ -224,5 +263,7 @@ def test_a_checkpoint_of_no_or_another_model_is_not_exported(tmp_path: Path) -> 
     with pytest.raises(BadInput, match="the checkpoint's model"):
         export(part, tmp_path / "out")
     reader = Reader(part, {"tensors": {"weights/norm.weight": {"shape": [8], "chunks": []}}})
-    with pytest.raises(BadInput, match=r"holds weights/norm.weight as \[8\], but its model needs \[4\]"):
+    with pytest.raises(
+        BadInput, match=r"holds weights/norm.weight as \[8\], but its model needs \[4\]"
+    ):
         whole(reader, "weights/norm.weight", [4])

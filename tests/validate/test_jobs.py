@@ -20,12 +20,23 @@ def test_a_row_becomes_its_job() -> None:
     j = job(row())
     l = j.layout
     assert (j.model.layers, j.model.K, j.T, j.batch) == (32, 8, 8192, 128)
-    assert (l.tp, l.pp, l.interleave, l.dp, l.zero, l.schedule, l.recompute) == (4, 4, 2, 4, 1, "interleaved", "none")
+    assert (l.tp, l.pp, l.interleave, l.dp, l.zero, l.schedule, l.recompute) == (
+        4,
+        4,
+        2,
+        4,
+        1,
+        "interleaved",
+        "none",
+    )
     assert l.sequence_parallel
     assert j.cluster.chip.name == "h100-sxm"
     near, far = j.cluster.network.dims
     assert (near.size, near.bandwidth, far.bandwidth) == (8, 450e9, 50e9)
-    assert (j.precision.compute, j.framework.name if j.framework else "") == ("bf16", "megatron-bridge")
+    assert (j.precision.compute, j.framework.name if j.framework else "") == (
+        "bf16",
+        "megatron-bridge",
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,7 +55,10 @@ def test_a_row_becomes_its_job() -> None:
     ],
 )
 def test_bandwidth_between_nodes(far: str, per_node: int, gigabit: float) -> None:
-    assert network("H100-80GB-SXM", per_node, "nvlink4", far.lower()).dims[-1].bandwidth == gigabit * 1e9 / 8
+    assert (
+        network("H100-80GB-SXM", per_node, "nvlink4", far.lower()).dims[-1].bandwidth
+        == gigabit * 1e9 / 8
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,14 +69,17 @@ def test_bandwidth_between_nodes(far: str, per_node: int, gigabit: float) -> Non
         ("H100-80GB", "400 Gb/s per GPU (3.2 Tb/s per node)", 8, 400),
         ("H100-80GB", "8 x 400 Gb/s", 8, 400),
         ("A100-80GB", "HDR100 InfiniBand, one per GPU", 8, 100),
-        ("V100-16GB", "4 x 100Gb Omni-Path per node", 4, 100),  # whose own machine has two GPUs behind a port
+        # whose own machine has two GPUs behind a port
+        ("V100-16GB", "4 x 100Gb Omni-Path per node", 4, 100),
         ("V100-16GB", "EDR InfiniBand (DGX-1)", 8, 50),  # four ports for eight GPUs
         ("A100-40GB", "100 Gb/s (p4d.24xlarge)", 8, 50),
         ("A100-80GB", "1600 Gb/s (DGX A100)", 8, 200),  # no adapter is that fast: the node's
         ("A100-80GB", "aws-p4d", 8, 50),
     ],
 )
-def test_rates_between_nodes_as_a_gpu_reaches_them(gpu: str, far: str, per_node: int, gigabit: float) -> None:
+def test_rates_between_nodes_as_a_gpu_reaches_them(
+    gpu: str, far: str, per_node: int, gigabit: float
+) -> None:
     dim = network(gpu, per_node, "", far).dims[-1]
     assert dim.bandwidth / dim.shared_by == pytest.approx(gigabit * 1e9 / 8)
 
@@ -85,15 +102,25 @@ def test_rates_between_nodes_as_a_gpu_reaches_them(gpu: str, far: str, per_node:
 def test_a_rate_that_is_of_a_gpu_or_a_node_unsaid_is_noted(far: str, said: str) -> None:
     found = note(row(hardware={"inter_node": far}))
     assert said in found if said else found == ""
-    assert any(said in n for n in described(row(hardware={"inter_node": far})).notes) == bool(said) or not said
+    assert (
+        any(said in n for n in described(row(hardware={"inter_node": far})).notes) == bool(said)
+        or not said
+    )
     assert note(row(hardware={"inter_node": far, "count": 8})) == ""  # one node: it does not matter
 
 
 def test_what_is_between_slices_is_noted_or_read() -> None:
-    slices = {"gpu": "TPUv5p", "gpus_per_node": 64, "intra_node": "ICI 3D torus", "inter_node": "DCN between slices"}
+    slices = {
+        "gpu": "TPUv5p",
+        "gpus_per_node": 64,
+        "intra_node": "ICI 3D torus",
+        "inter_node": "DCN between slices",
+    }
     assert "not stated: that of tpu-v5p-pod" in note(row(hardware={**slices, "count": 128}))
     assert note(row(hardware={**slices, "count": 64})) == ""
-    assert network("TPUv5p", 64, "ICI 3D torus", "DCN, 100 Gb/s per chip").dims[-1].bandwidth == 12.5e9
+    assert (
+        network("TPUv5p", 64, "ICI 3D torus", "DCN, 100 Gb/s per chip").dims[-1].bandwidth == 12.5e9
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,11 +147,16 @@ def test_sharding_inside_groups_is_read(changes: dict[str, Any], copies: int) ->
 def test_groups_that_do_not_divide_the_replicas_are_noted() -> None:
     parallel = {"tp": 1, "pp": 1, "vpp": 1, "dp": 64, "zero_stage": 3, "fsdp": "shard group 24"}
     found = described(row(parallel=parallel, optimizer_sharding="FSDP"))
-    assert any("shards inside groups" in n for n in found.notes) and found.job.layout.dp_replicate == 1
+    assert (
+        any("shards inside groups" in n for n in found.notes) and found.job.layout.dp_replicate == 1
+    )
 
 
 def test_groups_inside_the_only_node_are_all_ranks() -> None:
-    one = row(parallel={"tp": 1, "pp": 1, "vpp": 1, "dp": 8, "fsdp": "HYBRID_SHARD"}, hardware={"count": 8})
+    one = row(
+        parallel={"tp": 1, "pp": 1, "vpp": 1, "dp": 8, "fsdp": "HYBRID_SHARD"},
+        hardware={"count": 8},
+    )
     assert described(one).notes == ()
 
 
@@ -145,9 +177,15 @@ def test_states_in_host_memory_are_noted_and_their_memory_is_not_judged() -> Non
         (None, 4, None, False),
     ],
 )
-def test_the_tensor_axis_of_jax_is_sequence_parallel(software: str | None, tp: int, sp: object, sequence: bool) -> None:
+def test_the_tensor_axis_of_jax_is_sequence_parallel(
+    software: str | None, tp: int, sp: object, sequence: bool
+) -> None:
     found = job(
-        row(software=software, parallel={"tp": tp, "sp": sp, "pp": 1, "vpp": 1, "dp": 64 // tp}, recompute="full")
+        row(
+            software=software,
+            parallel={"tp": tp, "sp": sp, "pp": 1, "vpp": 1, "dp": 64 // tp},
+            recompute="full",
+        )
     )
     assert found.layout.sequence_parallel is sequence
 
@@ -198,8 +236,13 @@ def test_nvlink_without_a_switch_is_a_mesh(near: str, size: int, kind: str) -> N
     ],
 )
 def test_the_fabric_between_nodes_is_the_one_named(far: str, like: str, gigabit: float) -> None:
-    """Its share of the rate and its latency are those of a machine of the catalogue with it; the rate is the row's."""
-    dim, known = network("A100-80GB-SXM", 8, "nvlink3", far).dims[-1], catalog.network(like).dims[-1]
+    """Its share of the rate and its latency are those of a machine of the catalogue with it; the
+    rate is the row's.
+    """
+    dim, known = (
+        network("A100-80GB-SXM", 8, "nvlink3", far).dims[-1],
+        catalog.network(like).dims[-1],
+    )
     assert (dim.name, dim.efficiency, dim.latency) == (known.name, known.efficiency, known.latency)
     assert dim.bandwidth / dim.shared_by == pytest.approx(gigabit / 8 * 1e9)
 
@@ -211,12 +254,20 @@ def test_the_fabric_between_nodes_is_the_one_named(far: str, like: str, gigabit:
         ("nvlink3", 8, "dgx-a100"),
         ("nvlink4", 8, "dgx-h100"),
         ("pcie gen5", 4, "ethernet-400g-pcie"),
-        ("pcie gen4", 4, "ethernet-400g-pcie"),  # no machine has this generation: its rate, the share of its kin
+        # no machine has this generation: its rate, the share of its kin
+        ("pcie gen4", 4, "ethernet-400g-pcie"),
     ],
 )
-def test_links_inside_a_node_reach_what_a_machine_with_such_links_does(near: str, size: int, like: str) -> None:
+def test_links_inside_a_node_reach_what_a_machine_with_such_links_does(
+    near: str, size: int, like: str
+) -> None:
     dim, known = network("A100-80GB-SXM", size, near, "").dims[0], catalog.network(like).dims[0]
-    assert (dim.name, dim.efficiency, dim.latency, dim.size) == (known.name, known.efficiency, known.latency, size)
+    assert (dim.name, dim.efficiency, dim.latency, dim.size) == (
+        known.name,
+        known.efficiency,
+        known.latency,
+        size,
+    )
 
 
 def test_two_gpus_of_a_node_without_a_switch_share_a_third_of_their_links() -> None:
@@ -271,7 +322,9 @@ def test_precision(text: str, compute: str) -> None:
         ("B200 179 GiB", 183359),
     ],
 )
-def test_a_stated_size_near_the_catalogues_keeps_the_catalogues(name: str, mebibytes: float) -> None:
+def test_a_stated_size_near_the_catalogues_keeps_the_catalogues(
+    name: str, mebibytes: float
+) -> None:
     assert chip(name).hbm_bytes == mebibytes * 2**20
 
 
@@ -284,7 +337,10 @@ def test_a_stated_size_of_another_memory_replaces_the_catalogues() -> None:
 @given(st.floats(1e9, 1e12), st.floats(0.5, 2.0))
 def test_twelve_percent_decide(known: float, ratio: float) -> None:
     found = capacity(known * ratio, known)
-    assert found == (known if abs(ratio - 1) <= 0.12 else known * ratio) or abs(abs(ratio - 1) - 0.12) < 1e-9
+    assert (
+        found == (known if abs(ratio - 1) <= 0.12 else known * ratio)
+        or abs(abs(ratio - 1) - 0.12) < 1e-9
+    )
 
 
 def test_chips_without_bf16_train_in_fp16() -> None:
@@ -294,7 +350,12 @@ def test_chips_without_bf16_train_in_fp16() -> None:
 @pytest.mark.parametrize(
     ("text", "software", "fsdp", "gather_bytes"),
     [
-        ("fp8 (te linear) + bf16 (fsdp default: bf16 compute)", "llm-foundry", "fsdp full_shard", 2),
+        (
+            "fp8 (te linear) + bf16 (fsdp default: bf16 compute)",
+            "llm-foundry",
+            "fsdp full_shard",
+            2,
+        ),
         ("fp8 linear (torchao) + bf16", "torchtitan", "fsdp2", 2),
         ("float8 tensorwise, float8 all-gather", "torchtitan", "fsdp2", 1),
         ("float8 tensorwise", "torchtitan", "fsdp2, enable_fsdp_float8_all_gather", 1),
@@ -311,7 +372,12 @@ def test_fsdp_gathers_in_eight_bits_only_where_the_row_says_so(
 
 
 def test_a_rows_fsdp_reaches_its_precision() -> None:
-    torch = row(software="torchtitan", precision="float8", optimizer_sharding="FSDP2", parallel={"pp": 1, "vpp": 1})
+    torch = row(
+        software="torchtitan",
+        precision="float8",
+        optimizer_sharding="FSDP2",
+        parallel={"pp": 1, "vpp": 1},
+    )
     assert job(torch).precision.gather_bytes == 2
     assert job({**torch, "notes": "with float8 all-gather"}).precision.gather_bytes == 1
     assert job(row(precision="fp8")).precision.gather_bytes == 1
@@ -359,7 +425,9 @@ def test_latent_attention_and_experts() -> None:
         "shared_expert_ffn": 2048,
         "dense_layers": 3,
     }
-    m = job(row(model={**moe, "mla": {"q_lora_rank": 1536, "kv_lora_rank": 512}, "kv_heads": 32})).model
+    m = job(
+        row(model={**moe, "mla": {"q_lora_rank": 1536, "kv_lora_rank": 512}, "kv_heads": 32})
+    ).model
     assert m.moe is not None and (m.moe.experts, m.moe.dense_layers) == (256, 3)
     assert m.mla is not None and (m.mla.q_lora_rank, m.mla.qk_nope_head_dim) == (1536, 128)
 
@@ -376,6 +444,8 @@ def test_latent_attention_and_experts() -> None:
         ({"micro_batch": -1}, "at least 1"),
     ],
 )
-def test_what_cannot_be_described_is_refused_with_a_sentence(changes: dict[str, Any], why: str) -> None:
+def test_what_cannot_be_described_is_refused_with_a_sentence(
+    changes: dict[str, Any], why: str
+) -> None:
     with pytest.raises(BadInput, match=why):
         job(row(**changes))

@@ -1,4 +1,6 @@
-"""Memory, each layout once and with its source left out: what is fitted, and that a source never fits itself."""
+"""Memory, each layout once and with its source left out: what is fitted, and that a source never
+fits itself.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class Run:
-    """A made-up figure: tensors of 10 GB and 1 GB of temporaries for each unit of the backward share."""
+    """A made-up figure: tensors of 10 GB and 1 GB of temporaries for each unit of the backward
+    share.
+    """
 
     source: str
     measured: float
@@ -27,7 +31,9 @@ class Run:
 
     @property
     def figure(self) -> Figure:
-        return Figure(self.kind, tuple(self.size + share * GB for share in BACKWARD), 0.0, 0.02, 5 * GB)
+        return Figure(
+            self.kind, tuple(self.size + share * GB for share in BACKWARD), 0.0, 0.02, 5 * GB
+        )
 
     @property
     def predicted(self) -> float:
@@ -36,7 +42,9 @@ class Run:
 
 def runs(source: str, c: Constants = TRUE) -> list[Run]:
     """Figures of three kinds of a machine with these constants."""
-    sizes = [(kind, size * GB) for kind in ("allocated", "reserved", "device") for size in (10, 30, 60)]
+    sizes = [
+        (kind, size * GB) for kind in ("allocated", "reserved", "device") for size in (10, 30, 60)
+    ]
     plain = [Run(source, 1.0, kind, (kind, size), size) for kind, size in sizes]
     return [Run(source, r.figure.under(c), r.kind, r.same, r.size) for r in plain]
 
@@ -71,9 +79,19 @@ def test_a_layout_counts_once() -> None:
 
 def test_runs_that_differ_in_their_batch_only_are_one_layout() -> None:
     def measured(**more: Any) -> dict[str, Any]:
-        return {**row(), "measured": {"memory_gib": 20, "memory_kind": "torch max allocated"}, **more}
+        return {
+            **row(),
+            "measured": {"memory_gib": 20, "memory_kind": "torch max allocated"},
+            **more,
+        }
 
     batch = row()["global_batch"]
-    v = validate([measured(), measured(global_batch=2 * batch), measured(micro_batch=2, global_batch=2 * batch)])
+    v = validate(
+        [
+            measured(),
+            measured(global_batch=2 * batch),
+            measured(micro_batch=2, global_batch=2 * batch),
+        ]
+    )
     assert v.overall["memory"]["rows"] == 3
     assert v.overall["memory"]["layouts"]["once"]["rows"] == 2

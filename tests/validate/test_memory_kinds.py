@@ -20,9 +20,24 @@ GIB = 2.0**30
     [
         # by memory_kind
         ({"memory_gib": 70, "memory_kind": "torch max allocated"}, "", "allocated", 70 * GIB),
-        ({"memory_gib": 70, "memory_kind": "max reserved/active per torchtitan"}, "", "reserved", 70 * GIB),
-        ({"memory_gb": 70, "memory_kind": "nvidia-smi incl. ~1.1GB CUDA context"}, "", "device", 70e9),
-        ({"memory_gb": 70, "memory_kind": "what a device must have (must fit)"}, "", "device", 70e9),
+        (
+            {"memory_gib": 70, "memory_kind": "max reserved/active per torchtitan"},
+            "",
+            "reserved",
+            70 * GIB,
+        ),
+        (
+            {"memory_gb": 70, "memory_kind": "nvidia-smi incl. ~1.1GB CUDA context"},
+            "",
+            "device",
+            70e9,
+        ),
+        (
+            {"memory_gb": 70, "memory_kind": "what a device must have (must fit)"},
+            "",
+            "device",
+            70e9,
+        ),
         ({"memory_gb": 70, "memory_kind": "must fit"}, "", "needed", 70e9),
         ({"memory_gb": 70, "memory_kind": "allocated at the end of a step"}, "", "states", 70e9),
         ({"memory_gb": 70, "memory_kind": "max allocated (reserved: 75)"}, "", "allocated", 70e9),
@@ -31,7 +46,8 @@ GIB = 2.0**30
         ({"memory_peak_bytes": 7e9, "memory_kind": "nvidia-smi"}, "", "device", 7e9),
         ({"max_memory_allocated_bytes": 7e9}, "", "allocated", 7e9),
         ({"mem-max-allocated-bytes": 7e9}, "", "allocated", 7e9),
-        ({"memory_allocated_bytes": 7e9}, "", "states", 7e9),  # Megatron-LM: allocated now, at the end of a step
+        # Megatron-LM: allocated now, at the end of a step
+        ({"memory_allocated_bytes": 7e9}, "", "states", 7e9),
         ({"memory_allocated_bytes": 7e9, "memory_kind": "peak"}, "", "allocated", 7e9),
         ({"memory_reserved_bytes": 7e9}, "", "reserved", 7e9),
         ({"memory_reserved_gib": 7}, "", "reserved", 7 * GIB),
@@ -39,16 +55,26 @@ GIB = 2.0**30
         # several: the peak, and what counts the least beside tensors
         ({"memory_allocated_bytes": 7e9, "memory_max_allocated_bytes": 9e9}, "", "allocated", 9e9),
         ({"memory_allocated_bytes": 7e9, "memory_reserved_bytes": 9e9}, "", "reserved", 9e9),
-        ({"memory_reserved_gib": 9, "memory_gib": 8, "memory_kind": "torch max allocated"}, "", "allocated", 8 * GIB),
+        (
+            {"memory_reserved_gib": 9, "memory_gib": 8, "memory_kind": "torch max allocated"},
+            "",
+            "allocated",
+            8 * GIB,
+        ),
         # by software
         ({"memory_gb": 70}, "torchtitan", "reserved", 70e9),
-        ({"memory_gb": 70, "memory_kind": "peak, whole run"}, "megatron-lm + zero-bubble", "allocated", 70e9),
+        (
+            {"memory_gb": 70, "memory_kind": "peak, whole run"},
+            "megatron-lm + zero-bubble",
+            "allocated",
+            70e9,
+        ),
         ({"memory_gb": 70}, "megatron-deepspeed", "device", 70e9),
         ({"memory_gb": 70}, "", "device", 70e9),
         # parts
         ({"memory_params_opt_gib": 40, "memory_activations_gib": 30}, "", "allocated", 70 * GIB),
     ],
-)  # fmt: skip
+)
 def test_kinds(measured: dict[str, Any], software: str, kind: str, size: float) -> None:
     found = memory_of(measured, software)
     assert found is not None
@@ -82,17 +108,29 @@ def test_each_kind_has_its_own_prediction() -> None:
     p = predict(job(row()), job(row()).layout)
     use, tensors = p.memory_use, p.memory_bytes["allocated"]
     assert predicted(memory_max_allocated_bytes=7e10) == tensors == float(use.total)
-    assert predicted(memory_reserved_bytes=7e10) == pytest.approx(1.05 * tensors)  # no context, no communicators
-    assert predicted(memory_gb=70, memory_kind="nvidia-smi") == pytest.approx(1.05 * tensors + 1.9e9)
+    # no context, no communicators
+    assert predicted(memory_reserved_bytes=7e10) == pytest.approx(1.05 * tensors)
+    assert predicted(memory_gb=70, memory_kind="nvidia-smi") == pytest.approx(
+        1.05 * tensors + 1.9e9
+    )
     assert predicted(memory_gb=70, memory_kind="must fit") == pytest.approx(1.02 * tensors + 1.9e9)
-    assert predicted(memory_allocated_bytes=7e10) == float(use.weights + use.gradients + use.optimizer)
+    assert predicted(memory_allocated_bytes=7e10) == float(
+        use.weights + use.gradients + use.optimizer
+    )
 
 
 def test_what_the_software_logs_and_what_a_formula_gives_is_noted() -> None:
-    v = validate([{**row(), "software": "torchtitan + torch.compile", "measured": {"memory_gb": 70}}])
+    v = validate(
+        [{**row(), "software": "torchtitan + torch.compile", "measured": {"memory_gb": 70}}]
+    )
     assert list(v.notes) == [
-        "what its memory figure counts is not stated: taken as max reserved, which its software logs"
+        "what its memory figure counts is not stated: taken as max reserved, which its software"
+        " logs"
     ]
-    v = validate([{**row(), "measured": {"memory_params_opt_gib": 40, "memory_activations_gib": 30}}])
+    v = validate(
+        [{**row(), "measured": {"memory_params_opt_gib": 40, "memory_activations_gib": 30}}]
+    )
     assert list(v.notes) == ["its memory is a formula, not a measurement"]
-    assert not validate([{**row(), "measured": {"memory_gib": 70, "memory_kind": "torch max allocated"}}]).notes
+    assert not validate(
+        [{**row(), "measured": {"memory_gib": 70, "memory_kind": "torch max allocated"}}]
+    ).notes

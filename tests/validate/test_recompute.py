@@ -82,7 +82,9 @@ def test_what_lies_between_is_the_nearest_and_said(said: object, mode: str) -> N
     assert mode in found.note
 
 
-@pytest.mark.parametrize("said", ["frobnicate", "partial", "auto", "selective modules ['frob']", "0.5", ["frob"]])
+@pytest.mark.parametrize(
+    "said", ["frobnicate", "partial", "auto", "selective modules ['frob']", "0.5", ["frob"]]
+)
 def test_unknown_words_are_refused_not_taken_as_none(said: object) -> None:
     with pytest.raises(BadInput, match="not known"):
         policy(said, "megatron-lm", 8.0)
@@ -129,7 +131,9 @@ def test_policies_of_maxtext(said: str, mode: str) -> None:
     assert policy(said, MAXTEXT, 32.0) == (mode, "", True)
 
 
-@pytest.mark.parametrize(("said", "mode"), [("qkv_proj_offloaded", "save_qkv_proj"), ("minimal_offloaded", "minimal")])
+@pytest.mark.parametrize(
+    ("said", "mode"), [("qkv_proj_offloaded", "save_qkv_proj"), ("minimal_offloaded", "minimal")]
+)
 def test_policies_of_maxtext_that_keep_tensors_on_the_host(said: str, mode: str) -> None:
     found = policy(said, MAXTEXT, 32.0)
     assert found.mode == mode and found.note and not found.memory
@@ -140,7 +144,8 @@ def test_the_names_of_maxtext_say_that_it_is_maxtext() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "mode"), [("", "full"), (None, "full"), ("custom", "full"), ("frobnicate", "full"), ("none", "none")]
+    ("said", "mode"),
+    [("", "full"), (None, "full"), ("custom", "full"), ("frobnicate", "full"), ("none", "none")],
 )
 def test_jax_without_a_known_policy_has_no_answer_on_memory(said: object, mode: str) -> None:
     found = policy(said, MAXTEXT, 32.0)
@@ -155,10 +160,19 @@ def test_every_policy_and_module_is_read() -> None:
 def maxtext(**changes: Any) -> dict[str, Any]:
     """A row of MaxText that no v5e can hold without recomputation."""
     return row(
-        software="MaxText (JAX)", hardware={"gpu": "TPUv5e", "gpus_per_node": 256, "intra_node": "ICI 2D torus", "count": 256},
-        parallel={"tp": 1, "pp": 1, "vpp": 1, "dp": 256, "zero_stage": 3}, micro_batch=16, global_batch=4096,
-        measured={"step_time_s": 3.0, "memory_gib": 12}, **changes,
-    )  # fmt: skip
+        software="MaxText (JAX)",
+        hardware={
+            "gpu": "TPUv5e",
+            "gpus_per_node": 256,
+            "intra_node": "ICI 2D torus",
+            "count": 256,
+        },
+        parallel={"tp": 1, "pp": 1, "vpp": 1, "dp": 256, "zero_stage": 3},
+        micro_batch=16,
+        global_batch=4096,
+        measured={"step_time_s": 3.0, "memory_gib": 12},
+        **changes,
+    )
 
 
 def test_out_of_memory_is_unknown_where_the_policy_is() -> None:
@@ -177,7 +191,11 @@ def test_out_of_memory_has_an_answer_where_the_policy_is_known() -> None:
 
 
 def test_notes_are_counted_by_row() -> None:
-    rows = [row(recompute="activation checkpointing"), {**row(recompute="activation checkpointing"), "id": "r2"}, row()]
+    rows = [
+        row(recompute="activation checkpointing"),
+        {**row(recompute="activation checkpointing"), "id": "r2"},
+        row(),
+    ]
     d = validate(rows).to_dict()
     [(note, ids)] = d["notes"].items()
     assert "is taken as full" in note and ids == ["r1", "r2"]

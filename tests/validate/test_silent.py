@@ -1,4 +1,6 @@
-"""Runs that no fit may use: Tables 1 and 2 of Narayanan et al. 2021, by one rule where the paper is silent."""
+"""Runs that no fit may use: Tables 1 and 2 of Narayanan et al. 2021, by one rule where the paper is
+silent.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,17 @@ from meshwright.describe.assumptions import REALISTIC
 from meshwright.validate import Validation, evidence, published, validate
 from meshwright.validate.silent import choices, filled, held_out, silent
 
-TABLES = json.loads((resources.files("meshwright.catalog") / "published" / "megatron.json").read_text("utf-8"))
+TABLES = json.loads(
+    (resources.files("meshwright.catalog") / "published" / "megatron.json").read_text("utf-8")
+)
 
 
 @cache
 def megatron() -> dict[str, Any]:
     """The sixteen rows by id."""
-    return {r["id"]: r for r in published() if r["source"].startswith("megatron2021") and held_out(r)}
+    return {
+        r["id"]: r for r in published() if r["source"].startswith("megatron2021") and held_out(r)
+    }
 
 
 @cache
@@ -37,7 +43,13 @@ def seconds(r: dict[str, Any]) -> float:
 
 def test_the_rows_are_those_of_the_paper() -> None:
     shown = [
-        (p["tp"], p["pp"], r["hardware"]["count"], r["global_batch"], r["measured"]["tflops_per_gpu"])
+        (
+            p["tp"],
+            p["pp"],
+            r["hardware"]["count"],
+            r["global_batch"],
+            r["measured"]["tflops_per_gpu"],
+        )
         for r in megatron().values()
         for p in [r["parallel"]]
     ]
@@ -58,7 +70,9 @@ def test_seconds_are_the_papers_flops_over_its_rate(id: str) -> None:
     L, h, s, V = m["layers"], m["hidden"], m["seq_len"], m["vocab"]
     flops = 96 * r["global_batch"] * s * L * h**2 * (1 + s / (6 * h) + V / (16 * L * h))
     (found,) = (c for c in judged().rows if c.id == id)
-    assert found.measured == pytest.approx(flops / (n * r["measured"]["tflops_per_gpu"] * 1e12), rel=1e-6)
+    assert found.measured == pytest.approx(
+        flops / (n * r["measured"]["tflops_per_gpu"] * 1e12), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,17 +88,32 @@ def test_seconds_are_the_papers_flops_over_its_rate(id: str) -> None:
         ("t2-012", 3),
     ],
 )
-def test_pipelines_take_microbatch_1_and_the_most_chunks_of_1_to_4_that_divide(id: str, chunks: int) -> None:
-    """48 layers on 2 stages: 4; 60 on 4: 3; 80 on 8: 2; 96 on 16 and 105 on 35: 3; 128 on 64: 2; 96 on 12: 4."""
+def test_pipelines_take_microbatch_1_and_the_most_chunks_of_1_to_4_that_divide(
+    id: str, chunks: int
+) -> None:
+    """48 layers on 2 stages: 4; 60 on 4: 3; 80 on 8: 2; 96 on 16 and 105 on 35: 3; 128 on 64: 2; 96
+    on 12: 4.
+    """
     layout = filled(megatron()[f"megatron2021-{id}"], REALISTIC).about.job.layout
     assert (layout.microbatch, layout.interleave) == (1, chunks)
 
 
-@pytest.mark.parametrize(("seq", "batch", "microbatch"), [(2048, 128, 8), (2048, 32, 2), (65536, 128, 1)])
-def test_without_a_pipeline_the_largest_microbatch_that_fits(seq: int, batch: int, microbatch: int) -> None:
-    """8B on 16 replicas: short sequences fit by eights; 32 of them are 2 for a replica; of long ones 2 are too many."""
-    r = row(model={"seq_len": seq}, parallel={"pp": 1, "vpp": None, "dp": 16}, micro_batch=None, global_batch=batch,
-            missing=["micro_batch", "parallel.vpp"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seq", "batch", "microbatch"), [(2048, 128, 8), (2048, 32, 2), (65536, 128, 1)]
+)
+def test_without_a_pipeline_the_largest_microbatch_that_fits(
+    seq: int, batch: int, microbatch: int
+) -> None:
+    """8B on 16 replicas: short sequences fit by eights; 32 of them are 2 for a replica; of long
+    ones 2 are too many.
+    """
+    r = row(
+        model={"seq_len": seq},
+        parallel={"pp": 1, "vpp": None, "dp": 16},
+        micro_batch=None,
+        global_batch=batch,
+        missing=["micro_batch", "parallel.vpp"],
+    )
     assert filled(r, REALISTIC).about.job.layout.microbatch == microbatch
 
 
@@ -102,7 +131,9 @@ def test_the_range_is_over_all_choices_that_could_have_run() -> None:
 
 
 def test_microbatches_that_an_interleaved_pipeline_cannot_share_out_are_no_choice() -> None:
-    """m = 3 over p = 4 has 1F1B only (Megatron-LM: m must be a multiple of p), so chunks change nothing."""
+    """m = 3 over p = 4 has 1F1B only (Megatron-LM: m must be a multiple of p), so chunks change
+    nothing.
+    """
     odd = row(parallel={"vpp": None}, global_batch=12, missing=["parallel.vpp"])
     plain = seconds({**odd, "parallel": {**odd["parallel"], "vpp": 1}})
     assert filled(odd, REALISTIC).range_s == (plain, plain)
@@ -113,7 +144,8 @@ def test_what_is_held_out_counts_by_itself() -> None:
     assert judged().overall["step_time"]["rows"] == 1  # the other row
     assert judged().held_out["step_time"]["rows"] == 16
     assert set(judged().by("source")) == {"s"}
-    assert judged().overall["out_of_memory"]["rows"] == 1  # the rule looks at what fits: no test of that
+    # the rule looks at what fits: no test of that
+    assert judged().overall["out_of_memory"]["rows"] == 1
     assert "rows = 1\n" in evidence(judged(), "realistic")
 
 
@@ -123,7 +155,9 @@ def test_every_held_out_run_shows_its_range() -> None:
         assert low * (1 - 1e-9) <= run["predicted"] <= high * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("missing", [["recompute"], ["micro_batch", "recompute"], "micro_batch", [3], [], None])
+@pytest.mark.parametrize(
+    "missing", [["recompute"], ["micro_batch", "recompute"], "micro_batch", [3], [], None]
+)
 def test_what_the_rule_does_not_know_stays_outside(missing: object) -> None:
     r = row(complete=False, missing=missing)
     assert silent(r) == ()

@@ -1,4 +1,6 @@
-"""The words of a row on its software: one row of a table for each policy and each word that is read."""
+"""The words of a row on its software: one row of a table for each policy and each word that is
+read.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ from meshwright.validate.software import FLOAT8, FRAMEWORKS, GRADIENTS, KERNELS,
         ("Megatron-LM Jan 2021 (before interleaving/scatter-gather)", 2021, "megatron-2021"),
         ("Megatron-LM 2022", 2022, "megatron-2021"),
         ("Megatron-LM + zero-bubble", 2024, "megatron-2021"),
-        ("AA-Scaling (Megatron-LM based), kernel=torch", 2023, "megatron-deepspeed"),  # ZeRO-1 as DeepSpeed has it
+        # ZeRO-1 as DeepSpeed has it
+        ("AA-Scaling (Megatron-LM based), kernel=torch", 2023, "megatron-deepspeed"),
         ("Megatron-DeepSpeed (BigScience)", 2022, "megatron-deepspeed"),
         ("GPT-NeoX", 2023, "megatron-deepspeed"),
         ("DeepSpeed ZeRO-3 (2021)", 2021, "deepspeed-zero3"),
@@ -54,12 +57,17 @@ def test_a_program_is_its_framework(software: str, year: int | None, name: str) 
     [
         ("cuda_graph None None", "cuda_graphs", "off"),
         ("cuda_graph None []", "cuda_graphs", "off"),
-        ("cuda_graph none full_iteration", "cuda_graphs", "off"),  # a scope without an implementation
+        # a scope without an implementation
+        ("cuda_graph none full_iteration", "cuda_graphs", "off"),
         ("no CUDA graphs", "cuda_graphs", "off"),
         ("cuda_graph full_iteration []", "cuda_graphs", "full"),
         ("cuda_graph local full_iteration", "cuda_graphs", "full"),
         ("full-iteration CUDA graph", "cuda_graphs", "full"),
-        ("cuda_graph transformer_engine ['attn', 'moe_router', 'moe_preprocess']", "cuda_graphs", "parts"),
+        (
+            "cuda_graph transformer_engine ['attn', 'moe_router', 'moe_preprocess']",
+            "cuda_graphs",
+            "parts",
+        ),
         ("cuda_graph_impl=local", "cuda_graphs", "parts"),
         ("moe_flex_dispatcher_backend=hybridep", "dispatcher", "hybridep"),
         ("moe_flex_dispatcher_backend=deepep", "dispatcher", "deepep"),
@@ -93,7 +101,9 @@ def test_words_of_a_setting(notes: str, setting: str, value: object) -> None:
     ("notes", "setting"),
     [("cuda_graph somehow", "cuda_graphs"), ("moe_token_dispatcher_type=teleport", "dispatcher")],
 )
-def test_a_setting_with_an_unknown_value_is_noted_and_stays_the_frameworks(notes: str, setting: str) -> None:
+def test_a_setting_with_an_unknown_value_is_noted_and_stays_the_frameworks(
+    notes: str, setting: str
+) -> None:
     found = said(row(notes=notes))
     assert not found.settings.given
     assert len(found.notes) == 1
@@ -102,7 +112,9 @@ def test_a_setting_with_an_unknown_value_is_noted_and_stays_the_frameworks(notes
 
 
 def test_an_unknown_word_beside_a_known_program_is_noted() -> None:
-    assert said(row(software="Megatron-LM + warp-drive")).notes == ("of its software 'warp-drive' is not understood",)
+    assert said(row(software="Megatron-LM + warp-drive")).notes == (
+        "of its software 'warp-drive' is not understood",
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,7 +147,11 @@ def test_fp8_without_a_recipe_is_noted() -> None:
     ("precision", "software", "gradient_bytes"),
     [
         ("bf16, BF16Optimizer", "Megatron-DeepSpeed", 4),  # accumulates in fp32
-        ("bf16, BF16Optimizer with fp32 grad accumulation (unsharded grads)", "Megatron-DeepSpeed", 4),
+        (
+            "bf16, BF16Optimizer with fp32 grad accumulation (unsharded grads)",
+            "Megatron-DeepSpeed",
+            4,
+        ),
         ("fp16/bf16 mixed (pre-BF16Optimizer)", "Megatron-DeepSpeed", 2),
         ("bf16 (before BF16Optimizer)", "Megatron-DeepSpeed", 2),
         ("bf16, no BF16Optimizer", "Megatron-DeepSpeed", 2),
@@ -144,13 +160,20 @@ def test_fp8_without_a_recipe_is_noted() -> None:
         ("bf16 with fp32 grad accumulation", "Megatron-DeepSpeed", 4),
         ("bf16 with fp32 master weights", "Megatron-DeepSpeed", 2),  # of weights, not of gradients
         ("bf16 (FSDP PURE: bf16 params+grads comm)", "llm-foundry", 2),
-        ("amp_bf16 (FSDP DEFAULT: fp32 master shard, bf16 compute, fp32 grad reduce)", "llm-foundry", 4),
+        (
+            "amp_bf16 (FSDP DEFAULT: fp32 master shard, bf16 compute, fp32 grad reduce)",
+            "llm-foundry",
+            4,
+        ),
     ],
 )
 def test_gradients_as_the_row_says_or_else_as_the_framework_has_them(
     precision: str, software: str, gradient_bytes: float
 ) -> None:
-    assert job(row(precision=precision, software=software, year=2022)).precision.gradient_bytes == gradient_bytes
+    assert (
+        job(row(precision=precision, software=software, year=2022)).precision.gradient_bytes
+        == gradient_bytes
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,7 +186,10 @@ def test_gradients_as_the_row_says_or_else_as_the_framework_has_them(
         ({"software": "llm-foundry (FlashAttention-2)"}, "fa2"),
         ({"notes": "FlashAttention-3"}, "fa3"),
         ({"notes": "cuDNN attention"}, "cudnn"),
-        ({"model": {"attention": "full causal (ALiBi), fused softmax, no FlashAttention"}}, "fused-softmax"),
+        (
+            {"model": {"attention": "full causal (ALiBi), fused softmax, no FlashAttention"}},
+            "fused-softmax",
+        ),
         ({"notes": "no FlashAttention"}, "unfused"),
         ({"notes": "flash attention"}, "flash"),
         ({"notes": "FlashAttention unstated."}, "framework"),
@@ -172,13 +198,20 @@ def test_gradients_as_the_row_says_or_else_as_the_framework_has_them(
         ({"software": "x", "year": 2024}, "framework"),
     ],
 )
-def test_the_attention_kernel_is_the_one_named_or_the_frameworks(changes: dict[str, Any], kernel: str) -> None:
+def test_the_attention_kernel_is_the_one_named_or_the_frameworks(
+    changes: dict[str, Any], kernel: str
+) -> None:
     assert job(row(**changes)).attention_kernel == kernel
 
 
 @pytest.mark.parametrize(
     ("kernels", "norm"),
-    [("flash_attention2", "torch"), ("torch", "torch"), ("flash_attention2 + RMS kernel", "fused"), ("", None)],
+    [
+        ("flash_attention2", "torch"),
+        ("torch", "torch"),
+        ("flash_attention2 + RMS kernel", "fused"),
+        ("", None),
+    ],
 )
 def test_a_row_that_lists_its_kernels_has_no_other(kernels: str, norm: str | None) -> None:
     assert said(row(attention_kernel=kernels)).settings.norm == norm
@@ -195,12 +228,17 @@ def test_a_row_that_lists_its_kernels_has_no_other(kernels: str, norm: str | Non
         ("Megatron-LM 2022, no TP comm overlap", 2022, "off"),
     ],
 )
-def test_the_asynchronous_all_reduce_of_megatron_by_year(software: str, year: int, overlap: str | None) -> None:
+def test_the_asynchronous_all_reduce_of_megatron_by_year(
+    software: str, year: int, overlap: str | None
+) -> None:
     assert said(row(software=software, year=year)).settings.tp_overlap == overlap
 
 
 def test_torchtitan_compiles_on_request() -> None:
-    alone, compiled = said(row(software="torchtitan")), said(row(software="torchtitan + torch.compile"))
+    alone, compiled = (
+        said(row(software="torchtitan")),
+        said(row(software="torchtitan + torch.compile")),
+    )
     assert (alone.settings.compiled, compiled.settings.compiled) == (False, True)
     assert alone.notes and not compiled.notes
 
@@ -222,7 +260,9 @@ def test_the_words_give_only_values_that_a_job_takes() -> None:
 
 
 def test_every_published_row_is_understood() -> None:
-    """The note on torchtitan's default is the only one: no word of the catalogue's programs and settings is left over."""
+    """The note on torchtitan's default is the only one: no word of the catalogue's programs and
+    settings is left over.
+    """
     notes = {note for r in published() for note in said(r).notes}
     assert notes == {"torch.compile is not named: taken as off, as torchtitan has it"}
     assert all(said(r).framework != "unknown" for r in published())
@@ -231,7 +271,9 @@ def test_every_published_row_is_understood() -> None:
 def test_a_paper_set_is_not_told_of_a_framework() -> None:
     from meshwright.describe.assumptions import assumptions
 
-    (found,) = [c for c in validate([row()], assumptions("lbl-2024")).rows if c.quantity == "step_time"]
+    (found,) = [
+        c for c in validate([row()], assumptions("lbl-2024")).rows if c.quantity == "step_time"
+    ]
     assert found.skipped is None
     assert found.kind == "dense"
 

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.validate.stats import confusion, orders, quantile, ranking, ranks, regret, reliability, spearman, stats
+from meshwright.validate.stats import (
+    confusion,
+    orders,
+    quantile,
+    ranking,
+    ranks,
+    regret,
+    reliability,
+    spearman,
+    stats,
+)
 
 
 def test_errors_are_fractions_of_the_measured_value() -> None:
@@ -57,7 +67,8 @@ def test_spearman_is_the_correlation_of_ranks(pairs: list[tuple[int, int]]) -> N
 
 def test_regret_is_what_the_predicted_best_costs() -> None:
     assert regret([1.0, 2.0, 3.0], [12.0, 10.0, 20.0]) == pytest.approx(0.2)
-    assert regret([1.0, 1.0, 3.0], [12.0, 10.0, 20.0]) == pytest.approx(0.1)  # a tie: the mean of the tied
+    # a tie: the mean of the tied
+    assert regret([1.0, 1.0, 3.0], [12.0, 10.0, 20.0]) == pytest.approx(0.1)
 
 
 def test_small_groups_are_not_ranked() -> None:
@@ -83,9 +94,13 @@ def test_out_of_memory_is_the_positive() -> None:
 
 
 def test_a_sound_risk_is_the_share_that_runs_out() -> None:
-    """Of ten runs at 60 % six, of four at 5 % none; those whose risk is not known are in no range."""
+    """Of ten runs at 60 % six, of four at 5 % none; those whose risk is not known are in no
+    range.
+    """
     runs = [*[(0.6, True)] * 6, *[(0.6, False)] * 4, *[(0.05, False)] * 4, (None, True)]
-    assert {tuple(r["risk"]): (r["rows"], r["ran_out"]) for r in reliability(runs) if r["rows"]} == {
+    assert {
+        tuple(r["risk"]): (r["rows"], r["ran_out"]) for r in reliability(runs) if r["rows"]
+    } == {
         (0.3, 0.7): (10, 0.6),
         (0.02, 0.1): (4, 0.0),
     }
@@ -98,7 +113,9 @@ def test_what_is_not_known_is_neither_right_nor_wrong() -> None:
 
 
 def test_pairs_count_where_their_measured_times_differ_clearly() -> None:
-    """Measured 1, 1.04, 2: the first two are the same run within its noise; of the other two pairs one is right."""
+    """Measured 1, 1.04, 2: the first two are the same run within its noise; of the other two pairs
+    one is right.
+    """
     found = ranking([[(3.0, 1.0), (1.0, 1.04), (2.0, 2.0)]])
     assert found["pairs"] == 2
     assert found["pairs_in_order"] == 0.5

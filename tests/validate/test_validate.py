@@ -33,9 +33,24 @@ def whole() -> Validation:
 def test_fields_of_the_contract() -> None:
     d = json.loads(json.dumps(whole().to_dict(), allow_nan=False))
     assert {"rows", "sources", "overall", "skipped"} <= set(d)
-    assert set(d["rows"][0]) == {"id", "source", "quantity", "predicted", "measured", "ratio", "interval", "skipped"}
+    assert set(d["rows"][0]) == {
+        "id",
+        "source",
+        "quantity",
+        "predicted",
+        "measured",
+        "ratio",
+        "interval",
+        "skipped",
+    }
     assert {"step_time", "memory", "out_of_memory", "ranking"} <= set(d["overall"])
-    assert set(d["overall"]["ranking"]) == {"groups", "spearman_median", "regret_mean", "pairs", "pairs_in_order"}
+    assert set(d["overall"]["ranking"]) == {
+        "groups",
+        "spearman_median",
+        "regret_mean",
+        "pairs",
+        "pairs_in_order",
+    }
     parts = (*d["sources"].values(), *d["classes"].values(), d["overall"]["step_time"])
     assert all(set(s) == STATS for s in parts)
     assert set(d["overall"]["memory"]) == STATS | {"layouts"}
@@ -58,7 +73,9 @@ def test_few_published_rows_are_skipped_and_each_with_its_reason() -> None:
 
 def test_every_run_is_a_yes_or_a_no_of_out_of_memory() -> None:
     o = whole().overall["out_of_memory"]
-    ran = sum(1 for r in published() if {"step_time", "tflops/mfu"} & set(r["judge"]) and not held_out(r))
+    ran = sum(
+        1 for r in published() if {"step_time", "tflops/mfu"} & set(r["judge"]) and not held_out(r)
+    )
     out = sum(1 for r in published() if r["measured"].get("oom"))
     assert o["true_positives"] + o["false_negatives"] == out
     assert o["false_positives"] + o["true_negatives"] == ran
@@ -96,7 +113,9 @@ def test_step_time_from_what_was_measured(measured: dict[str, float], seconds: f
 
 def test_step_time_from_flops_needs_to_know_which() -> None:
     def seconds(kind: str) -> float | None:
-        found = validate([{**row(), "measured": {"tflops_per_gpu": 400, "tflops_kind": kind}}]).having("step_time")
+        found = validate(
+            [{**row(), "measured": {"tflops_per_gpu": 400, "tflops_kind": kind}}]
+        ).having("step_time")
         return found[0].measured if found else None
 
     full, causal, hardware = (
@@ -127,7 +146,10 @@ def test_a_skipped_row_says_why() -> None:
 
 def test_layouts_of_one_workload_are_ranked() -> None:
     rows = [
-        {**row(parallel={"tp": tp, "pp": 1, "vpp": 1, "dp": 64 // tp}), "measured": {"step_time_s": s}}
+        {
+            **row(parallel={"tp": tp, "pp": 1, "vpp": 1, "dp": 64 // tp}),
+            "measured": {"step_time_s": s},
+        }
         for tp, s in ((1, 1.0), (2, 2.0), (8, 3.0))
     ]
     r = validate(rows).overall["ranking"]
@@ -139,7 +161,11 @@ def test_layouts_of_one_workload_are_ranked() -> None:
 def test_collectives_of_a_table() -> None:
     v = validate(Path(str(resources.files("meshwright.catalog") / "runs" / "perlmutter.csv")))
     assert v.overall["collective_time"]["rows"] > 800
-    assert set(v.by("source")) == {"perlmutter allgather", "perlmutter reducescatter", "perlmutter allreduce"}
+    assert set(v.by("source")) == {
+        "perlmutter allgather",
+        "perlmutter reducescatter",
+        "perlmutter allreduce",
+    }
 
 
 def test_docs_hold_the_tables_of_the_command() -> None:
@@ -150,7 +176,9 @@ def test_docs_hold_the_tables_of_the_command() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "3", '{"rows": 3}', "[" * 100_000, '"x"', "null", "\x00", "[[]]"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", "3", '{"rows": 3}', "[" * 100_000, '"x"', "null", "\x00", "[[]]"]
+)
 def test_a_file_that_holds_no_runs_is_one_sentence(tmp_path: Path, text: str) -> None:
     file = tmp_path / "runs.json"
     file.write_text(text)
@@ -197,7 +225,9 @@ WILD = st.recursive(
             "0 GB A100",
         ]
     ),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 PATHS = (
@@ -244,7 +274,8 @@ def test_the_intervals_of_predictions_come_from_these_runs() -> None:
     assert committed.endswith(evidence(whole(), "realistic"))
     for kind, rows in grouped(whole().having("step_time"), lambda r: r.kind).items():
         inside = [
-            sum(r.interval[0] <= (r.measured or 0.0) <= r.interval[1] for r in of if r.interval) / len(of)
+            sum(r.interval[0] <= (r.measured or 0.0) <= r.interval[1] for r in of if r.interval)
+            / len(of)
             for of in grouped(rows, lambda r: r.source).values()
         ]
         assert sum(inside) / len(inside) >= 0.85, kind

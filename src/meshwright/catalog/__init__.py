@@ -1,4 +1,5 @@
-"""Chips, networks and models by name. The data are TOML files beside this one; every number has a source and a date.
+"""Chips, networks and models by name. The data are TOML files beside this one; every number has a
+source and a date.
 
 chip("h100-sxm")   chip("NVIDIA H200")   network("superpod-h100")   model("llama3-70b")   cluster("1024xh100-sxm")
 """
@@ -58,8 +59,8 @@ def counted(text: str) -> tuple[str, str]:
 def cluster(text: str, network: str | Network | None = None) -> Cluster:
     """So many chips: "1024xh100-sxm", or "512xselene" for a network that names its chip.
 
-    network: another network than the one the chip is usually sold with. Part of a torus is cut out as a slice.
-    Raises BadInput.
+    network: another network than the one the chip is usually sold with. Part of a torus is cut out
+    as a slice. Raises BadInput.
     """
     count, what = counted(text)
     if has("networks", what):

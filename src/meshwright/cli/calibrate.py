@@ -12,19 +12,28 @@ from .command import Json, verb, word
 from .train import need_torch
 
 Device = Annotated[str, word("cpu (gloo) or cuda (NCCL).", "DEVICE")]
-Precisions = Annotated[str, word("Precisions of the kernels: fp32, bf16, fp16, or several with commas.", "LIST")]
+Precisions = Annotated[
+    str, word("Precisions of the kernels: fp32, bf16, fp16, or several with commas.", "LIST")
+]
 Ranks = Annotated[str, word("Sizes of groups for collectives and parallelism.", "LIST")]
 Quick = Annotated[bool, word("Fewer and smaller sizes, for a first look.")]
 Read = Annotated[
     tuple[str, ...],
     word(
-        "Instead of measuring: output of nccl-tests, CSV of collectives, or traces of torch.profiler (.json).", "FILE"
+        "Instead of measuring: output of nccl-tests, CSV of collectives, or traces of"
+        " torch.profiler (.json).",
+        "FILE",
     ),
 ]
 On = Annotated[
-    str | None, word("With --read of collectives: the catalogue's chip or network they were measured on.", "CHIP")
+    str | None,
+    word(
+        "With --read of collectives: the catalogue's chip or network they were measured on.", "CHIP"
+    ),
 ]
-File = Annotated[str, Parameter(name=["--output", "-o"], help="The machine file, for --on 4x./machine.toml.")]
+File = Annotated[
+    str, Parameter(name=["--output", "-o"], help="The machine file, for --on 4x./machine.toml.")
+]
 
 MOST_RANKS = 64
 """Of one group on this machine."""
@@ -32,12 +41,20 @@ MOST_RANKS = 64
 
 @verb()
 def calibrate(
-    *, device: Device = "cpu", precision: Precisions = "fp32", ranks: Ranks = "2,4", quick: Quick = False, read: Read = (), on: On = None,
-    output: File = "machine.toml", json: Json = False,
-) -> int:  # fmt: skip
+    *,
+    device: Device = "cpu",
+    precision: Precisions = "fp32",
+    ranks: Ranks = "2,4",
+    quick: Quick = False,
+    read: Read = (),
+    on: On = None,
+    output: File = "machine.toml",
+    json: Json = False,
+) -> int:
     """Measure this machine: kernels, collectives, and what PyTorch's engine costs beside them.
 
-    Example: meshwright calibrate -o machine.toml; meshwright predict llama3-8b --on 4x./machine.toml --batch 8seq --assumptions pytorch
+    Example: meshwright calibrate -o machine.toml; meshwright predict llama3-8b --on
+    4x./machine.toml --batch 8seq --assumptions pytorch
     """
     from ..formats.machine import dump_machine
     from ..report import console, files
@@ -52,10 +69,14 @@ def calibrate(
     files.suffix(output, (".toml",))
     to = Path(output)
     machine = measure(wanted(device, precision, ranks, quick), to)
-    save(to, dump_machine(machine, "Measured by meshwright calibrate; use it as --on 4x./" + to.name))
+    save(
+        to, dump_machine(machine, "Measured by meshwright calibrate; use it as --on 4x./" + to.name)
+    )
     part_of(to).unlink(missing_ok=True)
-    console.show_json(console.envelope("calibrate", to_dict(machine, str(to)))) if json else console.show(
-        *report(machine, str(to))
+    (
+        console.show_json(console.envelope("calibrate", to_dict(machine, str(to))))
+        if json
+        else console.show(*report(machine, str(to)))
     )
     return 0
 
@@ -68,7 +89,8 @@ def wanted(device: str, precision: str, ranks: str, quick: bool) -> Any:
 
     if device not in ("cpu", "cuda"):
         raise BadInput(f"--device must be cpu or cuda, not {device[:40]!r}")
-    if device == "cuda" and not torch.cuda.device_count():  # is_available would start CUDA before ranks are forked
+    # is_available would start CUDA before ranks are forked
+    if device == "cuda" and not torch.cuda.device_count():
         raise BadInput("--device cuda: PyTorch finds no GPU on this machine")
     precisions = tuple(name.strip() for name in precision.split(","))
     if wrong := [name for name in precisions if name not in DTYPES]:
@@ -76,14 +98,17 @@ def wanted(device: str, precision: str, ranks: str, quick: bool) -> Any:
     sizes = sorted({int(n) if n.strip().isdecimal() else 0 for n in ranks.split(",")})
     if not 1 <= sizes[0] <= sizes[-1] <= MOST_RANKS:
         raise BadInput(
-            f"--ranks must be group sizes such as 2,4 (1 for none), at most {MOST_RANKS}, not {ranks[:40]!r}"
+            f"--ranks must be group sizes such as 2,4 (1 for none), at most {MOST_RANKS}, not"
+            f" {ranks[:40]!r}"
         )
     have = torch.cuda.device_count() if device == "cuda" else MOST_RANKS
     return Wanted(device, precisions, tuple(n for n in sizes if 1 < n <= have), quick)
 
 
 def from_files(paths: tuple[str, ...], on: str | None, output: str, json: bool) -> int:
-    """Measurements of other machines: classes of kernels of traces, fits of collectives; with --on also a machine file of these."""
+    """Measurements of other machines: classes of kernels of traces, fits of collectives; with --on
+    also a machine file of these.
+    """
     from ..formats import kineto, nccl_tests
     from ..formats.machine import dump_machine
     from ..report import console, files
@@ -102,25 +127,39 @@ def from_files(paths: tuple[str, ...], on: str | None, output: str, json: bool) 
         files.write(output, {".toml": lambda: machine})
     if json:
         console.show_json(
-            console.envelope("calibrate", {"collectives": collectives_to_dict(fits), "kernels": kernels_to_dict(found)})
+            console.envelope(
+                "calibrate",
+                {"collectives": collectives_to_dict(fits), "kernels": kernels_to_dict(found)},
+            )
         )
     else:
-        console.show(*([collectives(fits)] if fits else []), *(kernels(name, of) for name, of in found.items()))
+        console.show(
+            *([collectives(fits)] if fits else []),
+            *(kernels(name, of) for name, of in found.items()),
+        )
     return 0
 
 
 def with_collectives(on: str, samples: list[Any], files: list[str]) -> Any:
-    """One chip of the catalogue on its network, whose first dimension (in a node) and second (one rank a node) have these collectives."""
+    """One chip of the catalogue on its network, whose first dimension (in a node) and second (one
+    rank a node) have these collectives.
+    """
     from dataclasses import replace
 
     from ..formats import resolve
     from ..formats.nccl_tests import tables
 
     cluster = resolve.cluster(f"1x{on}")
-    sources = {"*": {"source": "measured collectives: " + ", ".join(Path(name).name for name in files)[:400]}}
+    sources = {
+        "*": {
+            "source": "measured collectives: " + ", ".join(Path(name).name for name in files)[:400]
+        }
+    }
     dims = [
         replace(dim, collectives=tables(samples, level, sources)) if level < 2 else dim
         for level, dim in enumerate(cluster.network.dims)
     ]
-    network = replace(cluster.network, dims=tuple(dims), name=cluster.network.name + ", measured collectives")
+    network = replace(
+        cluster.network, dims=tuple(dims), name=cluster.network.name + ", measured collectives"
+    )
     return replace(cluster, network=network)

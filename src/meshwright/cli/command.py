@@ -1,4 +1,6 @@
-"""One function, one command: its parameters and the fields of a job become options, their texts the help."""
+"""One function, one command: its parameters and the fields of a job become options, their texts the
+help.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ VERBS: list[str] = []
 """Names of the commands."""
 RESULT = Group("Result", sort_key=1)
 GROUPS = {
-    name: Group(name.capitalize(), sort_key=i) for i, name in enumerate(("cluster", "job", "software", "layout"), 2)
+    name: Group(name.capitalize(), sort_key=i)
+    for i, name in enumerate(("cluster", "job", "software", "layout"), 2)
 }
 GROUPS["constraints"] = Group(
     "Constraints on the layout", help="One value, a list 1,2,4, or a range 1..16.", sort_key=6
@@ -27,34 +30,53 @@ def word(help: str, metavar: str | None = None) -> Parameter:
     return Parameter(help=help, metavar=metavar, group=RESULT, negative=(), show_default=False)
 
 
-MODEL = "A model of the catalogue, a Hugging Face config.json, a JOB.toml, or - for a TOML text on stdin."
-OVER = (
-    "What to vary: chips=64..4096 (doubling), batch=1M,4M, seq, tp, chip.hbm_bytes, model, assumptions, "
-    "network.ib.bandwidth=100 Gbit/s,400 Gbit/s, ..."
+MODEL = (
+    "A model of the catalogue, a Hugging Face config.json, a JOB.toml, or - for a TOML text on"
+    " stdin."
 )
-RELAXED = "Allow any dp and idle chips, or insist on all chips; default: all chips, or the nearest number that divides evenly."
+OVER = (
+    "What to vary: chips=64..4096 (doubling), batch=1M,4M, seq, tp, chip.hbm_bytes, model,"
+    " assumptions, network.ib.bandwidth=100 Gbit/s,400 Gbit/s, ..."
+)
+RELAXED = (
+    "Allow any dp and idle chips, or insist on all chips; default: all chips, or the nearest number"
+    " that divides evenly."
+)
 
 ModelArg = Annotated[str, Parameter(help=MODEL)]
 Json = Annotated[bool, word("Print JSON in SI units instead of tables.")]
-Explain = Annotated[str | None, word("Show one term in full: step_time, memory, mfu, compute/ffn/up, ...", "TERM")]
-AssumptionSets = Annotated[tuple[str, ...], word("Modelling choices; several are shown side by side.", "NAME")]
+Explain = Annotated[
+    str | None, word("Show one term in full: step_time, memory, mfu, compute/ffn/up, ...", "TERM")
+]
+AssumptionSets = Annotated[
+    tuple[str, ...], word("Modelling choices; several are shown side by side.", "NAME")
+]
 Top = Annotated[int, word("Layouts to show.", "N")]
-Pareto = Annotated[bool, word("Also the layouts that nothing beats in both time and memory (a search for each).")]
+Pareto = Annotated[
+    bool, word("Also the layouts that nothing beats in both time and memory (a search for each).")
+]
 Relaxed = Annotated[bool | None, Parameter(help=RELAXED, negative="--strict", group=RESULT)]
 Over = Annotated[str, word(OVER, "FIELD=VALUES")]
 Fixed = Annotated[bool, word("Predict the given layout at every value instead of searching.")]
 Kind = Annotated[str, Parameter(help="chips, networks or models.")]
-Name = Annotated[str | None, Parameter(help="One of them, to see all its fields with unit, source and date.")]
+Name = Annotated[
+    str | None, Parameter(help="One of them, to see all its fields with unit, source and date.")
+]
 Paper = Annotated[str, Parameter(help="lbl, epoch, scaling-book, megatron or all.")]
-Against = Annotated[str | None, word("Published numbers in a file or folder instead of those shipped.", "PATH")]
+Against = Annotated[
+    str | None, word("Published numbers in a file or folder instead of those shipped.", "PATH")
+]
 Runs = Annotated[
-    str | None, Parameter(help="Measured runs (JSON) or collectives (CSV); default: those of the catalogue.")
+    str | None,
+    Parameter(help="Measured runs (JSON) or collectives (CSV); default: those of the catalogue."),
 ]
 
 app = App(
     name="meshwright",
-    help="Plan and predict distributed training of transformers: how long a step takes, whether it fits, "
-    "which layout is best and why.",
+    help=(
+        "Plan and predict distributed training of transformers: how long a step takes, whether it"
+        " fits, which layout is best and why."
+    ),
     version=__version__,
     help_format="plaintext",
     result_action="return_value",
@@ -64,17 +86,24 @@ app = App(
 def verb(
     *tables: str, layout: str = "layout", without: Collection[str] = ()
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Make a function a command: its parameter `given` becomes one option for each field of these tables.
+    """Make a function a command: its parameter `given` becomes one option for each field of these
+    tables.
 
     without: fields that would change nothing there, or are not the user's to give.
     """
 
     def register(function: Callable[..., int]) -> Callable[..., int]:
         own = inspect.signature(function, eval_str=True).parameters
-        chosen = [flag for flag in flags() if flag.table in tables and flag.name not in (*own, *without)]
+        chosen = [
+            flag for flag in flags() if flag.table in tables and flag.name not in (*own, *without)
+        ]
 
         def command(*args: Any, **options: Any) -> int:
-            given = {flag.name: text for flag in chosen if (text := options.pop(flag.name, None)) is not None}
+            given = {
+                flag.name: text
+                for flag in chosen
+                if (text := options.pop(flag.name, None)) is not None
+            }
             return function(*args, **options, **({"given": given} if "given" in own else {}))
 
         mine = [p for name, p in own.items() if name != "given"]
@@ -91,12 +120,19 @@ def verb(
 def option(flag: Flag, layout: str) -> inspect.Parameter:
     """A field as a keyword of a command."""
     section = GROUPS[layout if flag.table == "layout" else flag.table]
-    shown = Parameter(name=flag.spelled, help=flag.help, group=section, show_default=False, metavar=flag.metavar)
+    shown = Parameter(
+        name=flag.spelled, help=flag.help, group=section, show_default=False, metavar=flag.metavar
+    )
     return inspect.Parameter(
-        flag.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, shown]
+        flag.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[str | None, shown],
     )
 
 
 def output(kinds: str) -> Any:
     """The option -o with the suffixes it takes."""
-    return Parameter(name=("--output", "-o"), help=f"Write a file: {kinds}.", metavar="FILE", group=RESULT)
+    return Parameter(
+        name=("--output", "-o"), help=f"Write a file: {kinds}.", metavar="FILE", group=RESULT
+    )

@@ -1,4 +1,6 @@
-"""The verb `compare`: a run beside its prediction, or the trainer's own program beside what was counted for it."""
+"""The verb `compare`: a run beside its prediction, or the trainer's own program beside what was
+counted for it.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,17 @@ RunFolder = Annotated[str | None, Parameter(help="Folder of a run of meshwright 
 Oracle = Annotated[
     str | None,
     word(
-        "Instead of a run: the trainer's program of single ranks, run without hardware at any scale; its FLOPs, collectives and peak of "
-        "memory beside those predicted. Exit code 1 where they differ.",
+        "Instead of a run: the trainer's program of single ranks, run without hardware at any"
+        " scale; its FLOPs, collectives and peak of memory beside those predicted. Exit code 1"
+        " where they differ.",
         "JOB.toml",
     ),
 ]
 Ranks = Annotated[
-    tuple[int, ...], word("With --oracle: these ranks; default: one of the first, a middle and the last stage.", "N")
+    tuple[int, ...],
+    word(
+        "With --oracle: these ranks; default: one of the first, a middle and the last stage.", "N"
+    ),
 ]
 
 
@@ -33,16 +39,23 @@ def compare(
     rank: Ranks = (),
     json: Json = False,
     output: Annotated[
-        str | None, output(".json (a trace for ui.perfetto.dev, predicted and measured), .png or .svg (Gantt charts)")
+        str | None,
+        output(
+            ".json (a trace for ui.perfetto.dev, predicted and measured), .png or .svg (Gantt"
+            " charts)"
+        ),
     ] = None,
 ) -> int:
-    """Lay a measured training step beside the predicted one: time by cause, memory by kind, the pipeline's timeline.
+    """Lay a measured training step beside the predicted one: time by cause, memory by kind, the
+    pipeline's timeline.
 
     Example: meshwright compare quickstart-run -o gantt.png
     """
     if oracle is not None:
         if run is not None or output is not None:
-            raise BadInput("compare takes a run or --oracle JOB.toml, not both; -o belongs to a run")
+            raise BadInput(
+                "compare takes a run or --oracle JOB.toml, not both; -o belongs to a run"
+            )
         return against_program(oracle, rank, json)
     if run is None:
         raise BadInput("compare needs the folder of a run, or --oracle JOB.toml")
@@ -71,7 +84,10 @@ def against_program(path: str, ranks: tuple[int, ...], json: bool) -> int:
     from .train import need_torch
 
     if not is_file(path):
-        raise BadInput(f"--oracle needs a JOB.toml, not {path[:60]!r}: plan {path[:60]} ... -o plan.toml writes one")
+        raise BadInput(
+            f"--oracle needs a JOB.toml, not {path[:60]!r}: plan {path[:60]} ... -o plan.toml"
+            " writes one"
+        )
     job = read_flags(path, {}, None, sys.stdin, fill=False)
     need_torch()
     from ..train.oracle import compare as run_program
@@ -80,7 +96,12 @@ def against_program(path: str, ranks: tuple[int, ...], json: bool) -> int:
     found = run_program(job, load(path), ranks)
     title = f"{job.model.name} on {int(job.layout.chips):,} ranks: {layout_words(job.layout)}"
     data = console.envelope(
-        "compare", {"title": title, "agrees": all(r.agrees for r in found), "ranks": [r.to_dict() for r in found]}
+        "compare",
+        {
+            "title": title,
+            "agrees": all(r.agrees for r in found),
+            "ranks": [r.to_dict() for r in found],
+        },
     )
     console.show_json(data) if json else console.show(report(data))
     return 0 if data["agrees"] else 1

@@ -19,16 +19,25 @@ FORMATS = ("sbatch", "torchrun", "safetensors")
 JobFile = Annotated[
     str,
     Parameter(
-        help="A JOB.toml with a layout, such as plan -o writes; for safetensors the folder of a run, or of a checkpoint."
+        help=(
+            "A JOB.toml with a layout, such as plan -o writes; for safetensors the folder of a run,"
+            " or of a checkpoint."
+        )
     ),
 ]
 To = Annotated[str, word(f"{', '.join(FORMATS)}.", "NAME")]
-PerNode = Annotated[int | None, word("Ranks of one node; default: the GPUs of a server of the network.", "N")]
-Restarts = Annotated[int | None, word("How often ranks are started again after one has failed; default: 3.", "N")]
+PerNode = Annotated[
+    int | None, word("Ranks of one node; default: the GPUs of a server of the network.", "N")
+]
+Restarts = Annotated[
+    int | None, word("How often ranks are started again after one has failed; default: 3.", "N")
+]
 Partition = Annotated[str | None, word("Of Slurm.", "NAME")]
 Account = Annotated[str | None, word("Of Slurm.", "NAME")]
 Time = Annotated[str | None, word("Limit of one start in Slurm, such as 24:00:00.", "TIME")]
-Device = Annotated[str | None, word("cpu or cuda; default: what the chips of the plan are.", "DEVICE")]
+Device = Annotated[
+    str | None, word("cpu or cuda; default: what the chips of the plan are.", "DEVICE")
+]
 Container = Annotated[str | None, word("Image in which ranks run (Slurm with pyxis).", "IMAGE")]
 
 
@@ -48,7 +57,8 @@ def export(
     json: Json = False,
     output: Annotated[str | None, output("the text")] = None,
 ) -> int:
-    """Write what starts a job elsewhere (a Slurm script, sbatch, or the torchrun command of each node), or the weights of a run (safetensors).
+    """Write what starts a job elsewhere (a Slurm script, sbatch, or the torchrun command of each
+    node), or the weights of a run (safetensors).
 
     Example: meshwright export plan.toml --to sbatch --partition gpu --time 24:00:00 -o plan.sbatch
     """
@@ -74,16 +84,25 @@ def export(
         try:
             Path(output).write_text(text, "utf-8")
         except (OSError, ValueError) as error:
-            raise BadInput(f"{output[:200]} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+            raise BadInput(
+                f"{output[:200]} cannot be written: {getattr(error, 'strerror', None) or error}"
+            ) from None
     if json:
-        console.show_json(console.envelope("export", {"to": to, "nodes": launch.nodes, "ranks_per_node": launch.ranks, "text": text}))  # fmt: skip
+        console.show_json(
+            console.envelope(
+                "export",
+                {"to": to, "nodes": launch.nodes, "ranks_per_node": launch.ranks, "text": text},
+            )
+        )
     elif not output:
         sys.stdout.write(text)
     return 0
 
 
 def weights(run: str, output: str | None, json: bool) -> int:
-    """Write model.safetensors and config.json, which Hugging Face transformers loads, into the folder `output`."""
+    """Write model.safetensors and config.json, which Hugging Face transformers loads, into the
+    folder `output`.
+    """
     from ..report import console
     from ..units import show
     from .train import need_torch
@@ -96,17 +115,26 @@ def weights(run: str, output: str | None, json: bool) -> int:
     try:
         found = write(Path(run), Path(output))
     except (OSError, ValueError) as error:
-        raise BadInput(f"{output[:200]} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+        raise BadInput(
+            f"{output[:200]} cannot be written: {getattr(error, 'strerror', None) or error}"
+        ) from None
     told = (
-        f"{found['tensors']} tensors ({show(found['weights_bytes'], 'B')}) of {found['checkpoint']} as {found['family']} "
-        f"in {found['output']}, {found['files']} file{'s' * (found['files'] > 1)} and config.json"
+        f"{found['tensors']} tensors ({show(found['weights_bytes'], 'B')}) of {found['checkpoint']}"
+        f" as {found['family']} in {found['output']}, {found['files']}"
+        f" file{'s' * (found['files'] > 1)} and config.json"
     )
-    console.show_json(console.envelope("export", {"to": "safetensors", **found})) if json else console.show(told)
+    (
+        console.show_json(console.envelope("export", {"to": "safetensors", **found}))
+        if json
+        else console.show(told)
+    )
     return 0
 
 
 def described(path: str, per_node: int | None, restarts: int | None, device: str | None) -> Launch:
-    """How the job in a file is started; BadInput for what `train` would refuse, and for what cannot be started so."""
+    """How the job in a file is started; BadInput for what `train` would refuse, and for what cannot
+    be started so.
+    """
     from ..formats import parse_toml, read_text, torchrun
     from ..formats.toml import load_job
     from ..prediction.prediction import predict
@@ -114,10 +142,15 @@ def described(path: str, per_node: int | None, restarts: int | None, device: str
     from ..train.settings import load
 
     if not path.endswith(".toml"):
-        raise BadInput(f"export needs a JOB.toml, not {path[:60]!r}: meshwright plan ... -o plan.toml writes one")
+        raise BadInput(
+            f"export needs a JOB.toml, not {path[:60]!r}: meshwright plan ... -o plan.toml"
+            " writes one"
+        )
     tables = parse_toml(read_text(path), path)
     if "layout" not in tables:
-        raise BadInput(f"{path} has no table [layout]: meshwright plan {path} -o plan.toml writes the best one")
+        raise BadInput(
+            f"{path} has no table [layout]: meshwright plan {path} -o plan.toml writes the best one"
+        )
     restarts = torchrun.Launch.restarts if restarts is None else restarts
     if restarts < 0:
         raise BadInput(f"--restarts must be at least 0, not {restarts}")

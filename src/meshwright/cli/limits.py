@@ -10,15 +10,24 @@ from cyclopts import Parameter
 from ..errors import BadInput
 from .command import Json, output, verb, word
 
-SCENARIOS = "Scenarios: v100, a100, h100, h100-global-nvlink, ... with /sparse for mixtures of experts, CHIP@NETWORK of the catalogue, or a SCENARIO.toml."
+SCENARIOS = (
+    "Scenarios: v100, a100, h100, h100-global-nvlink, ... with /sparse for mixtures of experts,"
+    " CHIP@NETWORK of the catalogue, or a SCENARIO.toml."
+)
 Scenarios = Annotated[str, Parameter(help=SCENARIOS)]
 Months = Annotated[float | None, word("Time a run may take (default 3).", "N")]
 Kind = Annotated[
     str,
-    word("paper (a stack of MLPs, as published) or realistic (whole transformers; what each omission moves).", "NAME"),
+    word(
+        "paper (a stack of MLPs, as published) or realistic (whole transformers; what each omission"
+        " moves).",
+        "NAME",
+    ),
 ]
 Sensitive = Annotated[bool, word("The end of linear scaling when one input at a time is changed.")]
-Run = Annotated[float | None, word("Training FLOPs: the smallest cluster that does it in time.", "FLOP")]
+Run = Annotated[
+    float | None, word("Training FLOPs: the smallest cluster that does it in time.", "FLOP")
+]
 Chips = Annotated[float | None, word("The largest run that so many chips do in time.", "N")]
 Fail = Annotated[bool, word("Chips fail, and runs restart from checkpoints.")]
 Beside = Annotated[bool, word("Data-parallel traffic runs beside everything else.")]
@@ -35,10 +44,12 @@ def limits(
     failures: Fail = False,
     overlap: Beside = False,
     json: Json = False,
-    output: Annotated[str | None, output(".json, .csv, .png or .svg (utilisation against compute)")] = None,
+    output: Annotated[
+        str | None, output(".json, .csv, .png or .svg (utilisation against compute)")
+    ] = None,
 ) -> int:
-    """How far it scales: the largest run in a given time, where utilisation falls and why, the smallest cluster for a
-    run.
+    """How far it scales: the largest run in a given time, where utilisation falls and why, the
+    smallest cluster for a run.
 
     Example: meshwright limits h100 h100-global-nvlink a100/sparse --months 6 -o limits.png
     """
@@ -51,7 +62,13 @@ def limits(
     table_only = model == "realistic" or sensitivity or run is not None or chips is not None
     files.suffix(output, (".json",) if table_only else (".json", ".csv", *files.PLOTS))
     chosen = [described(text, months, failures, overlap) for text in scenarios or ("h100",)]
-    special = whole(chosen) if model == "realistic" else changed(chosen) if sensitivity else asked(chosen, run, chips)
+    special = (
+        whole(chosen)
+        if model == "realistic"
+        else changed(chosen)
+        if sensitivity
+        else asked(chosen, run, chips)
+    )
     if special:
         table, fields = special
         data = console.envelope("limits", fields)
@@ -61,7 +78,10 @@ def limits(
         found = compute(chosen)
         data = console.envelope("limits", found.to_dict())
         console.show_json(data) if json else console.show(reports.report(found))
-        writers = {".csv": lambda: reports.to_csv(found), **{kind: plot(found, kind) for kind in files.PLOTS}}
+        writers = {
+            ".csv": lambda: reports.to_csv(found),
+            **{kind: plot(found, kind) for kind in files.PLOTS},
+        }
     if output:
         files.write(output, {".json": lambda: files.json_text(data), **writers})
     return 0
@@ -83,7 +103,9 @@ def described(text: str, months: float | None, failures: bool, overlap: bool) ->
         found = replace(found, failures=found.failures or Failures())
     if overlap:
         how = found.assumptions
-        found = replace(found, assumptions=replace(how, overlap=replace(how.overlap, dp=HidePass("step"))))
+        found = replace(
+            found, assumptions=replace(how, overlap=replace(how.overlap, dp=HidePass("step")))
+        )
     return found
 
 
@@ -99,7 +121,12 @@ def whole(chosen: list[Any]) -> tuple[Any, dict[str, Any]]:
     tables, fields = [], []
     for scenario in chosen:
         mortal = replace(scenario, failures=scenario.failures or Failures())
-        paper = [("the paper's model, chips never fail", compute(replace(scenario, failures=None), False).lines[0])]
+        paper = [
+            (
+                "the paper's model, chips never fail",
+                compute(replace(scenario, failures=None), False).lines[0],
+            )
+        ]
         paper.append(("the paper's model, chips fail", compute(mortal, False).lines[0]))
         curves = ladder(scenario, Realism(failures=mortal.failures))
         tables.append(ladders(paper, curves))
@@ -122,7 +149,9 @@ def changed(chosen: list[Any]) -> tuple[Any, dict[str, Any]]:
     return sensitivities(found), {"sensitivity": found.to_dict()}
 
 
-def asked(chosen: list[Any], run: float | None, chips: float | None) -> tuple[Any, dict[str, Any]] | None:
+def asked(
+    chosen: list[Any], run: float | None, chips: float | None
+) -> tuple[Any, dict[str, Any]] | None:
     """Smallest clusters for a run and largest runs of a cluster, if asked for."""
     from ..limits.answer import bill, largest_run, smallest_cluster
     from ..report.limits import answers

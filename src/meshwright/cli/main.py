@@ -1,7 +1,8 @@
 """The command `meshwright`: parse, call, print.
 
-Tables go to stdout, progress to stderr. Exit codes: 0 a result, 1 no layout that fits, 2 bad input (one sentence on
-stderr), 130 interrupted, 141 the reader of a pipe has left. What a verb needs is imported when it runs.
+Tables go to stdout, progress to stderr. Exit codes: 0 a result, 1 no layout that fits, 2 bad input
+(one sentence on stderr), 130 interrupted, 141 the reader of a pipe has left. What a verb needs is
+imported when it runs.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from .. import reproduce as papers  # noqa: F401, sets of assumptions of its own
 from ..errors import BadInput, MeshwrightError, unknown
 from ..formats.flags import STDIN
 from ..formats.spellings import translated
-from . import calibrate, compare, export, limits, roofline, train  # noqa: F401, their verbs register themselves
-from .command import (  # fmt: skip
+from . import calibrate, compare, export, limits, roofline, train  # noqa: F401, register verbs
+from .command import (
     VERBS,
     Against,
     AssumptionSets,
@@ -45,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without Unicode shows ?, not a traceback
+            # a terminal without Unicode shows ?, not a traceback
+            stream.reconfigure(errors="replace")
     try:
         code = run(sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()
@@ -58,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # a bug: still one sentence; MESHWRIGHT_DEBUG=1 shows where
         if os.environ.get("MESHWRIGHT_DEBUG"):
             raise
-        return refuse(f"internal error, please report it with this command: {type(error).__name__}: {error}")
+        return refuse(
+            f"internal error, please report it with this command: {type(error).__name__}: {error}"
+        )
 
 
 def run(words: list[str]) -> int:
@@ -67,11 +71,19 @@ def run(words: list[str]) -> int:
         if words and not words[0].startswith("-") and words[0] not in VERBS:
             raise unknown("command", words[0], VERBS)
         return int(
-            app([STDIN if w == "-" else w for w in translated(words)], exit_on_error=False, print_error=False) or 0
+            app(
+                [STDIN if w == "-" else w for w in translated(words)],
+                exit_on_error=False,
+                print_error=False,
+            )
+            or 0
         )
     except CycloptsError as error:
         known = words[0] if words[0] in VERBS else ""
-        return refuse(f"{str(error).rstrip('.')}; see {' '.join(filter(None, ('meshwright', known, '--help')))}")
+        return refuse(
+            f"{str(error).rstrip('.')}; see"
+            f" {' '.join(filter(None, ('meshwright', known, '--help')))}"
+        )
     except MeshwrightError as error:
         return refuse(str(error), error.exit_code)
 
@@ -92,11 +104,13 @@ def predict(
     json: Json = False,
     output: Annotated[str | None, output(".json, .toml (the job), .png or .svg (bars)")] = None,
 ) -> int:
-    """Predict one training step under a given layout: time by cause, memory by kind, MFU, days and cost.
+    """Predict one training step under a given layout: time by cause, memory by kind, MFU, days and
+    cost.
 
     Exit code 1 where the layout does not fit in memory.
 
-    Example: meshwright predict llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 8 --pp 4 --interleave 4 --zero 1
+    Example: meshwright predict llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 8 --pp 4 --interleave
+    4 --zero 1
     """
     from ..report import console, files
     from ..report import explain as explanation
@@ -124,11 +138,14 @@ def plan(
     relaxed: Relaxed = None,
     pareto: Pareto = False,
     json: Json = False,
-    output: Annotated[str | None, output(".json, .toml (the best, for predict), .csv, .png or .svg (bars)")] = None,
+    output: Annotated[
+        str | None, output(".json, .toml (the best, for predict), .csv, .png or .svg (bars)")
+    ] = None,
 ) -> int:
     """Find the fastest layouts that fit, and say why the best one wins.
 
-    Example: meshwright plan llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 4,8 --pp 1..16 -o plan.toml
+    Example: meshwright plan llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 4,8 --pp 1..16 -o
+    plan.toml
     """
     from ..formats.flags import command_line, split
     from ..report import console, files
@@ -136,7 +153,9 @@ def plan(
 
     files.suffix(output, (".json", ".toml", ".csv", *files.PLOTS))
     if output and output.lower().endswith(".toml") and len(set_names(assumptions)) > 1:
-        raise BadInput(f"-o {output[:80]} holds one job: give one assumption set, or .json, .csv, .png or .svg")
+        raise BadInput(
+            f"-o {output[:80]} holds one job: give one assumption set, or .json, .csv, .png or .svg"
+        )
     described, space = split(given, relaxed)
     found = plans(model, described, space, assumptions, top, pareto)
     first = next(iter(found.values()))
@@ -154,8 +173,14 @@ def plan(
         console.show(*[""] * (len(found) > 1), reports.report(each, again, console.ascii_only()))
     bests = {name: plan.best for name, plan in found.items() if plan.best}
     if output and bests:
-        one = [first.best, *first.alternatives] if first.best and len(found) == 1 else list(bests.values())
-        files.write(output, files.of_predictions(one, data, one[0], list(bests) if len(found) > 1 else ()))
+        one = (
+            [first.best, *first.alternatives]
+            if first.best and len(found) == 1
+            else list(bests.values())
+        )
+        files.write(
+            output, files.of_predictions(one, data, one[0], list(bests) if len(found) > 1 else ())
+        )
     return 0 if any(plan.best for plan in found.values()) else 1
 
 
@@ -170,9 +195,11 @@ def sweep(
     json: Json = False,
     output: Annotated[str | None, output(".json, .csv, .png or .svg (curves)")] = None,
 ) -> int:
-    """Vary one field, keep the rest: strong scaling, batch, sequence length, bandwidth, ... Ctrl-C keeps what is done.
+    """Vary one field, keep the rest: strong scaling, batch, sequence length, bandwidth, ... Ctrl-C
+    keeps what is done.
 
-    Example: meshwright sweep llama3-70b --on 64xh100-sxm --batch 4Mi --over chips=64..4096 -o scaling.png
+    Example: meshwright sweep llama3-70b --on 64xh100-sxm --batch 4Mi --over chips=64..4096 -o
+    scaling.png
     """
     from ..formats.flags import split
     from ..report import console, files
@@ -202,12 +229,16 @@ def timeline(
     json: Json = False,
     output: Annotated[
         str | None,
-        output(".json (a trace for ui.perfetto.dev), .csv (order for torch.distributed), .png or .svg (Gantt)"),
+        output(
+            ".json (a trace for ui.perfetto.dev), .csv (order for torch.distributed), .png or .svg"
+            " (Gantt)"
+        ),
     ] = None,
 ) -> int:
     """Replay the pipeline of a step action by action, beside its closed form.
 
-    Example: meshwright timeline gpt3-175b --on 64xa100-80 --batch 64seq --tp 8 --pp 8 --interleave 2 -o gantt.png
+    Example: meshwright timeline gpt3-175b --on 64xa100-80 --batch 64seq --tp 8 --pp 8 --interleave
+    2 -o gantt.png
     """
     from ..prediction.replay import replay
     from ..report import console, files
@@ -234,7 +265,11 @@ def catalog(
     from ..report import console
     from ..report.catalog import report, to_dict
 
-    console.show_json(console.envelope("catalog", to_dict(kind, name))) if json else console.show(report(kind, name))
+    (
+        console.show_json(console.envelope("catalog", to_dict(kind, name)))
+        if json
+        else console.show(report(kind, name))
+    )
     return 0
 
 
@@ -247,13 +282,19 @@ def reproduce(
     json: Json = False,
     output: Annotated[str | None, output("tables and figures go into this folder")] = None,
 ) -> int:
-    """Make the tables and figures of the papers again and hold them against the published numbers."""
+    """Make the tables and figures of the papers again and hold them against the published
+    numbers.
+    """
     from ..report import console
     from ..report.results import reproduced
     from ..reproduce import reproduce as compute
 
     data = compute(paper, against, output).to_dict()
-    console.show_json(console.envelope("reproduce", data)) if json else console.show(reproduced(data))
+    (
+        console.show_json(console.envelope("reproduce", data))
+        if json
+        else console.show(reproduced(data))
+    )
     return 0
 
 
@@ -281,7 +322,12 @@ def validate(
 
 
 def plans(
-    model: str, described: Mapping[str, str], space: Any, assumptions: Sequence[str], top: int, pareto: bool
+    model: str,
+    described: Mapping[str, str],
+    space: Any,
+    assumptions: Sequence[str],
+    top: int,
+    pareto: bool,
 ) -> dict[str, Any]:
     """name -> plan for each assumption set."""
     from ..describe.layout import Layout
@@ -293,7 +339,13 @@ def plans(
     found = {}
     for name in set_names(assumptions) or [""]:
         notes: list[str] = []
-        job = read_job(model, {**described, **({"assumptions": name} if name else {})}, notes, fill=False, search=True)
+        job = read_job(
+            model,
+            {**described, **({"assumptions": name} if name else {})},
+            notes,
+            fill=False,
+            search=True,
+        )
         if job.layout != Layout():
             notes.append("the layout of the file is left aside: plan chooses one")
         with console.progress() as told:
@@ -303,7 +355,9 @@ def plans(
 
 
 def runs_on(plan: Any) -> list[str]:
-    """Whether the trainer of this project, and so `export`, runs the best layout of a model that it trains; if not, why."""
+    """Whether the trainer of this project, and so `export`, runs the best layout of a model that it
+    trains; if not, why.
+    """
     from ..layout import trainable
     from ..train import rules
     from ..train.settings import Settings
@@ -340,7 +394,9 @@ def predicted(model: str, given: Mapping[str, str]) -> Any:
     return replace(p, notes=(*notes, *p.notes))
 
 
-def read_job(model: str, given: Mapping[str, str], notes: list[str], fill: bool = True, search: bool = False) -> Any:
+def read_job(
+    model: str, given: Mapping[str, str], notes: list[str], fill: bool = True, search: bool = False
+) -> Any:
     """The job of the arguments; search: its layout is to be searched."""
     from ..formats.flags import read_flags
 

@@ -9,11 +9,18 @@ from typing import Annotated
 
 from .command import Json, ModelArg, output, verb, word
 
-Layer = Annotated[str, word("What of a layer counts: book (two matrices), mlp, projections or block.", "NAME")]
-Sides = Annotated[str | None, word("Shape of a TPU slice, such as 16x16x16; default: the most cubic one.", "SIDES")]
+Layer = Annotated[
+    str, word("What of a layer counts: book (two matrices), mlp, projections or block.", "NAME")
+]
+Sides = Annotated[
+    str | None,
+    word("Shape of a TPU slice, such as 16x16x16; default: the most cubic one.", "SIDES"),
+]
 Shorthand = Annotated[bool, word("Leave out the factor (n-1)/n of collectives, as the book does.")]
 Stages = Annotated[int, word("Stages of the pipeline row.", "N")]
-Degree = Annotated[int, word("Chips of the context row, and of the expert row; 0 = the nearest dimension.", "N")]
+Degree = Annotated[
+    int, word("Chips of the context row, and of the expert row; 0 = the nearest dimension.", "N")
+]
 
 
 @verb("cluster", "job", without=("optimizer", "tokens", "attention_kernel"))
@@ -46,10 +53,19 @@ def roofline(
     notes: list[str] = []
     job = read_flags(model, {"assumptions": EXACT.name, **given}, notes, sys.stdin, fill=False)
     found = compute(
-        job.model, job.cluster, job.batch_tokens, layer=layer, precision=job.precision, seq=job.seq,
-        assumptions=job.assumptions if "assumptions" in given else EXACT, exact=False if shorthand else None,
-        shape=parse_shape(shape) if shape else None, stages=stages, context=context, experts=experts,
-    )  # fmt: skip
+        job.model,
+        job.cluster,
+        job.batch_tokens,
+        layer=layer,
+        precision=job.precision,
+        seq=job.seq,
+        assumptions=job.assumptions if "assumptions" in given else EXACT,
+        exact=False if shorthand else None,
+        shape=parse_shape(shape) if shape else None,
+        stages=stages,
+        context=context,
+        experts=experts,
+    )
     found = replace(found, notes=(*notes, *found.notes))
     data = console.envelope("roofline", found.to_dict())
     console.show_json(data) if json else console.show(report(found))

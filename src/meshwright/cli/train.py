@@ -12,28 +12,42 @@ from cyclopts import Parameter
 from ..errors import BadInput
 from .command import Json, verb, word
 
-JobFile = Annotated[str, Parameter(help="A JOB.toml, such as plan -o writes; its table [train] says how.")]
+JobFile = Annotated[
+    str, Parameter(help="A JOB.toml, such as plan -o writes; its table [train] says how.")
+]
 Text = Annotated[
-    str, Parameter(help="A text, or a .jsonl with one document a line; or corpus for this Python's docstrings.")
+    str,
+    Parameter(
+        help="A text, or a .jsonl with one document a line; or corpus for this Python's docstrings."
+    ),
 ]
 Resume = Annotated[bool, word("Go on from the newest checkpoint of the run, under this layout.")]
 Changes = Annotated[
     str | None,
     word(
-        "With --resume: go on though these decide other samples for each step than before; of data, seq, seed, batch.",
+        "With --resume: go on though these decide other samples for each step than before; of data,"
+        " seq, seed, batch.",
         "NAMES",
     ),
 ]
 Steps = Annotated[int | None, word("Optimizer steps.", "N")]
-Source = Annotated[str | None, word("A token file of meshwright data, corpus or synthetic.", "DATA")]
+Source = Annotated[
+    str | None, word("A token file of meshwright data, corpus or synthetic.", "DATA")
+]
 Folder = Annotated[str | None, Parameter(name=["--output", "-o"], help="Folder of the run.")]
 Device = Annotated[str | None, word("cpu (gloo) or cuda (NCCL), whatever the file says.", "DEVICE")]
 Tokenizer = Annotated[str, word("bytes, or the path of a Hugging Face tokenizer.json.")]
 End = Annotated[
-    str | None, word("Token after each document of a .jsonl, or none; by default the tokenizer's end of text.", "TOKEN")
+    str | None,
+    word(
+        "Token after each document of a .jsonl, or none; by default the tokenizer's end of text.",
+        "TOKEN",
+    ),
 ]
 Key = Annotated[str, word("Field of a .jsonl that holds the text.", "NAME")]
-Made = Annotated[str, Parameter(name=["--output", "-o"], help="The token file: NAME.bin and NAME.json.")]
+Made = Annotated[
+    str, Parameter(name=["--output", "-o"], help="The token file: NAME.bin and NAME.json.")
+]
 
 
 def need_torch() -> None:
@@ -67,7 +81,9 @@ def train(
     from ..report import console
 
     if not is_file(job):
-        raise BadInput(f"train needs a JOB.toml, not {job[:60]!r}: plan {job[:60]} ... -o plan.toml writes one")
+        raise BadInput(
+            f"train needs a JOB.toml, not {job[:60]!r}: plan {job[:60]} ... -o plan.toml writes one"
+        )
     if device not in (None, *RUNS_ON):
         raise BadInput(f"--device must be {' or '.join(RUNS_ON)}, not {str(device)[:40]!r}")
     notes: list[str] = []
@@ -82,9 +98,18 @@ def train(
         print(note, file=sys.stderr)
     if allow_change is not None and not resume:
         raise BadInput("--allow-change belongs to --resume")
-    found = run(described, settings, resume, tuple(name.strip() for name in (allow_change or "").split(",") if name))
+    found = run(
+        described,
+        settings,
+        resume,
+        tuple(name.strip() for name in (allow_change or "").split(",") if name),
+    )
     if found is not None:
-        console.show_json(console.envelope("train", found)) if json else console.show(sentence(found))
+        (
+            console.show_json(console.envelope("train", found))
+            if json
+            else console.show(sentence(found))
+        )
     return 0
 
 
@@ -111,7 +136,10 @@ def data(
 
     to = Path(output[:4096])
     header = corpus.make(to) if text == "corpus" else prepare(Path(text), to, tokenizer, key, end)
-    told = f"{header['tokens']:,} tokens of a vocabulary of {header['vocab']:,} in {to.with_suffix('.bin')}"
+    told = (
+        f"{header['tokens']:,} tokens of a vocabulary of {header['vocab']:,} in"
+        f" {to.with_suffix('.bin')}"
+    )
     console.show_json(console.envelope("data", header)) if json else console.show(told)
     return 0
 
@@ -127,7 +155,9 @@ def sentence(found: Mapping[str, Any]) -> str:
     of = f", median of {found['timed_steps']} under this layout" if few else ""
     skipped = f", {found['skipped']} updates skipped" if found["skipped"] else ""
     return (
-        f"{found['steps']} steps, loss {digits(found['first_loss'])} -> {digits(found['last_loss'])}{skipped}, {show(found['step_time_s'], 's')} a step "
-        f"(predicted {show(found['predicted_step_time_s'], 's')}{of}), {found['tokens_per_s']:,.0f} tokens/s, MFU {found['mfu']:.1%}; "
-        f"metrics and checkpoints in {found['output']}"
+        f"{found['steps']} steps, loss {digits(found['first_loss'])} ->"
+        f" {digits(found['last_loss'])}{skipped}, {show(found['step_time_s'], 's')} a step"
+        f" (predicted {show(found['predicted_step_time_s'], 's')}{of}),"
+        f" {found['tokens_per_s']:,.0f} tokens/s, MFU {found['mfu']:.1%}; metrics and checkpoints"
+        f" in {found['output']}"
     )

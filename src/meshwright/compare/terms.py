@@ -9,8 +9,8 @@ Measured are means over the recorded steps. What a cause is measured by:
     optimizer           busy seconds of the update
     other               CPU seconds of everything else: settling gradients, their norm, clipping, the loss
 
-The remainder is the step on the clock minus all of these: waiting for a core, for messages that no profile tells apart, for other ranks.
-It says in which part of the step it lies.
+The remainder is the step on the clock minus all of these: waiting for a core, for messages that no
+profile tells apart, for other ranks. It says in which part of the step it lies.
 """
 
 from __future__ import annotations
@@ -24,8 +24,18 @@ from ..prediction.prediction import Prediction
 from .virtual import pipelines
 
 COMM = ("tp_comm", "cp_comm", "ep_comm", "dp_comm")
-AXES = {"tp": "tp_comm", "cp": "cp_comm", "ep": "ep_comm", "replicas": "dp_comm", "dp": "dp_comm", "copies": "dp_comm", "edp": "dp_comm"}  # fmt: skip
-"""Axis of a message (words of `train.traffic`) -> cause. Waits of all ranks together (for the norm) and between stages stay in the remainder."""
+AXES = {
+    "tp": "tp_comm",
+    "cp": "cp_comm",
+    "ep": "ep_comm",
+    "replicas": "dp_comm",
+    "dp": "dp_comm",
+    "copies": "dp_comm",
+    "edp": "dp_comm",
+}
+"""Axis of a message (words of `train.traffic`) -> cause. Waits of all ranks together (for the norm)
+and between stages stay in the remainder.
+"""
 PLACES = ("within actions", "between actions", "rest of the step")
 
 
@@ -54,7 +64,9 @@ class Step:
     measured_s: float
     """Mean of the recorded steps on the clock."""
     remainder: Mapping[str, float]
-    """Part of the step -> seconds of the remainder that lie there; they may be negative where causes overlap."""
+    """Part of the step -> seconds of the remainder that lie there; they may be negative where
+    causes overlap.
+    """
 
     @property
     def remainder_s(self) -> float:
@@ -72,26 +84,51 @@ def step(run: Run, predicted: Prediction) -> Step:
         name: fmean(of(s, rank.device)[name] for s in rank.steps)
         for name in ("forward", "backward", "pp_comm", "optimizer", "other")
     }
-    comm = {name: sum(s for axis, s in waits.items() if AXES.get(axis) == name) for name in COMM} if profile else {}
-    measured: dict[str, float | None] = {**found, "bubble": idle, **{name: comm.get(name) for name in COMM}}
+    comm = (
+        {name: sum(s for axis, s in waits.items() if AXES.get(axis) == name) for name in COMM}
+        if profile
+        else {}
+    )
+    measured: dict[str, float | None] = {
+        **found,
+        "bubble": idle,
+        **{name: comm.get(name) for name in COMM},
+    }
     wall = fmean(s.wall_s for s in rank.steps)
     left = {place: fmean(waiting(rank, s)[place] for s in rank.steps) for place in PLACES}
     left["within actions"] -= sum(comm.values())
     left["between actions"] -= idle
     planned = causes(predicted)
-    rows = tuple(Cause(name, s, measured[name]) for name, s in planned.items() if s or measured[name])
+    rows = tuple(
+        Cause(name, s, measured[name]) for name, s in planned.items() if s or measured[name]
+    )
     return Step(rank.rank, rows, wall, left)
 
 
 def causes(p: Prediction) -> dict[str, float]:
-    """The predicted step by the causes used here: arithmetic, memory traffic and the host's launches together, split by pass."""
+    """The predicted step by the causes used here: arithmetic, memory traffic and the host's
+    launches together, split by pass.
+    """
     t, forward, within = p.time_s, 0.0, ("compute", "memory", "host")
     for name in within:
         found = p.term.find(name)
-        forward += sum(part.value for part in found.parts if part.name.endswith("forward")) if found else 0.0
+        forward += (
+            sum(part.value for part in found.parts if part.name.endswith("forward"))
+            if found
+            else 0.0
+        )
     kept = {
         name: t[name]
-        for name in ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "bubble", "optimizer", "other")
+        for name in (
+            "tp_comm",
+            "cp_comm",
+            "ep_comm",
+            "pp_comm",
+            "dp_comm",
+            "bubble",
+            "optimizer",
+            "other",
+        )
     }
     return {"forward": forward, "backward": sum(t[name] for name in within) - forward, **kept}
 
@@ -105,9 +142,14 @@ def of(s: StepRecord, device: str) -> dict[str, float]:
     """Busy seconds of one step by cause."""
     forward, backward = busy(s.of("F")), busy(s.of("B", "I", "W"))
     whole, optimizer = busy(s.of("pipeline")), busy(s.of("optimizer"))
-    stages = s.of("pipeline") and any(part.kind == "reduce" for part in s.parts)  # PyTorch's schedules end with it
+    # PyTorch's schedules end with it
+    stages = s.of("pipeline") and any(part.kind == "reduce" for part in s.parts)
     between = max(whole - forward - backward - busy(s.of("reduce")), 0.0) if stages else 0.0
-    everything = s.thread_cpu_s if device == "cpu" else whole + busy(s.of("settle", "norm", "clip", "optimizer"))
+    everything = (
+        s.thread_cpu_s
+        if device == "cpu"
+        else whole + busy(s.of("settle", "norm", "clip", "optimizer"))
+    )
     return {
         "forward": forward,
         "backward": backward,
@@ -118,7 +160,9 @@ def of(s: StepRecord, device: str) -> dict[str, float]:
 
 
 def waiting(rank: RankRecord, s: StepRecord) -> dict[str, float]:
-    """Seconds on the clock during which the rank was not busy, by part of the step. With `of` they add up to the step."""
+    """Seconds on the clock during which the rank was not busy, by part of the step. With `of` they
+    add up to the step.
+    """
     within = sum(part.end_s - part.start_s - part.busy_s for part in s.actions)
     between = sum(part.end_s - part.start_s - part.busy_s for part in s.of("pipeline"))
     between -= within + sum(part.end_s - part.start_s - part.busy_s for part in s.of("reduce"))

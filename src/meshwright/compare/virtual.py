@@ -1,10 +1,13 @@
-"""Virtual time: the recorded actions, each as long as it kept its rank busy, put in the order in which the program ran them.
+"""Virtual time: the recorded actions, each as long as it kept its rank busy, put in the order in
+which the program ran them.
 
-A machine with fewer cores than ranks stretches a step in ways that say nothing about its schedule. CPU seconds of an action hardly change
-then, so a replay of the actions with the dependencies of the pipeline tells how long the step would take if each rank had a core of
-its own and messages were free. Three replays: with every action's own seconds (`raw`), with each action's median over steps and replicas
-(`steady`), and with the median of its kind and stage over microbatches too (`typical`). Neighbours on the machine make single actions
-longer by chance; a chain of ranks that wait for one another adds up the longest, so `raw` overstates the bubble of tight schedules.
+A machine with fewer cores than ranks stretches a step in ways that say nothing about its schedule.
+CPU seconds of an action hardly change then, so a replay of the actions with the dependencies of the
+pipeline tells how long the step would take if each rank had a core of its own and messages were
+free. Three replays: with every action's own seconds (`raw`), with each action's median over steps
+and replicas (`steady`), and with the median of its kind and stage over microbatches too
+(`typical`). Neighbours on the machine make single actions longer by chance; a chain of ranks that
+wait for one another adds up the longest, so `raw` overstates the bubble of tight schedules.
 
     bubble = makespan / useful - 1        useful: busy seconds of a rank, mean over ranks; as a closed form (p - 1) / (v m) and the like
 """
@@ -38,11 +41,15 @@ class Pipeline:
     stages: list[list[int]]
     """The stages of each rank, ascending: chunk 0, 1, ..."""
     seconds: Seconds
-    """Busy seconds of each action. Ranks of a tensor- or context-parallel group work in lockstep: the slowest counts."""
+    """Busy seconds of each action. Ranks of a tensor- or context-parallel group work in lockstep:
+    the slowest counts.
+    """
 
     def replay(self, seconds: Seconds) -> Timeline:
         """The longest path through the actions."""
-        return timeline(self.order, lambda rank, chunk: self.stages[rank][chunk], lambda *key: seconds[key])
+        return timeline(
+            self.order, lambda rank, chunk: self.stages[rank][chunk], lambda *key: seconds[key]
+        )
 
 
 @dataclass(frozen=True)
@@ -56,11 +63,15 @@ class Bubble:
     measured_steady: float
     """Of the replay with each action's median seconds over steps and replicas."""
     expected: float
-    """Of the plan: the schedule's own order of actions, each with the median seconds of its kind on its stage."""
+    """Of the plan: the schedule's own order of actions, each with the median seconds of its kind on
+    its stage.
+    """
     closed_form: float
     """Of equal stages: the schedule's formula with the mean seconds of F, I and W."""
     balanced: float
-    """As `measured`, with the seconds of each rank scaled so that all are equally busy: what is left when unequal stages are not idle time."""
+    """As `measured`, with the seconds of each rank scaled so that all are equally busy: what is
+    left when unequal stages are not idle time.
+    """
     as_planned: bool
     """Every rank ran its actions in the order of `schedule`."""
 
@@ -73,7 +84,9 @@ class Virtual:
     """Of the step and replica whose makespan is the median one."""
     typical: Timeline
     rest_s: float
-    """What follows the pipeline: busy seconds outside of actions on the busiest rank, median over steps."""
+    """What follows the pipeline: busy seconds outside of actions on the busiest rank, median over
+    steps.
+    """
     bubble: Bubble
 
     @property
@@ -89,13 +102,22 @@ def virtual(run: Run) -> Virtual:
     raw = [pipe.replay(pipe.seconds) for pipe in found]
     typical = found[0].replay({key: kinds[key[:2]] for key in found[0].seconds})
     chosen = sorted(raw, key=lambda t: t.makespan_s)[len(raw) // 2]
-    steady = found[0].replay({key: median(pipe.seconds[key] for pipe in found) for key in found[0].seconds})
-    return Virtual(chosen, typical, rest(run.ranks), bubble(run.job.layout, found[0], kinds, raw, steady, typical))
+    steady = found[0].replay(
+        {key: median(pipe.seconds[key] for pipe in found) for key in found[0].seconds}
+    )
+    return Virtual(
+        chosen,
+        typical,
+        rest(run.ranks),
+        bubble(run.job.layout, found[0], kinds, raw, steady, typical),
+    )
 
 
 def pipelines(ranks: Sequence[RankRecord], k: int) -> list[Pipeline]:
     """The pipelines of the k-th recorded step, one a replica."""
-    groups: dict[tuple[int, int], dict[int, list[RankRecord]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[tuple[int, int], dict[int, list[RankRecord]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for rank in ranks:
         groups[rank.replica][rank.place.get("pp", 0)].append(rank)
     return [pipeline([group[pp] for pp in sorted(group)], k) for _, group in sorted(groups.items())]
@@ -110,10 +132,13 @@ def pipeline(by_rank: Sequence[Sequence[RankRecord]], k: int) -> Pipeline:
         keys = [[part[:3] for part in row] for row in rows]
         if any(each != keys[0] for each in keys) or len({*keys[0]}) < len(keys[0]):
             raise BadInput(
-                f"the record of rank {group[0].rank} does not hold the same actions as its neighbours, each once"
+                f"the record of rank {group[0].rank} does not hold the same actions as its"
+                " neighbours, each once"
             )
         held = sorted({part.stage for part in rows[0]})
-        order.append([Action(part.kind, held.index(part.stage), part.microbatch) for part in rows[0]])
+        order.append(
+            [Action(part.kind, held.index(part.stage), part.microbatch) for part in rows[0]]
+        )
         stages.append(held)
         for parts in zip(*rows, strict=True):
             seconds[parts[0][:3]] = max(part.busy_s for part in parts)
@@ -121,13 +146,20 @@ def pipeline(by_rank: Sequence[Sequence[RankRecord]], k: int) -> Pipeline:
 
 
 def bubble(
-    layout: Layout, pipe: Pipeline, kinds: Kinds, raw: Sequence[Timeline], steady: Timeline, typical: Timeline
+    layout: Layout,
+    pipe: Pipeline,
+    kinds: Kinds,
+    raw: Sequence[Timeline],
+    steady: Timeline,
+    typical: Timeline,
 ) -> Bubble:
     """The bubble as it was, and as the schedule promises it."""
     schedule, p, v = schedule_named(layout.schedule), int(layout.pp), int(layout.interleave)
     m = sum(action[:2] == ("F", 0) for action in pipe.order[0])
     order = schedule.order(p, m, v) if p > 1 else pipe.order
-    plan = timeline(order, schedule.placement(p, v), lambda kind, stage, _: kinds.get((kind, stage), 0.0))
+    plan = timeline(
+        order, schedule.placement(p, v), lambda kind, stage, _: kinds.get((kind, stage), 0.0)
+    )
     f, i, w = passes(kinds, p)
     useful = m * (f + i + w)
     return Bubble(
@@ -142,8 +174,14 @@ def bubble(
 
 
 def balanced(pipe: Pipeline, kinds: Kinds, busy: Sequence[float]) -> Seconds:
-    """Seconds of actions by kind and stage, each rank in a unit of time in which it is as busy as the mean rank."""
-    unit = {stage: mean(busy) / (s or 1.0) for held, s in zip(pipe.stages, busy, strict=True) for stage in held}
+    """Seconds of actions by kind and stage, each rank in a unit of time in which it is as busy as
+    the mean rank.
+    """
+    unit = {
+        stage: mean(busy) / (s or 1.0)
+        for held, s in zip(pipe.stages, busy, strict=True)
+        for stage in held
+    }
     return {key: kinds[key[:2]] * unit[key[1]] for key in pipe.seconds}
 
 
@@ -157,7 +195,9 @@ def by_stage(found: Sequence[Pipeline]) -> Kinds:
 
 
 def passes(middle: Kinds, p: int) -> tuple[float, float, float]:
-    """Seconds of F, I and W of one microbatch on one rank, mean over ranks. A whole backward pass counts as I where none is split."""
+    """Seconds of F, I and W of one microbatch on one rank, mean over ranks. A whole backward pass
+    counts as I where none is split.
+    """
     total = {kind: sum(s for (k, _), s in middle.items() if k == kind) / p for kind in "FBIW"}
     return (total["F"], total["I"], total["W"]) if total["W"] else (total["F"], total["B"], 0.0)
 
@@ -182,10 +222,17 @@ def outside(rank: RankRecord, k: int) -> float:
 
 
 def on_the_clock(ranks: Sequence[RankRecord], k: int) -> Timeline:
-    """The k-th recorded step as it ran: one replica, each rank of its pipeline with begin and end of its actions on a common clock."""
-    line = sorted((r for r in ranks if not any(n for axis, n in r.place.items() if axis != "pp")), key=lambda r: r.rank)
+    """The k-th recorded step as it ran: one replica, each rank of its pipeline with begin and end
+    of its actions on a common clock.
+    """
+    line = sorted(
+        (r for r in ranks if not any(n for axis, n in r.place.items() if axis != "pp")),
+        key=lambda r: r.rank,
+    )
     zero = min(
-        record.steps[k].began_unix_s + min((a.start_s for a in record.steps[k].actions), default=0.0) for record in line
+        record.steps[k].began_unix_s
+        + min((a.start_s for a in record.steps[k].actions), default=0.0)
+        for record in line
     )
     order, stages, starts, ends = [], [], [], []
     for record in line:

@@ -19,10 +19,18 @@ NOTABLE = 0.05
 WAITS = "a wait for messages lasts until the slowest rank of the group has come, too"
 REASONS = {
     **dict.fromkeys(COMM, WAITS),
-    "pp_comm": "PyTorch's schedule spends CPU seconds on sends, receives and bookkeeping between actions; the prediction counts bytes alone",
+    "pp_comm": (
+        "PyTorch's schedule spends CPU seconds on sends, receives and bookkeeping between actions;"
+        " the prediction counts bytes alone"
+    ),
     "bubble": "it grows with the passes, and with what stages differ",
-    "optimizer": "the update of this model is many small operations, or its memory slower than described",
-    "other": "gradients are settled, measured and clipped in passes over them that the prediction does not count",
+    "optimizer": (
+        "the update of this model is many small operations, or its memory slower than described"
+    ),
+    "other": (
+        "gradients are settled, measured and clipped in passes over them that the prediction does"
+        " not count"
+    ),
 }
 
 
@@ -30,37 +38,56 @@ def explanations(c: Comparison) -> Iterator[str]:
     """Which steps are meant, the machine, then the causes, then what was not measured."""
     if len(like_the_newest(c.run.attempts)) < len(c.run.attempts):
         yield (
-            f"the run went on under another layout or job: times are those of {len(c.run.timed)} of {len(c.run.metrics)} "
-            "steps, which ran as job.toml says now"
+            f"the run went on under another layout or job: times are those of {len(c.run.timed)} of"
+            f" {len(c.run.metrics)} steps, which ran as job.toml says now"
         )
     threads, cores = c.crowd
     if threads > cores:
         yield (
-            f"{threads} threads of ranks share {cores} cores, so a step takes up to {threads / cores:.2g} times as long as with a core for each: "
-            "virtual time and CPU seconds can be compared, time on the clock cannot"
+            f"{threads} threads of ranks share {cores} cores, so a step takes up to"
+            f" {threads / cores:.2g} times as long as with a core for each: virtual time and CPU"
+            " seconds can be compared, time on the clock cannot"
         )
     if c.contention and c.contention > QUIET:
-        yield f"parts of the step that wait for nobody took {c.contention:.2f} s on the clock for each CPU second: cores were not free"
+        yield (
+            f"parts of the step that wait for nobody took {c.contention:.2f} s on the clock for"
+            " each CPU second: cores were not free"
+        )
     if not c.step:
-        yield "this run recorded no steps (record in [train] says how many): only times of whole steps can be compared"
+        yield (
+            "this run recorded no steps (record in [train] says how many): only times of whole"
+            " steps can be compared"
+        )
         return
     yield from arithmetic(c, c.step)
     for cause in c.step.causes:
         if cause.name in REASONS and abs(cause.difference_s or 0.0) > NOTABLE * c.step.measured_s:
-            yield f"{cause.name} took {show(cause.measured_s or 0.0, 's')} instead of {show(cause.predicted_s, 's')}: {REASONS[cause.name]}"
+            yield (
+                f"{cause.name} took {show(cause.measured_s or 0.0, 's')} instead of"
+                f" {show(cause.predicted_s, 's')}: {REASONS[cause.name]}"
+            )
     if c.predicted.layout.zero in (1, 2) and c.predicted.layout.replicas > 1:
-        yield "weights: between steps a rank keeps its share of them; the prediction counts the whole ones, which live within the step"
+        yield (
+            "weights: between steps a rank keeps its share of them; the prediction counts the whole"
+            " ones, which live within the step"
+        )
     if not c.run.profiles and c.predicted.layout.chips > 1:
-        yield "waits for messages are in the remainder: a run with profile = 2 in [train] tells them apart by axis"
+        yield (
+            "waits for messages are in the remainder: a run with profile = 2 in [train] tells them"
+            " apart by axis"
+        )
 
 
 def arithmetic(c: Comparison, found: Step) -> Iterator[str]:
     """Seconds of the passes, where they are not as predicted."""
     passes = [cause for cause in found.causes if cause.name in ("forward", "backward")]
-    planned, spent = sum(cause.predicted_s for cause in passes), sum(cause.measured_s or 0.0 for cause in passes)
+    planned, spent = (
+        sum(cause.predicted_s for cause in passes),
+        sum(cause.measured_s or 0.0 for cause in passes),
+    )
     if planned and spent and not 1 / QUIET < spent / planned < QUIET:
         chip, how = c.predicted.job.cluster.chip.name, "slower" if spent > planned else "faster"
         yield (
-            f"passes took {spent / planned:.3g} times the predicted seconds: for these layers the machine is {how} than {chip!r} of the job file "
-            "(meshwright calibrate measures it)"
+            f"passes took {spent / planned:.3g} times the predicted seconds: for these layers the"
+            f" machine is {how} than {chip!r} of the job file (meshwright calibrate measures it)"
         )

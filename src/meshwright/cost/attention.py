@@ -1,10 +1,12 @@
-"""Seconds of the core of attention: fused kernels by generation and length, unfused ones by their products and scores.
+"""Seconds of the core of attention: fused kernels by generation and length, unfused ones by their
+products and scores.
 
 Fused:   F / (P a / (1 + l0 / T)), F the FLOPs that the mask leaves, P the 16-bit peak; backward at a share of that rate; narrow heads slower.
-Unfused: F / (P u min(1, q2 / 8)^y) + bytes / bandwidth and three launches; q2 is the largest power of two that divides the width of a head.
+Unfused: F / (P u min(1, q2 / 8)^y) + bytes / bandwidth and three launches; q2 is the largest power
+of two that divides the width of a head.
 
-Source: ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0, NVIDIA), causal attention of five GPUs (tests/cost/test_kernels.py);
-Anthony et al. 2024, arXiv 2401.14489, for heads that are not aligned.
+Source: ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0, NVIDIA), causal attention of five GPUs
+(tests/cost/test_kernels.py); Anthony et al. 2024, arXiv 2401.14489, for heads that are not aligned.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ ALIGNED = 8
 LAUNCHES = {"fused": 1, "unfused": 3}
 """Kernels: scores, softmax, product with the values."""
 SCORE_PASSES = {"fused-softmax": 1.0, "torch": 2.0}
-"""Bytes that an unfused kernel moves over those that the count gives it: plain torch masks, scales and casts in passes of their own
-(estimate of this project)."""
+"""Bytes that an unfused kernel moves over those that the count gives it: plain torch masks, scales
+and casts in passes of their own (estimate of this project)."""
 
 
 def fused_rate(length: Num, head: float, backward: bool, kernel: str, of: Kernels) -> Num:

@@ -1,4 +1,6 @@
-"""NCCL as it runs: rings, and for an all-reduce the best of ring, tree and reduction in the switch."""
+"""NCCL as it runs: rings, and for an all-reduce the best of ring, tree and reduction in the
+switch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class Best(Ring):
         return in_network.all_reduce(net, V, group, found) if any(net.reduces) else found
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
-        """As a ring's; trees without the chain in the nearest dimension, which a nearer group has longer."""
+        """As a ring's; trees without the chain in the nearest dimension, which a nearer group has
+        longer.
+        """
         if kind == "all_reduce" and self.nearest_is_best and net.nearer_is_faster:
             return self.all_reduce(net, V, group, chains=False)
         return super().floor(net, kind, V, group)

@@ -1,4 +1,6 @@
-"""An algorithm at its best: what the search asks before it knows where ranks lie, or how many there are."""
+"""An algorithm at its best: what the search asks before it knows where ranks lie, or how many there
+are.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ class Bound:
 
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """At most the load of any group of at least so many ranks."""
-        return self.of.floor(net, kind, V, group)._replace(busy=Busy())  # where it will lie is not known
+        # where it will lie is not known
+        return self.of.floor(net, kind, V, group)._replace(busy=Busy())
 
     def hop(self, net: Links, V: Num, group: Group) -> Load:
         """At most the hop of any pipeline of so many stages."""

@@ -36,64 +36,100 @@ class Rates(NamedTuple):
     def engine(self, name: str) -> float:
         """FLOP/s of what a pass runs on (`Pass.engine`)."""
         forward, backward = self.attention
-        return {"matrix": self.matrix, "wide": self.wide, "attention forward": forward, "attention backward": backward}[
-            name
-        ]
+        return {
+            "matrix": self.matrix,
+            "wide": self.wide,
+            "attention forward": forward,
+            "attention backward": backward,
+        }[name]
 
 
 def rates(chip: Chip, precision: str, how: ChipTime, element_bytes: float = 2.0) -> Rates:
     """Sustained rates of the chip in that precision under an assumption set.
 
-    The share of the matrix peak is the set's, else the one measured on the chip, else the set's default for
-    unmeasured chips. element_bytes: of a number in a matrix product, for the memory hierarchy.
+    The share of the matrix peak is the set's, else the one measured on the chip, else the set's
+    default for unmeasured chips. element_bytes: of a number in a matrix product, for the memory
+    hierarchy.
     """
     if how.model == "by-shape":
         by = shapes.rates(chip, precision, wider(chip, precision), how)
         vector = chip.vector_flops * how.vector_efficiency
-        return Rates(by.matrix, vector, by.memory, by.of.launch_s, by.wide, (by.wide, by.wide), shapes=by)
+        return Rates(
+            by.matrix, vector, by.memory, by.of.launch_s, by.wide, (by.wide, by.wide), shapes=by
+        )
     share = how.matrix_efficiency or chip.sustained or how.sustained
     memory = float("inf") if how.model == "peak" else chip.hbm_bandwidth * how.memory_efficiency
     vector = float("inf") if how.model == "peak" else chip.vector_flops * how.vector_efficiency
     peak16 = chip.peak(wider(chip, precision))
     attention = tuple(
-        peak16 * min(share, kernel or share) for kernel in (how.attention_forward, how.attention_backward)
+        peak16 * min(share, kernel or share)
+        for kernel in (how.attention_forward, how.attention_backward)
     )
-    below = hierarchy.levels(chip, precision, share, how.launch_s, element_bytes) if how.model == "hierarchy" else None
+    below = (
+        hierarchy.levels(chip, precision, share, how.launch_s, element_bytes)
+        if how.model == "hierarchy"
+        else None
+    )
     matrix = below.matrix if below else chip.peak(precision) * share
     kernels = {}
     if how.model == "calibrated":
         of = precision + "/"
-        kernels = {name.removeprefix(of): table for name, table in chip.kernels.items() if name.startswith(of)}
-    return Rates(matrix, vector, memory, how.launch_s, peak16 * share, (attention[0], attention[1]), below, kernels)
+        kernels = {
+            name.removeprefix(of): table
+            for name, table in chip.kernels.items()
+            if name.startswith(of)
+        }
+    return Rates(
+        matrix,
+        vector,
+        memory,
+        how.launch_s,
+        peak16 * share,
+        (attention[0], attention[1]),
+        below,
+        kernels,
+    )
 
 
 def wider(chip: Chip, precision: str) -> str:
-    """The 16-bit precision that accompanies a narrower one; a precision of 16 bits or more itself."""
+    """The 16-bit precision that accompanies a narrower one; a precision of 16 bits or more
+    itself.
+    """
     if precision not in ("fp8", "fp4", "int8"):
         return precision
     return next((p for p in ("bf16", "fp16") if p in chip.matrix_flops), precision)
 
 
 def compute_time(work: Pass, r: Rates) -> Num:
-    """Seconds the arithmetic takes: launch + matrix FLOPs / rate of their engine + vector FLOPs / vector rate.
+    """Seconds the arithmetic takes: launch + matrix FLOPs / rate of their engine + vector FLOPs /
+    vector rate.
 
-    LBL, section 3.3: t = t_sf + F/F_peak; a fused kernel does its matrix and vector parts one after the other.
-    With a memory hierarchy every matrix product is a launch of its own (Epoch 2024, section 4.1). A measured kernel takes what was measured.
+    LBL, section 3.3: t = t_sf + F/F_peak; a fused kernel does its matrix and vector parts one after
+    the other. With a memory hierarchy every matrix product is a launch of its own (Epoch 2024,
+    section 4.1). A measured kernel takes what was measured.
     """
     if r.kernels and work.kernel:
         return kernel_time(work, r)
-    return launches(work, r) * r.launch_s + work.matrix / r.engine(work.engine) + work.vector / r.vector
+    return (
+        launches(work, r) * r.launch_s
+        + work.matrix / r.engine(work.engine)
+        + work.vector / r.vector
+    )
 
 
 def launches(work: Pass, r: Rates) -> int:
-    """Launches of a pass: with a memory hierarchy one a matrix product; none that are not in what was measured."""
+    """Launches of a pass: with a memory hierarchy one a matrix product; none that are not in what
+    was measured.
+    """
     if r.kernels and (work.kernel == "fused" or work.kernel in r.kernels):
         return 0
     return len(work.products) if r.levels and work.products else 1
 
 
 def kernel_time(work: Pass, r: Rates) -> Num:
-    """Measured seconds of all calls of a kernel; 0 for one that runs inside its neighbour ("fused")."""
+    """Measured seconds of all calls of a kernel; 0 for one that runs inside its neighbour
+    ("fused").
+    """
     if work.kernel == "fused":
         return 0.0
     if work.kernel not in r.kernels:
@@ -102,10 +138,11 @@ def kernel_time(work: Pass, r: Rates) -> Num:
 
 
 def exposed_memory(work: Pass, compute: Num, r: Rates) -> Num:
-    """Seconds by which moving the operation's bytes outlasts its arithmetic (roofline: max of the two).
+    """Seconds by which moving the operation's bytes outlasts its arithmetic (roofline: max of the
+    two).
 
-    Bytes move through HBM; those of matrix products through every level of the hierarchy, if the chip is timed with one
-    (what padding adds to the arithmetic counts here too).
+    Bytes move through HBM; those of matrix products through every level of the hierarchy, if the
+    chip is timed with one (what padding adds to the arithmetic counts here too).
     """
     if work.kernel in r.kernels or (r.kernels and work.kernel == "fused"):
         return 0.0  # its bytes were moved while it was measured
@@ -130,8 +167,11 @@ def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
 
 
 def pass_time(works: Sequence[Pass], r: Rates) -> Num:
-    """Seconds of several passes one after the other: of each the slower of its arithmetic and its memory traffic."""
-    if r.levels and all(work.products for work in works):  # the same, without counting what the products do not need
+    """Seconds of several passes one after the other: of each the slower of its arithmetic and its
+    memory traffic.
+    """
+    # the same, without counting what the products do not need
+    if r.levels and all(work.products for work in works):
         return hierarchy.time(r.levels, [p for work in works for p in work.products])
     total: Num = 0.0
     for work in works:
@@ -146,20 +186,40 @@ MODELS = {
     "peak": (
         "launch {launch_s:.3g} s + matrix FLOPs / {matrix:.4g}",
         "0: memory takes no time",
-        "a share of the peak: Narayanan et al. 2021, arXiv 2104.04473, section 5.1; How To Scale Your Model, part 5",
+        (
+            "a share of the peak: Narayanan et al. 2021, arXiv 2104.04473, section 5.1; How To"
+            " Scale Your Model, part 5"
+        ),
     ),
-    "roofline": (ROOFLINE, OUTLASTS, "roofline: Subramanian et al. 2024, arXiv 2410.00273, section 3.3"),
+    "roofline": (
+        ROOFLINE,
+        OUTLASTS,
+        "roofline: Subramanian et al. 2024, arXiv 2410.00273, section 3.3",
+    ),
     "hierarchy": (
-        "{launch_s:.3g} s a matrix product + matrix FLOPs / {matrix:.4g} + vector FLOPs / {vector:.4g}",
-        "max(tile traffic / (HBM {levels.hbm:.4g}, L2 {levels.l2:.4g}, shared memory {levels.shared:.4g} B/s), padded "
-        "arithmetic) - compute",
+        (
+            "{launch_s:.3g} s a matrix product + matrix FLOPs / {matrix:.4g} + vector FLOPs /"
+            " {vector:.4g}"
+        ),
+        (
+            "max(tile traffic / (HBM {levels.hbm:.4g}, L2 {levels.l2:.4g}, shared memory"
+            " {levels.shared:.4g} B/s), padded arithmetic) - compute"
+        ),
         "memory hierarchy: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.1",
     ),
     "by-shape": (
-        "2 m n k Q (1 + k0 / k) / {matrix:.4g} + {launch_s:.3g} s a product, Q what tiles and waves make it pay for; fused attention "
-        "F (1 + l0 / T) / (a peak)",
-        "bytes / {memory:.4g} B/s: what of it does not hide behind a product, all of it in other passes",
-        "laws of kernels by shape, constants of catalog/kernels: ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0)",
+        (
+            "2 m n k Q (1 + k0 / k) / {matrix:.4g} + {launch_s:.3g} s a product, Q what tiles and"
+            " waves make it pay for; fused attention F (1 + l0 / T) / (a peak)"
+        ),
+        (
+            "bytes / {memory:.4g} B/s: what of it does not hide behind a product, all of it in"
+            " other passes"
+        ),
+        (
+            "laws of kernels by shape, constants of catalog/kernels:"
+            " ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0)"
+        ),
     ),
     "calibrated": (
         "measured seconds of each kernel, else " + ROOFLINE,
@@ -167,10 +227,14 @@ MODELS = {
         "measured by `meshwright calibrate`; else roofline",
     ),
 }
-"""Option `ChipTime.model` -> (formula of compute, formula of memory, source), as `--explain` prints them."""
+"""Option `ChipTime.model` -> (formula of compute, formula of memory, source), as `--explain` prints
+them.
+"""
 
 
 def told(how: ChipTime, r: Rates) -> tuple[str, str, str]:
-    """How the chip model that runs computes the arithmetic and the memory of an operation, and where that is from."""
+    """How the chip model that runs computes the arithmetic and the memory of an operation, and
+    where that is from.
+    """
     compute, memory, source = MODELS[how.model]
     return compute.format(**r._asdict()), memory.format(**r._asdict()), source

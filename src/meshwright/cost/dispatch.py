@@ -1,13 +1,14 @@
 """Tokens to experts and back by kernels that send a token once to each node (DeepEP, HybridEP).
 
-A token goes to k of the experts, dealt evenly over n ranks on N nodes of g. It reaches N (1 - (1 - 1/N)^k) nodes, and is
+A token goes to k of the experts, dealt evenly over n ranks on N nodes of g. It reaches N (1 - (1 -
+1/N)^k) nodes, and is
 handed on inside them to n (1 - (1 - 1/n)^k) ranks:
 
     b_net = V/k (N - 1) (1 - (1 - 1/N)^k) / W_net        b_node = V/k n (1 - (1 - 1/n)^k) (g - 1)/g / W_node
 
-V = k times the tokens of a rank, as for an all-to-all. Both run at once: t = t0 + sqrt(b_net^2 + b_node^2). Source: DeepSeek-AI
-2024, arXiv 2412.19437, section 3.2; measured times of DeepEP on 1, 2 and 4 nodes: ai-dynamo/aiconfigurator; of HybridEP: its
-authors (docs/collectives.md).
+V = k times the tokens of a rank, as for an all-to-all. Both run at once: t = t0 + sqrt(b_net^2 +
+b_node^2). Source: DeepSeek-AI 2024, arXiv 2412.19437, section 3.2; measured times of DeepEP on 1, 2
+and 4 nodes: ai-dynamo/aiconfigurator; of HybridEP: its authors (docs/collectives.md).
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from .span import span
 
 
 def once_a_node(net: Links, V: Num, group: Group, copies: int, kernel: str) -> Load:
-    """One way of a layer's tokens by a `kernel` of ONCE_A_NODE; V bytes are sent by a rank if each copy goes by itself."""
+    """One way of a layer's tokens by a `kernel` of ONCE_A_NODE; V bytes are sent by a rank if each
+    copy goes by itself.
+    """
     s, near, far = span(net, group), net.near, net.far
     token, rates = V / copies, net.reach(group)
     inside = token * reached(s.n, copies) * (s.g - 1) / s.g / getattr(near, kernel)
@@ -33,11 +36,17 @@ def once_a_node(net: Links, V: Num, group: Group, copies: int, kernel: str) -> L
     start = near.exchange_launch + where(s.over, far.exchange_launch, 0.0)
     seconds = where(sends, start + sqrt(busy_in * busy_in + busy_out * busy_out), 0.0)
     busy = Busy([busy_in] * net.inside + [busy_out] * (len(rates) - net.inside))
-    return Load(seconds, where(sends, start, 0.0), Busy(where(u, b, 0.0) for u, b in zip(s.used, busy, strict=True)))
+    return Load(
+        seconds,
+        where(sends, start, 0.0),
+        Busy(where(u, b, 0.0) for u, b in zip(s.used, busy, strict=True)),
+    )
 
 
 def least(net: Links, V: Num, group: Group, copies: int) -> Load:
-    """At most that of any group of at least so many ranks: what leaves a rank at all, over the fastest link."""
+    """At most that of any group of at least so many ranks: what leaves a rank at all, over the
+    fastest link.
+    """
     n = product(group)
     seconds: Num = V / copies * (n - 1) / n / max(net.rates)
     return Load(seconds, 0.0 * seconds)

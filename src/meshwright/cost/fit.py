@@ -19,9 +19,11 @@ class Line(NamedTuple):
 
 
 def alpha_beta(sizes: Sequence[float], seconds: Sequence[float]) -> Line:
-    """The line with the least sum of squared relative errors: minimise sum_i ((a + b x_i) / t_i - 1)^2, with a and b not negative.
+    """The line with the least sum of squared relative errors: minimise sum_i ((a + b x_i) / t_i -
+    1)^2, with a and b not negative.
 
-    sizes [B], seconds: at least two points of different sizes, all positive. Source of the law: Hockney 1994.
+    sizes [B], seconds: at least two points of different sizes, all positive. Source of the law:
+    Hockney 1994.
     """
     w = [1 / t for t in seconds]
     u = [x / t for x, t in zip(sizes, seconds, strict=True)]
@@ -39,10 +41,14 @@ def alpha_beta(sizes: Sequence[float], seconds: Sequence[float]) -> Line:
     return Line(a, 1 / b if b else float("inf"), median(errors))
 
 
-def bilinear(rows: Sequence[tuple[float, float, float]]) -> tuple[tuple[float, float, float, float], float]:
-    """((c, by m, by l, by l m), error) of seconds = c + m c_m + l c_l + l m c_lm, for rows (l, m, seconds) of at least four (l, m).
+def bilinear(
+    rows: Sequence[tuple[float, float, float]],
+) -> tuple[tuple[float, float, float, float], float]:
+    """((c, by m, by l, by l m), error) of seconds = c + m c_m + l c_l + l m c_lm, for rows (l, m,
+    seconds) of at least four (l, m).
 
-    Least squares; a number that would be negative is 0, the others fitted again. error: largest miss over the largest seconds.
+    Least squares; a number that would be negative is 0, the others fitted again. error: largest
+    miss over the largest seconds.
     """
     import numpy as np
 

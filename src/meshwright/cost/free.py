@@ -1,4 +1,6 @@
-"""Communication that takes no time: the closed forms of Narayanan et al. 2021, arXiv 2104.04473, section 3."""
+"""Communication that takes no time: the closed forms of Narayanan et al. 2021, arXiv 2104.04473,
+section 3.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,15 @@
-"""Time of one matrix product on a chip with a hierarchy of memories: HBM, L2, shared memory, registers, tensor cores.
+"""Time of one matrix product on a chip with a hierarchy of memories: HBM, L2, shared memory,
+registers, tensor cores.
 
-A product is tiled over its weight matrix. At each level a tile of the weights stays below, and tokens stream past it:
-the more tiles a level needs, the more often the activations cross its boundary. The product takes as long as its
-slowest boundary, or its arithmetic, plus the launch of the kernel.
+A product is tiled over its weight matrix. At each level a tile of the weights stays below, and
+tokens stream past it: the more tiles a level needs, the more often the activations cross its
+boundary. The product takes as long as its slowest boundary, or its arithmetic, plus the launch of
+the kernel.
 
-Letters: y[n, T] = W[n, k] x[k, T] (here `out` n, `inner` k, `tokens` T), W bytes of weights, w bytes of an element.
-Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.1; the accounting of residency, padding and
-distributed shared memory follows the calculation behind their tables.
+Letters: y[n, T] = W[n, k] x[k, T] (here `out` n, `inner` k, `tokens` T), W bytes of weights, w
+bytes of an element. Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.1; the
+accounting of residency, padding and distributed shared memory follows the calculation behind their
+tables.
 """
 
 from __future__ import annotations
@@ -44,26 +47,40 @@ class Levels(NamedTuple):
     element_bytes: float
 
 
-def levels(chip: Chip, precision: str, share: float, launch_s: float, element_bytes: float) -> Levels:
-    """The levels of a chip that holds `share` of its boost clock; BadInput if its memories are not known.
+def levels(
+    chip: Chip, precision: str, share: float, launch_s: float, element_bytes: float
+) -> Levels:
+    """The levels of a chip that holds `share` of its boost clock; BadInput if its memories are not
+    known.
 
     Shared memory runs at the sustained clock, caches and HBM do not depend on it.
     """
     h = chip.hierarchy
     if h is None:
         raise BadInput(
-            f"chip {chip.name} has no memory hierarchy in its data (chip.hierarchy), which this chip model needs"
+            f"chip {chip.name} has no memory hierarchy in its data (chip.hierarchy), which this"
+            " chip model needs"
         )
     faster = chip.peak(precision) / chip.matrix_flops.get("fp16", chip.peak(precision))
     shared = h.smem_bytes_per_clock * h.sms * h.boost_hz * share
     return Levels(
-        share * h.peak * faster, chip.hbm_bandwidth, h.l2_bandwidth, shared,
-        h.usable * h.l2_bytes, h.usable * h.register_bytes, h.sms, h.dsmem, launch_s, element_bytes,
-    )  # fmt: skip
+        share * h.peak * faster,
+        chip.hbm_bandwidth,
+        h.l2_bandwidth,
+        shared,
+        h.usable * h.l2_bytes,
+        h.usable * h.register_bytes,
+        h.sms,
+        h.dsmem,
+        launch_s,
+        element_bytes,
+    )
 
 
 class Traffic(NamedTuple):
-    """Bytes that cross one boundary: `fixed` by the weights, `per_token` by the activations of one token."""
+    """Bytes that cross one boundary: `fixed` by the weights, `per_token` by the activations of one
+    token.
+    """
 
     fixed: Num
     per_token: Num
@@ -77,11 +94,11 @@ class Traffic(NamedTuple):
 
 
 def tiles(out: Num, inner: Num, capacity: float, w: float) -> tuple[Num, Num]:
-    """(rows, columns) of tiles, real numbers, when tiles of `capacity` bytes cover W[out, inner] as squarely as they
-    can.
+    """(rows, columns) of tiles, real numbers, when tiles of `capacity` bytes cover W[out, inner] as
+    squarely as they can.
 
-    n = ceil(W / capacity) tiles of area a = out inner / n;  height = max(min(out, sqrt a), a / inner), width = a /
-    height.
+    n = ceil(W / capacity) tiles of area a = out inner / n;  height = max(min(out, sqrt a), a /
+    inner), width = a / height.
     """
     area = out * inner / ceil_div(out * inner * w, capacity)
     height = maximum(minimum(out, sqrt(area)), area / inner)
@@ -89,15 +106,23 @@ def tiles(out: Num, inner: Num, capacity: float, w: float) -> tuple[Num, Num]:
 
 
 def crossing(
-    out: Num, inner: Num, weight_gradient: bool, capacity: float, units: float, dsmem: bool, w: float
+    out: Num,
+    inner: Num,
+    weight_gradient: bool,
+    capacity: float,
+    units: float,
+    dsmem: bool,
+    w: float,
 ) -> tuple[Traffic, Num]:
-    """Traffic between a level and `units` memories of `capacity` bytes below it, and bytes per token between those
-    units.
+    """Traffic between a level and `units` memories of `capacity` bytes below it, and bytes per
+    token between those units.
 
-    Weights and gradients that fit below (2 W <= capacity units) do not move at all. Otherwise W is read, for weight
-    gradients also written; inputs are read once for each row of tiles; outputs are read and written for each column
-    (the first time only written), or, for weight gradients, output gradients are read once for each column. dsmem:
-    the units read each other's memory, so they tile as one; what a unit's own tile needs comes from the others.
+    Weights and gradients that fit below (2 W <= capacity units) do not move at all. Otherwise W is
+    read, for weight gradients also written; inputs are read once for each row of tiles; outputs are
+    read and written for each column
+    (the first time only written), or, for weight gradients, output gradients are read once for each
+    column. dsmem: the units read each other's memory, so they tile as one; what a unit's own tile
+    needs comes from the others.
     """
     W = out * inner * w
     rows, columns = tiles(out, inner, capacity * units if dsmem else capacity, w)
@@ -112,16 +137,21 @@ def crossing(
     return Traffic(fixed, rows * inner * w + output * out * w), between
 
 
-def boundaries(chip: Levels, out: Num, inner: Num, weight_gradient: bool) -> tuple[Traffic, Traffic, Traffic]:
+def boundaries(
+    chip: Levels, out: Num, inner: Num, weight_gradient: bool
+) -> tuple[Traffic, Traffic, Traffic]:
     """Traffic through HBM, through L2 and through shared memory.
 
-    L2 carries what HBM sends and what the multiprocessors take; shared memory what they take, what they exchange and
-    what their registers take. The tile L2 works on is at least what the registers of one multiprocessor hold.
+    L2 carries what HBM sends and what the multiprocessors take; shared memory what they take, what
+    they exchange and what their registers take. The tile L2 works on is at least what the registers
+    of one multiprocessor hold.
     """
     w, own = chip.element_bytes, BLOCKS * chip.register_bytes
     hbm, _ = crossing(out, inner, weight_gradient, max(chip.l2_bytes, own), 1, False, w)
     l2, exchanged = crossing(out, inner, weight_gradient, own, chip.sms, chip.dsmem, w)
-    registers, _ = crossing(out, inner, weight_gradient, chip.register_bytes, BLOCKS * chip.sms, False, w)
+    registers, _ = crossing(
+        out, inner, weight_gradient, chip.register_bytes, BLOCKS * chip.sms, False, w
+    )
     return hbm, hbm + l2, l2 + registers + Traffic(0.0, exchanged)
 
 
@@ -133,8 +163,8 @@ def padded(x: Num) -> Num:
 def product_time(chip: Levels, product: Product) -> Num:
     """Seconds of one matrix product: max(HBM, L2, shared memory, arithmetic) + launch.
 
-    `copies` products (experts) share the tokens evenly; they are `copies` times the traffic and the arithmetic, and
-    launched together.
+    `copies` products (experts) share the tokens evenly; they are `copies` times the traffic and the
+    arithmetic, and launched together.
     """
     tokens = product.tokens / product.copies
     crossed = boundaries(chip, product.out, product.inner, product.weight_gradient)

@@ -1,4 +1,6 @@
-"""Messages between neighbouring stages of a pipeline, and to experts: what one costs, and which dimension it crosses."""
+"""Messages between neighbouring stages of a pipeline, and to experts: what one costs, and which
+dimension it crosses.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,19 @@ from .links import Group, Links
 from .load import Busy, Load
 
 Shares = tuple[Num, ...]
-"""Of messages that stay on the chip (first) and that cross dimension 0, 1, ...; they add up to one."""
+"""Of messages that stay on the chip (first) and that cross dimension 0, 1, ...; they add up to
+one.
+"""
 
 
 def point_to_point(net: Links, V: Num, dim: int) -> Num:
-    """One message of V bytes to a neighbour in dimension `dim`: latency + V / W; over one link of a mesh."""
+    """One message of V bytes to a neighbour in dimension `dim`: latency + V / W; over one link of a
+    mesh.
+    """
     table = net.dims[dim].collectives.get("send") if net.how.collective == "measured" else None
-    seconds = measured.seconds(table, (2.0, V)) if table else net.latencies[dim] + V / link(net, dim)
+    seconds = (
+        measured.seconds(table, (2.0, V)) if table else net.latencies[dim] + V / link(net, dim)
+    )
     return where(V > 0, seconds, 0.0)
 
 
@@ -29,8 +37,8 @@ def link(net: Links, dim: int) -> Num:
 def pipeline_hop(net: Links, V: Num, group: Group) -> Load:
     """One hop of V bytes between pipeline stages; `group` is the pp axis.
 
-    "slowest": the farthest dimension in use; "mean": weighted by how many boundaries cross each (Subramanian et al.
-    2024). Either way some rank sends over the farthest one.
+    "slowest": the farthest dimension in use; "mean": weighted by how many boundaries cross each
+    (Subramanian et al. 2024). Either way some rank sends over the farthest one.
     """
     p = product(group)
     farthest: Num = 0.0
@@ -50,9 +58,9 @@ def pipeline_hop(net: Links, V: Num, group: Group) -> Load:
 def boundaries(group: Group, chunks: Num = 1.0) -> Shares:
     """How many of the p v - 1 boundaries between stages cross each dimension.
 
-    group: p ranks over the dimensions, consecutive stages nearest;  chunks: v of a device, dealt out in rounds. Inside
-    the farthest dimension in use v g_{i+1} g_{i+2} ... (g_i - 1) cross dimension i; the v - 1 ways back to the first
-    device cross the farthest.
+    group: p ranks over the dimensions, consecutive stages nearest;  chunks: v of a device, dealt
+    out in rounds. Inside the farthest dimension in use v g_{i+1} g_{i+2} ... (g_i - 1) cross
+    dimension i; the v - 1 ways back to the first device cross the farthest.
     """
     crossed: list[Num] = []
     for i, g in enumerate(group):
@@ -70,18 +78,24 @@ def next_stage(group: Group, chunks: Num, steps: Num) -> Shares:
 
 
 def any_rank(group: Group) -> Shares:
-    """Chances of a rank drawn from the group, seen from another: (g_i - 1)/(g_i g_{i+1} ...) for dimension i."""
+    """Chances of a rank drawn from the group, seen from another: (g_i - 1)/(g_i g_{i+1} ...) for
+    dimension i.
+    """
     return (1.0 / product(group), *((g - 1) / product(group[i:]) for i, g in enumerate(group)))
 
 
 def farthest(group: Group) -> Shares:
-    """As `any_rank`, if somebody always sits at the far end: 1 for the farthest dimension the group spans."""
+    """As `any_rank`, if somebody always sits at the far end: 1 for the farthest dimension the group
+    spans.
+    """
     beyond = [where(product(group[i:]) > 1, 1.0, 0.0) for i in range(len(group))]
     return (1 - beyond[0], *(a - b for a, b in pairwise([*beyond, 0.0])))
 
 
 def farther(a: Sequence[Num], b: Sequence[Num]) -> Shares:
-    """The farther of two independent ways to go: P(max = i) = A_i B_i - A_{i-1} B_{i-1}, sums A and B."""
+    """The farther of two independent ways to go: P(max = i) = A_i B_i - A_{i-1} B_{i-1}, sums A and
+    B.
+    """
     shares: list[Num] = []
     below: Num = 0.0
     sum_a: Num = 0.0
@@ -94,7 +108,9 @@ def farther(a: Sequence[Num], b: Sequence[Num]) -> Shares:
 
 
 def charged(shares: Sequence[Num], group: Group, hop: str) -> Shares:
-    """What messages pay: as they cross ("mean"), or, of what leaves the chip, the farthest that `group` spans."""
+    """What messages pay: as they cross ("mean"), or, of what leaves the chip, the farthest that
+    `group` spans.
+    """
     if hop == "mean":
         return tuple(shares)
     leaves = sum(shares[1:])

@@ -2,8 +2,9 @@
 
     t = (w^4 + host^4)^(1/4)
 
-w: seconds on the device;  host: seconds in which the host launches them. The longer one rules; where both are alike they wait for
-each other now and then. Source: form and exponent of this project, after Bang et al. 2024 (vTrain, arXiv 2312.12391), single node.
+w: seconds on the device;  host: seconds in which the host launches them. The longer one rules;
+where both are alike they wait for each other now and then. Source: form and exponent of this
+project, after Bang et al. 2024 (vTrain, arXiv 2312.12391), single node.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ SOURCE = "host-bound layers: this project, after Bang et al. 2024 (vTrain), arXi
 
 
 def seconds(how: ChipTime, part: str, experts: bool) -> tuple[float, float]:
-    """(forward, backward) seconds of the host for one "layer", or for the "embedding" or the "head"."""
+    """(forward, backward) seconds of the host for one "layer", or for the "embedding" or the
+    "head".
+    """
     host, stack = how.host, how.stack
     left = {"off": 1.0, "parts": host.parts, "full": host.full}[stack.cuda_graphs]
     share = {"layer": 1.0, "embedding": host.embedding, "head": host.head}[part]
@@ -32,9 +35,11 @@ def added(work: Num, host: float) -> Num:
 
 
 def split(work: Num, weights: Num, host: float) -> tuple[Num, Num]:
-    """(seconds by which the rest of a backward pass outlasts its kernels, those by which its weight gradients do).
+    """(seconds by which the rest of a backward pass outlasts its kernels, those by which its weight
+    gradients do).
 
-    Each has half of the host's seconds, as zero bubble runs them apart; passes without weight gradients have all of it.
+    Each has half of the host's seconds, as zero bubble runs them apart; passes without weight
+    gradients have all of it.
     """
     apart = weights > 0
     rest = where(apart, added(work - weights, 0.5 * host), added(work, host))

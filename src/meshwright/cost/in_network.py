@@ -1,6 +1,8 @@
-"""Switches add up values themselves (NVLink SHARP), for an all-reduce: one message up and one down in each dimension.
+"""Switches add up values themselves (NVLink SHARP), for an all-reduce: one message up and one down
+in each dimension.
 
-The bandwidth term is that of a ring over GAIN; possible only where every dimension that the group spans can do it.
+The bandwidth term is that of a ring over GAIN; possible only where every dimension that the group
+spans can do it.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ from .links import Group, Links, crossings
 from .load import Busy, Load
 
 GAIN = 480 / 370
-"""Bus bandwidth of an all-reduce by NVLink SHARP over that of a ring, 8 H100, large messages: NCCL issue 1455 (2024),
-How To Scale Your Model, part 12."""
+"""Bus bandwidth of an all-reduce by NVLink SHARP over that of a ring, 8 H100, large messages: NCCL
+issue 1455 (2024), How To Scale Your Model, part 12."""
 
 
 def all_reduce(net: Links, V: Num, group: Group, otherwise: Load) -> Load:
@@ -27,6 +29,7 @@ def all_reduce(net: Links, V: Num, group: Group, otherwise: Load) -> Load:
         return where(possible & (mine < other), mine, other)
 
     busy = Busy(
-        better(2 * mine * (n - 1) / n / GAIN, other) for mine, other in zip(crossed, otherwise.busy, strict=True)
+        better(2 * mine * (n - 1) / n / GAIN, other)
+        for mine, other in zip(crossed, otherwise.busy, strict=True)
     )
     return Load(better(seconds, otherwise.seconds), better(hops, otherwise.latency), busy)

@@ -1,4 +1,6 @@
-"""Seconds and bytes of one layer (or of a stage's embedding or head) for one microbatch: its operations, timed and added up."""
+"""Seconds and bytes of one layer (or of a stage's embedding or head) for one microbatch: its
+operations, timed and added up.
+"""
 
 from __future__ import annotations
 
@@ -109,16 +111,24 @@ class Redo(NamedTuple):
 
 
 class Redone(dict[str, Redo]):
-    """By the name of the parts that run again (`Recompute.parts`); adds and scales like the seconds of a layer."""
+    """By the name of the parts that run again (`Recompute.parts`); adds and scales like the seconds
+    of a layer.
+    """
 
     __slots__ = ()
 
     def __add__(self, other: Redone) -> Redone:
-        both = {k: Redo(*(a + b for a, b in zip(v, other[k], strict=True))) for k, v in self.items() if k in other}
+        both = {
+            k: Redo(*(a + b for a, b in zip(v, other[k], strict=True)))
+            for k, v in self.items()
+            if k in other
+        }
         return Redone({**self, **other, **both})
 
     def __mul__(self, factor: Num) -> Redone:
-        return Redone({k: Redo(v.time * factor, v.sent * factor, v.saved * factor) for k, v in self.items()})
+        return Redone(
+            {k: Redo(v.time * factor, v.sent * factor, v.saved * factor) for k, v in self.items()}
+        )
 
 
 class LayerCost(NamedTuple):
@@ -153,7 +163,9 @@ class Clock(NamedTuple):
 
 
 def sublayer(name: str) -> str:
-    """Attention or feed-forward, from the path of an operation; experts and shared experts are feed-forward."""
+    """Attention or feed-forward, from the path of an operation; experts and shared experts are
+    feed-forward.
+    """
     first = name.split("/", 1)[0]
     return "ffn" if first in ("experts", "shared") else first
 
@@ -182,7 +194,9 @@ class Timer:
         return self._loads[key]
 
     def half(self, op: Op, work: Pass) -> Half:
-        """One pass of one operation: the slower of arithmetic and memory, and the communication it waits for."""
+        """One pass of one operation: the slower of arithmetic and memory, and the communication it
+        waits for.
+        """
         idle = isinstance(work.memory, float) and work.memory == 0.0
         compute, memory = (0.0, 0.0) if idle else alone(work, self.clock.rates)
         if not (isinstance(op.panels, (int, float)) and op.panels == 0):
@@ -203,14 +217,18 @@ class Timer:
         return Half(sublayer(op.name), Seconds(compute, memory, shown), panel * op.panels)
 
     def weight_gradient(self, op: Op, back: Seconds) -> Num:
-        """Seconds of the product that makes weight gradients: half of `back` where both are one pass, alike."""
+        """Seconds of the product that makes weight gradients: half of `back` where both are one
+        pass, alike.
+        """
         if not op.backward.parts:
             return 0.5 * (back.compute + back.memory)
         compute, memory = alone(op.backward.parts[-1], self.clock.rates)
         return compute + memory
 
     def with_weights(self, back: Half) -> Num:
-        """Seconds of the product that makes weight gradients, and of what hides beside it and sticks out."""
+        """Seconds of the product that makes weight gradients, and of what hides beside it and
+        sticks out.
+        """
         how = self.clock.overlap.tp
         if how.scope != WEIGHT_GRADIENT or _never(back.weights):
             return back.weights
@@ -223,7 +241,8 @@ class Timer:
         ways: Mapping[str, str] | None = None,
         boundary: Num = 0.0,
     ) -> LayerCost:
-        """All operations of a layer added up, or of another part of the model ("embedding", "head"), and what the host adds.
+        """All operations of a layer added up, or of another part of the model ("embedding",
+        "head"), and what the host adds.
 
         ways: name -> parts of it that may run again;  boundary: bytes of its input.
         """
@@ -254,7 +273,10 @@ class Timer:
             wait, wait_back = host.seconds(by.how, part, experts)
             longer, weight_longer = host.split(back_s.total, weight_pass, wait_back)
             ahead_s = ahead_s.waiting(host.added(ahead_s.total, wait))
-            back_s, weight_pass = back_s.waiting(longer + weight_longer), weight_pass + weight_longer
+            back_s, weight_pass = (
+                back_s.waiting(longer + weight_longer),
+                weight_pass + weight_longer,
+            )
         return LayerCost(
             ahead_s,
             back_s,
@@ -264,23 +286,37 @@ class Timer:
             saved,
             weights,
             expert,
-            Redone({name: self.redo(ops, forward, parts, boundary, wait) for name, parts in (ways or {}).items()}),
+            Redone(
+                {
+                    name: self.redo(ops, forward, parts, boundary, wait)
+                    for name, parts in (ways or {}).items()
+                }
+            ),
             Operations(every),
         )
 
-    def redo(self, ops: Sequence[Op], forward: Sequence[Half], parts: str, boundary: Num, wait: float) -> Redo:
+    def redo(
+        self, ops: Sequence[Op], forward: Sequence[Half], parts: str, boundary: Num, wait: float
+    ) -> Redo:
         """What it costs to run some parts of a layer again.
 
-        forward: their halves;  wait: seconds in which the host launches all of them, some of them in their share.
+        forward: their halves;  wait: seconds in which the host launches all of them, some of them
+        in their share.
         """
         runs = recompute.again(ops, parts)
-        halves = [half.part(one.share) for half, one in zip(forward, runs, strict=True) if one is not recompute.NEVER]
+        halves = [
+            half.part(one.share)
+            for half, one in zip(forward, runs, strict=True)
+            if one is not recompute.NEVER
+        ]
         (time,) = self.together(halves)
         time = replace(time, host=host.added(time.total, wait * len(halves) / max(len(ops), 1)))
         return Redo(time, sent(halves), recompute.kept(ops, runs, boundary))
 
     def together(self, *passes: Sequence[Half]) -> list[Seconds]:
-        """Passes of several operations (forward, backward), less what hides: cp, then ep, then tp, each behind seconds nothing else hides behind."""
+        """Passes of several operations (forward, backward), less what hides: cp, then ep, then tp,
+        each behind seconds nothing else hides behind.
+        """
         how, halves = self.clock.overlap, [half for one in passes for half in one]
         of = [number for number, one in enumerate(passes) for _ in one]
         found = [_sum([half.time for half in one]) for one in passes]
@@ -298,7 +334,9 @@ class Timer:
                 spent = [used[i] for i in scope]
                 times = [halves[i].time for i in scope]
                 if option.scope == WEIGHT_GRADIENT:
-                    times = [Seconds(halves[i].weights, tp_comm=halves[i].time.tp_comm) for i in scope]
+                    times = [
+                        Seconds(halves[i].weights, tp_comm=halves[i].time.tp_comm) for i in scope
+                    ]
                 work = sum(t.compute + t.memory - u for t, u in zip(times, spent, strict=True))
                 comm = sum(getattr(t, cause) for t in times)
                 shown, slower = overlap.outlasting(work, comm, option)
@@ -310,7 +348,9 @@ class Timer:
                 for i, t, u in zip(scope, times, spent, strict=True):
                     used[i] = u + share * (t.compute + t.memory - u)
             for number, less in enumerate(hidden):
-                found[number] = replace(found[number], **{cause: getattr(found[number], cause) - less})
+                found[number] = replace(
+                    found[number], **{cause: getattr(found[number], cause) - less}
+                )
         return found
 
 
@@ -320,7 +360,9 @@ def sent(halves: Sequence[Half]) -> Load:
 
 
 def scopes(halves: Sequence[Half], of: Sequence[int], scope: str) -> list[list[int]]:
-    """Positions of the operations whose seconds are one budget. of: the pass that each belongs to."""
+    """Positions of the operations whose seconds are one budget. of: the pass that each belongs
+    to.
+    """
     if scope == "step":
         return [list(range(len(halves)))]
     if scope == "operation":
@@ -362,8 +404,12 @@ def scaled(c: LayerCost, factor: float) -> LayerCost:
     return LayerCost(*(x * factor for x in fields))
 
 
-def mean(parts: Mapping[Any, LayerCost], counts: Iterable[tuple[Any, int]], divide: bool = True) -> LayerCost:
-    """The mean of several kinds of layer, each as often as `counts` says (divide = False: their sum); nothing if there are none."""
+def mean(
+    parts: Mapping[Any, LayerCost], counts: Iterable[tuple[Any, int]], divide: bool = True
+) -> LayerCost:
+    """The mean of several kinds of layer, each as often as `counts` says (divide = False: their
+    sum); nothing if there are none.
+    """
     counts = tuple(counts)
     whole = sum(n for _, n in counts) if divide else 1
     if len(counts) == 1 and counts[0][1] == whole:

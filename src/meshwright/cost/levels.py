@@ -1,9 +1,10 @@
 """Hierarchical collectives over a network of any depth, level by level.
 
-A reduce-scatter first sums inside every unit of the nearest level, then between units of the next, on what is left of
-the vector; an all-gather goes the other way. Levels work side by side (the slowest one sets the bandwidth time) and
-wait for each other once (their latencies add up). Letters as in `links`: g_i ranks of a group in dimension i, S_i =
-g_0 ... g_{i-1}. Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.2 and appendix.
+A reduce-scatter first sums inside every unit of the nearest level, then between units of the next,
+on what is left of the vector; an all-gather goes the other way. Levels work side by side (the
+slowest one sets the bandwidth time) and wait for each other once (their latencies add up). Letters
+as in `links`: g_i ranks of a group in dimension i, S_i = g_0 ... g_{i-1}. Source: Erdil &
+Schneider-Joseph 2024, arXiv 2411.01137, section 4.2 and appendix.
 """
 
 from __future__ import annotations
@@ -25,21 +26,24 @@ class Rated(Protocol):
 
 
 def phase(fabric: Rated, V: Num, group: Group, whole: bool = False) -> tuple[Num, ...]:
-    """Seconds in each dimension of a reduce-scatter or an all-gather of V bytes: (g_i - 1)/g_i V/(S_i W_i).
+    """Seconds in each dimension of a reduce-scatter or an all-gather of V bytes: (g_i - 1)/g_i
+    V/(S_i W_i).
 
     whole: without the factor (g_i - 1)/g_i, the shorthand for large groups.
     """
     seconds: list[Num] = []
     inside: Num = 1.0
     for g, rate in zip(group, fabric.reach(group), strict=True):
-        seconds.append(where(g > 1, V / (inside * rate), 0.0) if whole else V * (g - 1) / (g * inside * rate))
+        seconds.append(
+            where(g > 1, V / (inside * rate), 0.0) if whole else V * (g - 1) / (g * inside * rate)
+        )
         inside = inside * g
     return tuple(seconds)
 
 
 def slowest(*traffic: Sequence[Num]) -> Num:
-    """Seconds of the busiest dimension when several collectives share the network: max over i of the sum of their
-    parts."""
+    """Seconds of the busiest dimension when several collectives share the network: max over i of
+    the sum of their parts."""
     worst: Num = 0.0
     for parts in zip(*traffic, strict=True):
         worst = maximum(worst, sum(parts))
@@ -67,7 +71,9 @@ class Levels(Ring):
         return Load(where(V > 0, slowest(busy) + hops, 0.0), hops, Busy(busy))
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
-        """All levels at work at once may beat the nearest alone: the links of a chip together, and one hop a phase."""
+        """All levels at work at once may beat the nearest alone: the links of a chip together, and
+        one hop a phase.
+        """
         if kind not in PHASES:
             return super().floor(net, kind, V, group)
         load, (_, sends) = any_links(net, kind, V, group), several(V, group)

@@ -1,9 +1,10 @@
 """The links of a network under an assumption set, and what every algorithm computes from them.
 
-A group has g_i ranks in dimension i (fastest first), n = g_0 g_1 ... in all; V is the full vector in bytes, W_i what
-one chip sends into dimension i and a_i the latency of a hop there. A unit of dimension i holds S_i = g_0 ... g_{i-1}
-ranks of the group, which share the traffic that crosses it, each through its own interface. In a mesh W_i is that of
-the links between the members of the group (`Links.reach`).
+A group has g_i ranks in dimension i (fastest first), n = g_0 g_1 ... in all; V is the full vector
+in bytes, W_i what one chip sends into dimension i and a_i the latency of a hop there. A unit of
+dimension i holds S_i = g_0 ... g_{i-1} ranks of the group, which share the traffic that crosses it,
+each through its own interface. In a mesh W_i is that of the links between the members of the group
+(`Links.reach`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ NEAR, FAR = "nvlink4", "infiniband"
 class Links:
     """Rates [B/s] and latencies [s] of each dimension, fastest first.
 
-    rates are those of all links of a chip; a group reaches them in a switch, and in a mesh that it fills (`reach`).
+    rates are those of all links of a chip; a group reaches them in a switch, and in a mesh that it
+    fills (`reach`).
     """
 
     rates: tuple[float, ...]
@@ -45,10 +47,14 @@ class Links:
     """What NCCL makes of the links of each dimension; () = what their names say."""
 
     def reach(self, group: Group) -> tuple[Num, ...]:
-        """Bytes per second that one chip sends into each dimension to the others of its group there."""
+        """Bytes per second that one chip sends into each dimension to the others of its group
+        there.
+        """
         if all(d.kind != "mesh" for d in self.dims):
             return self.rates
-        return tuple(rate * d.used(g) for rate, d, g in zip(self.rates, self.dims, group, strict=True))
+        return tuple(
+            rate * d.used(g) for rate, d, g in zip(self.rates, self.dims, group, strict=True)
+        )
 
     def __post_init__(self) -> None:
         """Kinds of links by their names, where none are given."""
@@ -60,7 +66,9 @@ class Links:
     @cached_property
     def inside(self) -> int:
         """How many of the first dimensions are inside what NCCL calls a node."""
-        return next((i for i, t in enumerate(self.transports) if not t.inside), len(self.transports))
+        return next(
+            (i for i, t in enumerate(self.transports) if not t.inside), len(self.transports)
+        )
 
     @cached_property
     def near(self) -> Transport:
@@ -70,7 +78,9 @@ class Links:
     @cached_property
     def far(self) -> Transport:
         """That of the network between nodes."""
-        return self.transports[self.inside] if self.inside < len(self.transports) else transport(FAR)
+        return (
+            self.transports[self.inside] if self.inside < len(self.transports) else transport(FAR)
+        )
 
     @property
     def on_torus(self) -> bool:
@@ -79,7 +89,9 @@ class Links:
 
     @property
     def nearer_is_faster(self) -> bool:
-        """No dimension beats one before it in rate or latency: a larger share of the near dimensions never costs time."""
+        """No dimension beats one before it in rate or latency: a larger share of the near
+        dimensions never costs time.
+        """
         if self.on_torus:  # two axes carry twice as much as one
             return False
         if any(far and not near for near, far in zip(self.reduces, self.reduces[1:], strict=False)):
@@ -104,7 +116,9 @@ class Algorithm(Protocol):
         ...
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
-        """At most the load of any group of at least so many ranks, wherever they lie; `group`: as near as can be."""
+        """At most the load of any group of at least so many ranks, wherever they lie; `group`: as
+        near as can be.
+        """
         ...
 
     def hop_floor(self, net: Links, V: Num, group: Group) -> Load:
@@ -113,7 +127,9 @@ class Algorithm(Protocol):
 
 
 def crossings(net: Links, V: Num, group: Group) -> list[Num]:
-    """Seconds each dimension takes for V bytes of every unit: V / (S_i W_i) where the group spans it."""
+    """Seconds each dimension takes for V bytes of every unit: V / (S_i W_i) where the group spans
+    it.
+    """
     seconds: list[Num] = []
     inside: Num = 1.0
     for g, rate in zip(group, net.reach(group), strict=True):

@@ -1,7 +1,8 @@
 """What a collective costs: a Load, and how several of them add up.
 
-A Load is the seconds of a collective alone on an idle network, the part of them that bytes do not pay, and how long
-it keeps each dimension of the network busy, by bytes over rate. Fields are numbers or arrays and broadcast freely.
+A Load is the seconds of a collective alone on an idle network, the part of them that bytes do not
+pay, and how long it keeps each dimension of the network busy, by bytes over rate. Fields are
+numbers or arrays and broadcast freely.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ KINDS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "a
 
 
 class Busy(tuple[Num, ...]):
-    """Seconds that each dimension of a network is occupied, nearest first; adds and scales like a number."""
+    """Seconds that each dimension of a network is occupied, nearest first; adds and scales like a
+    number.
+    """
 
     __slots__ = ()
 
@@ -48,7 +51,9 @@ class Load(NamedTuple):
         """One after the other."""
         if self is NOTHING or other is NOTHING:
             return other if self is NOTHING else self
-        return Load(self.seconds + other.seconds, self.latency + other.latency, self.busy + other.busy)
+        return Load(
+            self.seconds + other.seconds, self.latency + other.latency, self.busy + other.busy
+        )
 
     def __mul__(self, times: Num) -> Load:  # type: ignore[override]
         """So many times one after the other."""
@@ -62,7 +67,8 @@ NOTHING = Load()
 
 
 def stream(*loads: Load) -> Load:
-    """Back to back and pipelined, so that hops hide under bytes: the busiest dimension, or the hops of all if they last longer.
+    """Back to back and pipelined, so that hops hide under bytes: the busiest dimension, or the hops
+    of all if they last longer.
 
     Source: How To Scale Your Model, parts 3 and 12.
     """
@@ -78,9 +84,11 @@ def beside(*loads: Load) -> Load:
 
 
 def least(a: Load, b: Load) -> Load:
-    """The best of two algorithms: the smaller of every field, so that a faster network never costs more.
+    """The best of two algorithms: the smaller of every field, so that a faster network never costs
+    more.
 
-    (Choosing by seconds alone, a faster link may flip the choice to the algorithm that occupies links for longer.)
+    (Choosing by seconds alone, a faster link may flip the choice to the algorithm that occupies
+    links for longer.)
     """
     busy = Busy(map(minimum, a.busy, b.busy))
     return Load(minimum(a.seconds, b.seconds), minimum(a.latency, b.latency), busy)

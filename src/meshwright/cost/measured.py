@@ -1,7 +1,8 @@
 """Seconds read from measured tables: exact at the points, straight lines between them.
 
-A table of n axes is read as a multilinear function. Launch + FLOPs / rate + bytes / bandwidth, with FLOPs m n k and bytes m k + k n + m n, is one
-in m, n and k, so such a law is reproduced exactly, between the points and beyond them.
+A table of n axes is read as a multilinear function. Launch + FLOPs / rate + bytes / bandwidth, with
+FLOPs m n k and bytes m k + k n + m n, is one in m, n and k, so such a law is reproduced exactly,
+between the points and beyond them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ SLACK = 1.01
 
 
 def seconds(table: Table, sizes: Sequence[Num]) -> Num:
-    """Seconds at these sizes, one per axis. Beyond the last point the last cell goes on; below the first the first point holds."""
+    """Seconds at these sizes, one per axis. Beyond the last point the last cell goes on; below the
+    first the first point holds.
+    """
     cells = [cell(size, points) for size, points in zip(sizes, table.points, strict=True)]
     total: Num = 0.0
     for corner in range(2 ** len(cells)):
@@ -40,7 +43,9 @@ def outside(table: Table, sizes: Sequence[float]) -> str:
 
 
 def overhead(of: Overhead, ranks: Num, layers: Num, microbatches: Num) -> Num:
-    """CPU seconds of one rank: step + m microbatch + l layer + l m layer_microbatch, between measured group sizes by straight lines."""
+    """CPU seconds of one rank: step + m microbatch + l layer + l m layer_microbatch, between
+    measured group sizes by straight lines.
+    """
     i, w = cell(ranks, of.ranks)
     j = i + 1 if len(of.ranks) > 1 else i
     step, each, layer, both = (

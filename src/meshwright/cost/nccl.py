@@ -1,4 +1,5 @@
-"""Collectives as NCCL makes them: the algorithm and protocol that its tuner takes (`nccl_choice`), and the time they really take.
+"""Collectives as NCCL makes them: the algorithm and protocol that its tuner takes (`nccl_choice`),
+and the time they really take.
 
     t = t0 + sqrt(L^2 + 2 mix L b + b^2)          L: waits of the steps, b: bytes over the rate
 
@@ -9,10 +10,11 @@
             down to all; beyond 8 GPUs no measured gain grows
     all-to-all   V S_i (g_i - 1)/n over dimension i, one after the other
 
-mix 1 adds waits and bytes up; below 1 they overlap, above 1 chunks follow each other (a p-norm with p > 1, = 1, < 1 has the
-same shape; the square root is the same for numbers and arrays to the last bit). Constants by kind of link:
-`describe.transport`. Laws: docs/collectives.md. The time is not monotone in the bytes, since the tuner may change too early or
-too late; `floor` takes the least over what it may choose.
+mix 1 adds waits and bytes up; below 1 they overlap, above 1 chunks follow each other (a p-norm with
+p > 1, = 1, < 1 has the
+same shape; the square root is the same for numbers and arrays to the last bit). Constants by kind
+of link: `describe.transport`. Laws: docs/collectives.md. The time is not monotone in the bytes,
+since the tuner may change too early or too late; `floor` takes the least over what it may choose.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from .ring import Ring
 from .span import Span, span
 
 NVLS_GROWS = 8
-"""GPUs up to which the gain of NVLS was measured: 5 to 8 H200 and 6 to 8 B200, and 72 GB200 no more than 8."""
+"""GPUs up to which the gain of NVLS was measured: 5 to 8 H200 and 6 to 8 B200, and 72 GB200 no more
+than 8.
+"""
 
 
 class Way(NamedTuple):
@@ -56,7 +60,9 @@ class Nccl(Ring):
     """What NCCL's tuner chooses, timed as measured."""
 
     seen: tuple[Dim, ...] = ()
-    """The dimensions that the tuner reckons with, for questions about one choice on several networks; () = those there are."""
+    """The dimensions that the tuner reckons with, for questions about one choice on several
+    networks; () = those there are.
+    """
 
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The cost of one collective over V bytes."""
@@ -72,7 +78,9 @@ class Nccl(Ring):
         return paid(net, V, s, pick(ll, ring_ll(net, s), ring(net, s)), (s.n - 1) / s.n)
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
-        """The least over all that may be chosen, in the nearest group; or what the links of a chip can carry at all."""
+        """The least over all that may be chosen, in the nearest group; or what the links of a chip
+        can carry at all.
+        """
         s = span(net, group)
         if not nearer_is_quicker(net):
             return any_links(net, kind, V, group)
@@ -116,13 +124,17 @@ def paid(net: Links, V: Num, s: Span, way: Way, part: Num) -> Load:
     """The time of a way; part: of V, what passes a rank."""
     sends = (V > 0) & (s.n > 1)
     start = launch(net, s)
-    crossed = (V * part * share / rate for share, rate in zip(s.share, net.reach(s.ranks), strict=True))
+    crossed = (
+        V * part * share / rate for share, rate in zip(s.share, net.reach(s.ranks), strict=True)
+    )
     busy = Busy(where(used, seconds, 0.0) for used, seconds in zip(s.used, crossed, strict=True))
     return Load(where(sends, start + way.time(V), 0.0), where(sends, start + way.wait, 0.0), busy)
 
 
 def ring(net: Links, s: Span, times: float = 1.0, whole: bool = False) -> Way:
-    """By Simple, `times` round; whole: the whole vector passes every link, else each rank's part."""
+    """By Simple, `times` round; whole: the whole vector passes every link, else each rank's
+    part.
+    """
     inside, rates, steps = net.inside, net.reach(s.ranks), times * (s.n - 1)
     near = s.slowest(rates[:inside]) * (1.0 if whole else (steps + net.near.copied) / s.n)
     far = s.slowest(rates[inside:], inside) * (1.0 if whole else steps / s.n)
@@ -136,13 +148,18 @@ def ring_ll(net: Links, s: Span, times: float = 1.0) -> Way:
     inside, rates, steps = net.inside, net.reach(s.ranks), times * (s.n - 1)
     near = s.slowest(rates[:inside]) * (steps + net.near.copied) / s.n / net.near.ll
     most = (net.far.ll_node or float("inf")) / s.g
-    far = s.slowest([minimum(net.far.ll * rate, most) for rate in rates[inside:]], inside) * steps / s.n
+    far = (
+        s.slowest([minimum(net.far.ll * rate, most) for rate in rates[inside:]], inside)
+        * steps
+        / s.n
+    )
     wait = times * s.steps([t.hop_ll for t in net.transports])
     return Way(wait, maximum(near, far), where(s.over, net.far.mix_ll, net.near.mix_ll))
 
 
 def trees(net: Links, s: Span, chains: bool = True) -> tuple[Way, Way]:
-    """All-reduce by LL and by Simple: a chain in each node, a tree of nodes beyond; the whole vector up and down.
+    """All-reduce by LL and by Simple: a chain in each node, a tree of nodes beyond; the whole
+    vector up and down.
 
     chains: without them a nearer group is never slower.
     """
@@ -159,10 +176,16 @@ def trees(net: Links, s: Span, chains: bool = True) -> tuple[Way, Way]:
 
 
 def switched(net: Links, s: Span, members: Num) -> Way:
-    """All-reduce in the switch of a node with the rate that so many members reach: V (n-1)/n (m+1)/(m-1) at `sharp` of the rate."""
+    """All-reduce in the switch of a node with the rate that so many members reach: V (n-1)/n
+    (m+1)/(m-1) at `sharp` of the rate.
+    """
     m = minimum(maximum(members, 2.0), NVLS_GROWS)
     part = (s.n - 1) / s.n * (m + 1) / (m - 1)
-    return Way(net.near.sharp_wait, part * s.slowest(net.reach(s.ranks)) / net.near.sharp, net.near.sharp_mix)
+    return Way(
+        net.near.sharp_wait,
+        part * s.slowest(net.reach(s.ranks)) / net.near.sharp,
+        net.near.sharp_mix,
+    )
 
 
 def adds_up(net: Links) -> bool:
@@ -171,8 +194,8 @@ def adds_up(net: Links) -> bool:
 
 
 def exchange(net: Links, V: Num, s: Span, least: bool = False) -> Load:
-    """All-to-all: all messages start at once, dimensions are taken one after the other, so that more ranks nearby never cost
-    time. least: for a floor."""
+    """All-to-all: all messages start at once, dimensions are taken one after the other, so that
+    more ranks nearby never cost time. least: for a floor."""
     near, far = net.near, net.far
     sends = (V > 0) & (s.n > 1)
     busy: list[Num] = []
@@ -189,9 +212,13 @@ def exchange(net: Links, V: Num, s: Span, least: bool = False) -> Load:
 
 
 def ways(net: Links, kind: str, s: Span) -> list[Way]:
-    """Of all that may be chosen, in this group or in a larger one, no way is quicker than the quickest of these."""
+    """Of all that may be chosen, in this group or in a larger one, no way is quicker than the
+    quickest of these.
+    """
     near, far = net.near, net.far
-    mix, mix_ll = (where(s.over, b, min(a, b)) for a, b in ((near.mix, far.mix), (near.mix_ll, far.mix_ll)))
+    mix, mix_ll = (
+        where(s.over, b, min(a, b)) for a, b in ((near.mix, far.mix), (near.mix_ll, far.mix_ll))
+    )
     if kind in ("broadcast", "reduce"):
         return [ring(net, s, whole=True)._replace(mix=mix)]
     times = 2.0 if kind == "all_reduce" else 1.0
@@ -203,7 +230,9 @@ def ways(net: Links, kind: str, s: Span) -> list[Way]:
 
 
 def nearer_is_quicker(net: Links) -> bool:
-    """No dimension beats one before it in a step or in the rate of a protocol: the nearest group is the quickest."""
+    """No dimension beats one before it in a step or in the rate of a protocol: the nearest group is
+    the quickest.
+    """
     if not net.nearer_is_faster:
         return False
     steps = [(t.hop, t.hop_ll) for t in net.transports]
@@ -214,4 +243,6 @@ def nearer_is_quicker(net: Links) -> bool:
     sooner = all(a <= b for near, far in pairwise(steps) for a, b in zip(near, far, strict=True))
     own = [1.0 + net.near.copied if i == net.inside else 1.0 for i in range(1, len(speeds))]
     pairs = zip(pairwise(speeds), own, strict=True)
-    return sooner and all(a >= b * more for (near, far), more in pairs for a, b in zip(near, far, strict=True))
+    return sooner and all(
+        a >= b * more for (near, far), more in pairs for a, b in zip(near, far, strict=True)
+    )

@@ -4,9 +4,10 @@
     tree    base + 2 [(g - 1) a_node + log2(N) a_net] + 2 V/(0.92 B c(V))            all-reduce between nodes only
     NVLS    25 us + V/(e B)                                                          all-reduce inside a node only
 
-An all-reduce goes round a ring twice. B is what the tuner takes the slowest dimension for; by LL at most B/2, and no more
-than a limit. LL128 is not offered: it is off between nodes whose cards and GPUs share no PCIe switch, and inside a node
-measured times show none. Source: NVIDIA/nccl, src/graph/tuning.cc, commit 5067397c (2026-06, Apache-2.0).
+An all-reduce goes round a ring twice. B is what the tuner takes the slowest dimension for; by LL at
+most B/2, and no more than a limit. LL128 is not offered: it is off between nodes whose cards and
+GPUs share no PCIe switch, and inside a node measured times show none. Source: NVIDIA/nccl,
+src/graph/tuning.cc, commit 5067397c (2026-06, Apache-2.0).
 """
 
 from __future__ import annotations
@@ -26,16 +27,68 @@ NODE, NODE_LL, NODE_TREE = 3.4e-6, 0.6e-6, 4.0e-6
 NET, NET_LL, NET_TREE_LL = 14e-6, 2.7e-6, 5.0e-6
 """Seconds of a step over the network; a ring with one rank a node takes that of a tree."""
 PLATEAU, PLATEAU_BYTES = 1.4, 64 * 8.0
-"""A ring all-reduce between nodes by Simple waits so much longer from so many bytes a rank on: 64 in each of 8 channels
-(1.9 before Ampere)."""
+"""A ring all-reduce between nodes by Simple waits so much longer from so many bytes a rank on: 64
+in each of 8 channels (1.9 before Ampere)."""
 SIMPLE_STEP = 3.0
 """The host's part of a step is so much longer by Simple."""
 NVLS = 25e-6
 TREE, TREE_LL = 0.92, 0.92 / 3.8
 """Shares of B that a tree carries."""
 SIZES = tuple(64.0 * 2**i for i in range(26))
-CORRECTED = (.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9, 1.)  # fmt: skip
-CORRECTED_LL = (1., 1., 1., 1., .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1., 1., 1., 1., 1., 1.)  # fmt: skip
+CORRECTED = (
+    0.9,
+    0.9,
+    0.9,
+    0.9,
+    0.9,
+    0.9,
+    0.9,
+    0.8,
+    0.7,
+    0.6,
+    0.6,
+    0.5,
+    0.5,
+    0.5,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.7,
+    0.7,
+    0.8,
+    0.9,
+    0.9,
+    0.9,
+    1.0,
+)
+CORRECTED_LL = (
+    1.0,
+    1.0,
+    1.0,
+    1.0,
+    0.9,
+    0.8,
+    0.7,
+    0.7,
+    0.7,
+    0.7,
+    0.6,
+    0.5,
+    0.4,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+    1.0,
+    1.0,
+    1.0,
+    1.0,
+    1.0,
+    1.0,
+)
 """c of a tree, by floor(log2(bytes/64))."""
 
 
@@ -74,7 +127,9 @@ def all_reduce(net: Links, V: Num, s: Span, slow: Num, nvls: Any) -> Choice:
     if net.inside == len(s.used):
         return Choice(by_ll <= simple, nvls=switch)
     tree_ll, tree = _tree(net, V, s, slow)
-    return Choice(by_ll <= simple, s.over & (minimum(tree_ll, tree) < best), tree_ll <= tree, switch)
+    return Choice(
+        by_ll <= simple, s.over & (minimum(tree_ll, tree) < best), tree_ll <= tree, switch
+    )
 
 
 def _ring(net: Links, V: Num, s: Span, slow: Num, times: float) -> tuple[Num, Num]:

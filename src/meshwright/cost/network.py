@@ -1,7 +1,8 @@
-"""A network that can be asked what a collective costs: links, and the algorithm that an assumption set names.
+"""A network that can be asked what a collective costs: links, and the algorithm that an assumption
+set names.
 
-One algorithm a file: `nccl` (with `nccl_choice` and `span`), `ring`, `best` (with `tree` and `in_network`), `levels`,
-`torus`, `tabled` (measured), `free`.
+One algorithm a file: `nccl` (with `nccl_choice` and `span`), `ring`, `best` (with `tree` and
+`in_network`), `levels`, `torus`, `tabled` (measured), `free`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Fabric(Links):
 
     @property
     def bound(self) -> Fabric:
-        """The same network, asked for what no group of at least so many ranks undercuts, wherever they lie.
+        """The same network, asked for what no group of at least so many ranks undercuts, wherever
+        they lie.
 
         More ranks of a mesh reach more of its links; as a switch it gives every group all of them.
         """
@@ -70,9 +72,11 @@ class Fabric(Links):
         return replace(self, dims=dims, injected=Bound(self.algorithm))
 
     def load(self, kind: str, V: Num, group: Group, copies: int = 1) -> Load:
-        """The cost of one collective (`load.KINDS`) over V bytes, the full vector; nothing for one rank.
+        """The cost of one collective (`load.KINDS`) over V bytes, the full vector; nothing for one
+        rank.
 
-        kinds of ONCE_A_NODE: tokens to `copies` experts each by kernels that send them once to a node, not by the algorithm.
+        kinds of ONCE_A_NODE: tokens to `copies` experts each by kernels that send them once to a
+        node, not by the algorithm.
         """
         if kind not in ONCE_A_NODE or isinstance(self.algorithm, Free):
             return self.algorithm.load(self, kind, V, group)
@@ -85,7 +89,9 @@ class Fabric(Links):
         return self.load(kind, V, group).seconds
 
     def in_turn(self, load: Load) -> Load:
-        """Messages of one axis, added up, back to back: on a torus the hops of one hide under the bytes of the others."""
+        """Messages of one axis, added up, back to back: on a torus the hops of one hide under the
+        bytes of the others.
+        """
         return stream(load) if isinstance(self.algorithm, Torus) else load
 
     def hop(self, V: Num, group: Group) -> Load:
@@ -103,7 +109,10 @@ ALGORITHMS = {
         "what NCCL's tuner takes of ring, tree and reduction in the switch, by LL or Simple",
         "NCCL, src/graph/tuning.cc; times: catalog/transports",
     ),
-    "ring": ("one ring through all ranks", "NCCL; Subramanian et al. 2024, arXiv 2410.00273, eq. 2-3"),
+    "ring": (
+        "one ring through all ranks",
+        "NCCL; Subramanian et al. 2024, arXiv 2410.00273, eq. 2-3",
+    ),
     "best": (
         "the faster of ring, tree and reduction in the switch",
         "NCCL; ring: Subramanian et al. 2024, arXiv 2410.00273, eq. 2-3",
@@ -113,13 +122,21 @@ ALGORITHMS = {
         "Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.2",
     ),
     "book": ("axes of the mesh side by side", "How To Scale Your Model, parts 3 and 12"),
-    "free": ("communication takes no time", "closed forms without it: Narayanan et al. 2021, arXiv 2104.04473"),
-    "measured": ("as measured, else the faster of ring and tree", "measured by `meshwright calibrate`; else NCCL"),
+    "free": (
+        "communication takes no time",
+        "closed forms without it: Narayanan et al. 2021, arXiv 2104.04473",
+    ),
+    "measured": (
+        "as measured, else the faster of ring and tree",
+        "measured by `meshwright calibrate`; else NCCL",
+    ),
 }
 """Option `NetworkTime.collective` -> (algorithm, source), as `--explain` prints them."""
 
 
 def told(fabric: Fabric) -> tuple[str, str]:
-    """The algorithm of the collectives on this network, and where it is from: a torus has its own."""
+    """The algorithm of the collectives on this network, and where it is from: a torus has its
+    own.
+    """
     how = fabric.how.collective
     return ALGORITHMS["book" if fabric.on_torus and how != "free" else how]

@@ -27,15 +27,17 @@ class Exposed(NamedTuple):
 
 
 def behind(work: Num, own: Load, hidden: Load, how: HidePass) -> Exposed:
-    """Communication beside `work` seconds that contain the collectives `own`. One call a scope: a budget is spent once.
+    """Communication beside `work` seconds that contain the collectives `own`. One call a scope: a
+    budget is spent once.
 
-    Exposed is what outlasts the share of the work that may hide it, and what does not fit on the links beside `own`:
+    Exposed is what outlasts the share of the work that may hide it, and what does not fit on the
+    links beside `own`:
 
         shown = max(h - share t, max_d(own_d + h_d) - t, 0)      links "shared": dimension by dimension
                                  own + h - t                     "serial": one collective after the other
 
-    It never falls when work, links or communication take longer, by less than what they take longer themselves; and
-    with shared links t + shown is at least the busy seconds of every dimension.
+    It never falls when work, links or communication take longer, by less than what they take longer
+    themselves; and with shared links t + shown is at least the busy seconds of every dimension.
     """
     shown = outlasting(work, hidden.seconds, how).shown
     if how.links == "serial":
@@ -88,9 +90,11 @@ def _exposed(shown: Num, hidden: Num, how: Hide) -> Exposed:
 
 
 def summa(panel: Num, work: Num, panels: Num) -> Num:
-    """Exposed seconds of a SUMMA product: the first panel's broadcasts, and what of all of them outlasts the product's work.
+    """Exposed seconds of a SUMMA product: the first panel's broadcasts, and what of all of them
+    outlasts the product's work.
 
-    panel: seconds of one panel's broadcasts;  work: seconds of the whole product.  S + max(nb S - X, 0).
-    Source: Subramanian et al. 2024, section 3.4 (prologue and exposed time), as its code adds them up.
+    panel: seconds of one panel's broadcasts;  work: seconds of the whole product.  S + max(nb S -
+    X, 0). Source: Subramanian et al. 2024, section 3.4 (prologue and exposed time), as its code
+    adds them up.
     """
     return panel + maximum(panels * panel - work, 0.0)

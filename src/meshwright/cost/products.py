@@ -1,16 +1,22 @@
-"""Seconds of a matrix product by its shape: tiles in waves, a ramp with the inner width, memory traffic.
+"""Seconds of a matrix product by its shape: tiles in waves, a ramp with the inner width, memory
+traffic.
 
-Y[m, n] = X[m, k] W[k, n], g of them side by side (experts), on U multiprocessors that compute one tile of Y each at a time:
+Y[m, n] = X[m, k] W[k, n], g of them side by side (experts), on U multiprocessors that compute one
+tile of Y each at a time:
 
     t = max(c, b) + a min(c, b)          c = 2 g m n k Q (1 + k0 / k) / rate,   b = bytes / bandwidth
 
-Q is what is paid over what is useful. A wave computes U tiles; with w waves of them an output pays for w U tiles. Less than one
-wave costs a whole one; beyond it the price lies between useful and paid work, (1 - gamma) useful + gamma paid, since the last wave
-does not leave all units idle. The kernel is the best of four tiles and of k split 1, 2 or 4 ways.
+Q is what is paid over what is useful. A wave computes U tiles; with w waves of them an output pays
+for w U tiles. Less than one wave costs a whole one; beyond it the price lies between useful and
+paid work, (1 - gamma) useful + gamma paid, since the last wave does not leave all units idle. The
+kernel is the best of four tiles and of k split 1, 2 or 4 ways.
 
-Products of experts cost as if each expert had some more tokens: few leave the rows of a tile and the pipeline of a unit empty.
+Products of experts cost as if each expert had some more tokens: few leave the rows of a tile and
+the pipeline of a unit empty.
 
-Source: tables of 16-bit products of seven GPUs, ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0, NVIDIA), and grouped products of two, MooreThreads/SimuMax@4dcaae513 (Apache-2.0); tests/cost/test_kernels.py.
+Source: tables of 16-bit products of seven GPUs, ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0,
+NVIDIA), and grouped products of two, MooreThreads/SimuMax@4dcaae513 (Apache-2.0);
+tests/cost/test_kernels.py.
 """
 
 from __future__ import annotations
@@ -24,8 +30,12 @@ from ..num import SCALARS, Num, ceil, each, least, maximum, minimum, on_distinct
 TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 1.1), (64, 256, 1.15))
 """(rows, columns, time for each element over that of the first)."""
 SPLITS = ((1, 1.0), (2, 1.06), (4, 1.12))
-"""(ways in which the inner width is cut, time for each element): the parts are added up afterwards."""
-OPTIONS = tuple((float(m), float(n), float(s), m * n * f * g / s) for m, n, f in TILES for s, g in SPLITS)
+"""(ways in which the inner width is cut, time for each element): the parts are added up
+afterwards.
+"""
+OPTIONS = tuple(
+    (float(m), float(n), float(s), m * n * f * g / s) for m, n, f in TILES for s, g in SPLITS
+)
 """(rows, columns, ways, what a tile costs in elements) of each kernel to choose from."""
 
 
@@ -62,7 +72,8 @@ def _known(m: float, n: float, groups: float, units: int, waves: float) -> float
 
 
 def arithmetic(shape: Shape, of: Kernels, weight_gradient: bool = False) -> Num:
-    """FLOPs of a product as the matrix units pay for them; of experts, as if each had `crowd` more tokens.
+    """FLOPs of a product as the matrix units pay for them; of experts, as if each had `crowd` more
+    tokens.
 
     weight_gradient: tokens are the inner width, else the rows.
     """

@@ -5,9 +5,9 @@
     broadcast, reduce            the whole vector passes every link
     all-to-all                   V S_i (g_i - 1)/n cross dimension i, dimension by dimension; all messages start at once
 
-Letters as in `links`. Every rank passes (n-1)/n V on; n/S_i hops leave units of level i. Sources: NCCL tests,
-PERFORMANCE.md; Subramanian et al. 2024, arXiv 2410.00273, eq. 2-3 (two dimensions); How To Scale Your Model, part 12
-(levels).
+Letters as in `links`. Every rank passes (n-1)/n V on; n/S_i hops leave units of level i. Sources:
+NCCL tests, PERFORMANCE.md; Subramanian et al. 2024, arXiv 2410.00273, eq. 2-3 (two dimensions); How
+To Scale Your Model, part 12 (levels).
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class Ring:
     """Rings for everything but the all-to-all, whose messages go directly."""
 
     nearest_is_best = True
-    """On links of which the nearer are the faster, no group is faster than one that lies as near as can be."""
+    """On links of which the nearer are the faster, no group is faster than one that lies as near as
+    can be.
+    """
 
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The cost of one collective over V bytes."""
@@ -31,7 +33,11 @@ class Ring:
             return self.all_reduce(net, V, group)
         if kind == "all_to_all":
             return self.all_to_all(net, V, group)
-        return self.gather(net, V, group) if kind in ("all_gather", "reduce_scatter") else passed_on(net, V, group)
+        return (
+            self.gather(net, V, group)
+            if kind in ("all_gather", "reduce_scatter")
+            else passed_on(net, V, group)
+        )
 
     def hop(self, net: Links, V: Num, group: Group) -> Load:
         """One message of V bytes to the next stage."""
@@ -71,7 +77,9 @@ def around(net: Links, V: Num, group: Group) -> Load:
 
 
 def latency(net: Links, group: Group) -> Num:
-    """Of n - 1 steps round a ring: of its n hops n/S_i leave a unit of level i; the last one is not needed."""
+    """Of n - 1 steps round a ring: of its n hops n/S_i leave a unit of level i; the last one is not
+    needed.
+    """
     total: Num = 0.0
     above: Num = 1.0
     for g, hop in zip(reversed(group), reversed(net.latencies), strict=True):
@@ -88,7 +96,8 @@ def passed_on(net: Links, V: Num, group: Group) -> Load:
 
 
 def exchange(net: Links, V: Num, group: Group) -> Load:
-    """All-to-all: V S_i (g_i - 1)/n of what a rank sends crosses dimension i, at W_i; all messages start at once.
+    """All-to-all: V S_i (g_i - 1)/n of what a rank sends crosses dimension i, at W_i; all messages
+    start at once.
 
     Dimensions are taken one after the other, so that more ranks nearby never cost time.
     """

@@ -1,6 +1,8 @@
-"""The chip model "by-shape": each operation by the law of its kind of kernel, with the constants of the chip and the software's part.
+"""The chip model "by-shape": each operation by the law of its kind of kernel, with the constants of
+the chip and the software's part.
 
-Arithmetic and what memory traffic adds to it are told apart: t = max(c, b) + a min(c, b) + launch = (c + launch) + (t - c - launch).
+Arithmetic and what memory traffic adds to it are told apart: t = max(c, b) + a min(c, b) + launch =
+(c + launch) + (t - c - launch).
 """
 
 from __future__ import annotations
@@ -48,11 +50,15 @@ def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> Rates:
     bytes_of = {**of.quantise, **how.stack.quantise}
     quantise = bytes_of.get(recipe, 0.0) if precision in NARROW_BITS else 0.0
     matrix = chip.peak(precision) * clock * of.share * narrow
-    return Rates(of, how, matrix, peak16 * of.share, peak16, chip.hbm_bandwidth * of.memory, quantise)
+    return Rates(
+        of, how, matrix, peak16 * of.share, peak16, chip.hbm_bandwidth * of.memory, quantise
+    )
 
 
 def constants(chip: Chip, how: ChipTime) -> Kernels:
-    """Of the chip's kind; where a set names a share of the peak, or nobody measured the kind, that share or the chip's own."""
+    """Of the chip's kind; where a set names a share of the peak, or nobody measured the kind, that
+    share or the chip's own.
+    """
     if how.matrix_efficiency is None and chip.kernel_law:
         return kernels(chip.kernel_law)
     return replace(kernels(GENERIC), share=how.matrix_efficiency or chip.sustained or how.sustained)
@@ -85,19 +91,27 @@ def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
 
 def _product(work: Pass, p: Product, bytes_: Num, r: Rates) -> tuple[Num, Num]:
     """One matrix product, or that of all experts."""
-    m, n, k = (p.out, p.inner, p.tokens / p.copies) if p.weight_gradient else (p.tokens / p.copies, p.out, p.inner)
+    m, n, k = (
+        (p.out, p.inner, p.tokens / p.copies)
+        if p.weight_gradient
+        else (p.tokens / p.copies, p.out, p.inner)
+    )
     wide = work.engine == "wide"
     rate = r.wide if wide else r.matrix
     shape = products.Shape(m, n, k, p.copies)
     arithmetic = products.arithmetic(shape, r.of, p.weight_gradient) / rate
     traffic = bytes_ / r.memory
-    quantised = 0.0 if wide or not r.quantise else quantised_elements(work, p) * r.quantise / r.memory
+    quantised = (
+        0.0 if wide or not r.quantise else quantised_elements(work, p) * r.quantise / r.memory
+    )
     longer = products.together(arithmetic, traffic, r.of) - arithmetic
     return arithmetic + r.of.launch_s, longer + quantised
 
 
 def quantised_elements(work: Pass, p: Product) -> Num:
-    """Elements that one product has quantised: forward its input and its weights, backward the gradient of its output."""
+    """Elements that one product has quantised: forward its input and its weights, backward the
+    gradient of its output.
+    """
     if p.weight_gradient:
         return 0.0
     weights = p.copies * p.inner * p.out if work.kernel == "matmul forward" else 0.0
@@ -109,7 +123,9 @@ def _attention(work: Pass, r: Rates) -> tuple[Num, Num]:
     _, square, _, head = work.sizes
     launch = r.of.launch_s
     if work.engine == "wide":
-        kernel = r.how.stack.kernel if r.how.stack.kernel in attention.SCORE_PASSES else "fused-softmax"
+        kernel = (
+            r.how.stack.kernel if r.how.stack.kernel in attention.SCORE_PASSES else "fused-softmax"
+        )
         arithmetic = work.matrix / (r.peak16 * attention.unfused_rate(float(head), r.of))
         traffic = work.memory * attention.SCORE_PASSES[kernel] / r.memory
         return arithmetic + attention.LAUNCHES["unfused"] * launch, traffic

@@ -1,7 +1,7 @@
 """Where a group lies, as NCCL sees it: ranks inside nodes, and nodes on a network.
 
-Letters as in `links`; N nodes of g ranks, n = N g. A byte of every unit of dimension i takes 1/(S_i W_i) seconds to
-leave it; the slowest dimension that the group spans sets the pace.
+Letters as in `links`; N nodes of g ranks, n = N g. A byte of every unit of dimension i takes 1/(S_i
+W_i) seconds to leave it; the slowest dimension that the group spans sets the pace.
 """
 
 from __future__ import annotations
@@ -31,14 +31,18 @@ class Span(NamedTuple):
     ranks: Group
 
     def slowest(self, rates: Sequence[Num], first: int = 0) -> Num:
-        """Seconds for a byte of every unit in the slowest of the dimensions from `first` on, with a rate for each."""
+        """Seconds for a byte of every unit in the slowest of the dimensions from `first` on, with a
+        rate for each.
+        """
         found: Num = 0.0
         for i, rate in enumerate(rates, first):
             found = maximum(found, where(self.used[i], self.share[i] / rate, 0.0))
         return found
 
     def steps(self, waits: Sequence[float]) -> Num:
-        """Seconds of n - 1 steps round a ring: g_i - 1 of them in each unit of dimension i, of n/(S_i g_i)."""
+        """Seconds of n - 1 steps round a ring: g_i - 1 of them in each unit of dimension i, of
+        n/(S_i g_i).
+        """
         total: Num = 0.0
         for wait, g, above in zip(waits, self.ranks, self.above, strict=True):
             total = total + wait * (above * (g - 1))
@@ -57,4 +61,6 @@ def span(net: Links, group: Group) -> Span:
         share.append(1.0 / below)
         below = below * ranks
         above.append(n / below)
-    return Span(n, g, nodes, nodes > 1, tuple(r > 1 for r in group), tuple(share), tuple(above), group)
+    return Span(
+        n, g, nodes, nodes > 1, tuple(r > 1 for r in group), tuple(share), tuple(above), group
+    )

@@ -1,4 +1,6 @@
-"""Collectives as measured on the network, by ranks and bytes; by formula where none was measured."""
+"""Collectives as measured on the network, by ranks and bytes; by formula where none was
+measured.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from .measured import seconds as measured_seconds
 
 
 class Tabled(Best):
-    """A group inside one dimension takes what was measured there; one that spans several, or a collective without a
-    table, the formula."""
+    """A group inside one dimension takes what was measured there; one that spans several, or a
+    collective without a table, the formula."""
 
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The cost of one collective over V bytes."""

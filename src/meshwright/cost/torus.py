@@ -1,17 +1,17 @@
 """Collectives on the axes of a torus and the levels above it, as the scaling book times them.
 
-A group spans n chips of an axis: the whole ring, a line, or every s-th chip. Letters: W [B/s], what one chip sends
-along a ring axis, both directions together (a line, or a part of an axis, has W/2); V [B], the full vector: what each
-chip ends with.
+A group spans n chips of an axis: the whole ring, a line, or every s-th chip. Letters: W [B/s], what
+one chip sends along a ring axis, both directions together (a line, or a part of an axis, has W/2);
+V [B], the full vector: what each chip ends with.
 
     all-gather, reduce-scatter   V/(W_1 + W_2 + ...)   axes of a torus work side by side; n drops out (exactly: (n-1)/n)
     all-reduce                   twice that
     all-to-all                   S n_i/(4 W_i) for the longest axis i, S = V/n being what one chip starts with
     latency                      hops x 1 us, hidden under the bytes: the larger of the two counts
 
-Levels above (other pods, other nodes) see V/S_i and work behind one another: the slowest counts (`levels`).
-Source: How To Scale Your Model, parts 3, 5 and 12; parts of axes and exchanges over several axes follow from the load
-of the links.
+Levels above (other pods, other nodes) see V/S_i and work behind one another: the slowest counts
+(`levels`). Source: How To Scale Your Model, parts 3, 5 and 12; parts of axes and exchanges over
+several axes follow from the load of the links.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ Span = tuple[Level, ...]
 
 
 class Placed(tuple[Num, ...]):
-    """A group by its ranks in each dimension, as any other, that lies on its own parts of the axes: not from their beginning."""
+    """A group by its ranks in each dimension, as any other, that lies on its own parts of the axes:
+    not from their beginning.
+    """
 
     span: Span
 
@@ -76,9 +78,9 @@ class Lanes(NamedTuple):
 def axis(dim: Dim, n: Num, stride: Num = 1, efficiency: float | None = None) -> Part:
     """n members of a network dimension, every `stride`-th one.
 
-    A ring that the group closes (n x stride chips are the axis) gives W, half of it where it does not close; s
-    interleaved groups share the links, so each has 1/s of that. Hops: half way round a ring, all along a line; one
-    through a switch.
+    A ring that the group closes (n x stride chips are the axis) gives W, half of it where it does
+    not close; s interleaved groups share the links, so each has 1/s of that. Hops: half way round a
+    ring, all along a line; one through a switch.
     """
     rate = dim.reached(efficiency)
     if dim.kind not in TORUS:
@@ -87,7 +89,9 @@ def axis(dim: Dim, n: Num, stride: Num = 1, efficiency: float | None = None) -> 
     closed = (n * stride == dim.size) & ring
     open_rate = rate / 2 if ring else rate
     hops = where(closed, ceil(n / 2), n - 1) * stride
-    return Part(n, where(closed, rate, open_rate) / stride, where(n > 1, hops, 0.0) * dim.latency, row=True)
+    return Part(
+        n, where(closed, rate, open_rate) / stride, where(n > 1, hops, 0.0) * dim.latency, row=True
+    )
 
 
 def members(span: Span) -> tuple[Num, ...]:
@@ -97,7 +101,9 @@ def members(span: Span) -> tuple[Num, ...]:
 
 def lanes(span: Span) -> Lanes:
     """Bytes per second of each level: its parts that the group spans, added up."""
-    return Lanes(tuple(maximum(sum(where(p.n > 1, p.rate, 0.0) for p in level), 1e-30) for level in span))
+    return Lanes(
+        tuple(maximum(sum(where(p.n > 1, p.rate, 0.0) for p in level), 1e-30) for level in span)
+    )
 
 
 def latency(span: Span) -> Num:
@@ -110,10 +116,11 @@ def latency(span: Span) -> Num:
 
 
 def carried(part: Part) -> Num:
-    """What a uniform exchange loads on an axis, in units of what a chip starts with: n/4, exactly floor(n^2/4)/n.
+    """What a uniform exchange loads on an axis, in units of what a chip starts with: n/4, exactly
+    floor(n^2/4)/n.
 
-    On a line floor(n^2/4) of the n^2 pairs cross the middle; a ring carries half as much each way, on twice the rate.
-    Through a switch: (n-1)/n.
+    On a line floor(n^2/4) of the n^2 pairs cross the middle; a ring carries half as much each way,
+    on twice the rate. Through a switch: (n-1)/n.
     """
     return floor(part.n * part.n / 4) / part.n if part.row else (part.n - 1) / part.n
 
@@ -150,12 +157,16 @@ def collective(kind: str, V: Num, span: Span, whole: bool = False) -> Load:
 
 
 def send(V: Num, parts: Sequence[Part], hops: Num = 1.0) -> Num:
-    """A message of V bytes to one chip, over the links of several axes at once; `hops` links one after the other."""
+    """A message of V bytes to one chip, over the links of several axes at once; `hops` links one
+    after the other.
+    """
     return where(V > 0, maximum(V / sum(p.rate for p in parts), parts[0].latency * hops), 0.0)
 
 
 def span(net: Links, group: Group) -> Span:
-    """Where a group lies: neighbouring axes of a torus make one level, every other dimension its own."""
+    """Where a group lies: neighbouring axes of a torus make one level, every other dimension its
+    own.
+    """
     if isinstance(group, Placed):
         return group.span
     found: list[list[Part]] = []
@@ -171,8 +182,8 @@ def span(net: Links, group: Group) -> Span:
 
 
 class Torus(Ring):
-    """Every collective on the axes of a torus; a group that is not `Placed` fills each axis from its beginning, so a
-    part of a ring is a line."""
+    """Every collective on the axes of a torus; a group that is not `Placed` fills each axis from
+    its beginning, so a part of a ring is a line."""
 
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The cost of one collective over V bytes."""

@@ -1,5 +1,5 @@
-"""Double binary trees (NCCL), for an all-reduce: a chain inside each unit of the nearest dimension, a binary tree of
-units beyond it, up and down again.
+"""Double binary trees (NCCL), for an all-reduce: a chain inside each unit of the nearest dimension,
+a binary tree of units beyond it, up and down again.
 
     2 [ (g_0 - 1) a_0 + sum_i ceil(log2 g_i) a_i ] + 2 V in the slowest dimension
 
@@ -14,7 +14,9 @@ from .load import Busy, Load
 
 
 def all_reduce(net: Links, V: Num, group: Group, chains: bool = True) -> Load:
-    """chains: count the hops along the nearest dimension; without them a nearer group is never slower."""
+    """chains: count the hops along the nearest dimension; without them a nearer group is never
+    slower.
+    """
     _, sends = several(V, group)
     steps = net.latencies[0] * (group[0] - 1) if chains else 0.0 * group[0]
     for g, latency in zip(group[1:], net.latencies[1:], strict=True):

@@ -1,8 +1,8 @@
 """Building blocks: FLOPs, memory traffic and saved bytes of one operation, forward and backward.
 
-Shapes are local to a device; T tokens, k inner and n outer width, x elements. `act` and `wgt` are bytes per activation and
-per weight element. Source of the counts: Subramanian et al. 2024 (LBL), Appendix A; `one` = 1 counts a dot product of
-length k as 2k-1 FLOPs as they do, `one` = 0 as 2k.
+Shapes are local to a device; T tokens, k inner and n outer width, x elements. `act` and `wgt` are
+bytes per activation and per weight element. Source of the counts: Subramanian et al. 2024 (LBL),
+Appendix A; `one` = 1 counts a dot product of length k as 2k-1 FLOPs as they do, `one` = 0 as 2k.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ def matmul(
 
     gradient: bytes that one weight of dW moves. None: both products are one pass, and dW is written
     as wide as W (the papers). Else they are two kernels, each against its own roofline.
-    stored: bytes of an element of X while it is kept (default act);  kept: tokens of X that are kept
-    (default T);  copies: weight matrices that share the T tokens (experts);
-    calls: matrices that PyTorch keeps apart and Megatron-LM side by side in one W;  columns: their widths.
+    stored: bytes of an element of X while it is kept (default act);  kept: tokens of X that are
+    kept (default T);  copies: weight matrices that share the T tokens (experts);
+    calls: matrices that PyTorch keeps apart and Megatron-LM side by side in one W;  columns: their
+    widths.
     """
     weights = copies * k * n
     tokens = (T * k + T * n) * act
@@ -84,8 +85,12 @@ def matmul(
     )
 
 
-def bias(name: str, T: Num, n: Num, *, act: float, wgt: float, expert: bool = False, copies: Num = 1.0) -> Op:
-    """Y = X + b over T tokens of width n: T n FLOPs each way, fused with its neighbours (one read of X, one of b)."""
+def bias(
+    name: str, T: Num, n: Num, *, act: float, wgt: float, expert: bool = False, copies: Num = 1.0
+) -> Op:
+    """Y = X + b over T tokens of width n: T n FLOPs each way, fused with its neighbours (one read
+    of X, one of b).
+    """
     step = Pass(0.0, T * n, T * n * act + copies * n * wgt, kernel="fused")
     return Op(
         name,
@@ -100,15 +105,27 @@ def bias(name: str, T: Num, n: Num, *, act: float, wgt: float, expert: bool = Fa
 
 def gelu(name: str, x: Num, *, act: float) -> Op:
     """GELU of x elements: 8 FLOPs forward, 13 backward; keeps its input."""
-    return Op(name, "vector", Pass(0.0, 8 * x, 2 * x * act, kernel="gelu forward", sizes=(x,)),
-              Pass(0.0, 13 * x, 3 * x * act, kernel="gelu backward", sizes=(x,)), saved=x * act, inputs=x * act)  # fmt: skip
+    return Op(
+        name,
+        "vector",
+        Pass(0.0, 8 * x, 2 * x * act, kernel="gelu forward", sizes=(x,)),
+        Pass(0.0, 13 * x, 3 * x * act, kernel="gelu backward", sizes=(x,)),
+        saved=x * act,
+        inputs=x * act,
+    )
 
 
 def gated_activation(name: str, x: Num, *, act: float, autograd: bool = False) -> Op:
     """SiLU(gate) * up on x elements: reads both, keeps both; autograd keeps SiLU(gate) too."""
     kept = (3 if autograd else 2) * x * act
-    return Op(name, "vector", Pass(0.0, 9 * x, 3 * x * act, kernel="gate forward", sizes=(x,)),
-              Pass(0.0, 15 * x, 5 * x * act, kernel="gate backward", sizes=(x,)), saved=kept, inputs=2 * x * act)  # fmt: skip
+    return Op(
+        name,
+        "vector",
+        Pass(0.0, 9 * x, 3 * x * act, kernel="gate forward", sizes=(x,)),
+        Pass(0.0, 15 * x, 5 * x * act, kernel="gate backward", sizes=(x,)),
+        saved=kept,
+        inputs=2 * x * act,
+    )
 
 
 def dropout(name: str, x: Num, *, act: float) -> Op:
@@ -134,20 +151,39 @@ def norm(
     backward: tuple[Message, ...] = (),
     autograd: bool = False,
 ) -> Op:
-    """Layer norm (parameters = 2, or 0 without scale and shift) or RMS norm (1) of T tokens of width w; keeps its input.
+    """Layer norm (parameters = 2, or 0 without scale and shift) or RMS norm (1) of T tokens of
+    width w; keeps its input.
 
-    autograd: PyTorch's RMS norm on CPUs is made of several operations and keeps its input and the normalised input, both in fp32.
+    autograd: PyTorch's RMS norm on CPUs is made of several operations and keeps its input and the
+    normalised input, both in fp32.
 
-    FLOPs: forward 9 T w; backward 8 T w + 4 T (w-1). Memory: forward X, Y, two statistics a token; backward five passes.
+    FLOPs: forward 9 T w; backward 8 T w + 4 T (w-1). Memory: forward X, Y, two statistics a token;
+    backward five passes.
     """
     kind = "layernorm" if parameters == 2 else "norm"
     return Op(
-        name, "vector",
-        Pass(0.0, 9 * T * w, (2 * T * w + 2 * T) * act + parameters * w * wgt, forward, kernel=f"{kind} forward", sizes=(T, w)),
-        Pass(0.0, 8 * T * w + 4 * T * (w - 1), 5 * T * w * act + parameters * w * wgt, backward, kernel=f"{kind} backward", sizes=(T, w)),
-        saved=T * w * (2 * FP32 if autograd and parameters == 1 else act), weights=parameters * w,
+        name,
+        "vector",
+        Pass(
+            0.0,
+            9 * T * w,
+            (2 * T * w + 2 * T) * act + parameters * w * wgt,
+            forward,
+            kernel=f"{kind} forward",
+            sizes=(T, w),
+        ),
+        Pass(
+            0.0,
+            8 * T * w + 4 * T * (w - 1),
+            5 * T * w * act + parameters * w * wgt,
+            backward,
+            kernel=f"{kind} backward",
+            sizes=(T, w),
+        ),
+        saved=T * w * (2 * FP32 if autograd and parameters == 1 else act),
+        weights=parameters * w,
         inputs=T * w * act,
-    )  # fmt: skip
+    )
 
 
 def residual(name: str, x: Num, *, act: float) -> Op:
@@ -157,27 +193,52 @@ def residual(name: str, x: Num, *, act: float) -> Op:
 
 
 def rotary(name: str, x: Num, *, act: float) -> Op:
-    """Rotate pairs of x elements by their position's angles, as a pass of its own: 3 FLOPs an element each way."""
+    """Rotate pairs of x elements by their position's angles, as a pass of its own: 3 FLOPs an
+    element each way.
+    """
     step = Pass(0.0, 3 * x, 2 * x * act, kernel="rotary forward", sizes=(x,))
     return Op(name, "vector", step, step._replace(kernel="rotary backward"), needs=x * act)
 
 
 def repeat(name: str, x: Num, *, act: float) -> Op:
-    """Copy each key/value head for all its query heads, x elements afterwards; backward adds the copies' gradients up."""
+    """Copy each key/value head for all its query heads, x elements afterwards; backward adds the
+    copies' gradients up.
+    """
     step = Pass(0.0, 0.0, 2 * x * act, kernel="repeat forward", sizes=(x,))
-    return Op(name, "vector", step, step._replace(vector=x, kernel="repeat backward"), needs=x * act)
+    return Op(
+        name, "vector", step, step._replace(vector=x, kernel="repeat backward"), needs=x * act
+    )
 
 
 def attention(
-    name: str, b: Num, H: Num, K: Num, lq: Num, l: Num, q: Num, v: Num, *, seen: Num, one: float, act: float,
-    dropout: bool, fused: bool, output_twice: bool, autograd: bool = False, mask: Num = 0.0, forward: tuple[Message, ...] = (), backward: tuple[Message, ...] = (),
-) -> Op:  # fmt: skip
-    """softmax(Q K^T) V for b sequences: H query and K key/value heads, lq queries and l keys, head widths q (query, key) and v (value).
+    name: str,
+    b: Num,
+    H: Num,
+    K: Num,
+    lq: Num,
+    l: Num,
+    q: Num,
+    v: Num,
+    *,
+    seen: Num,
+    one: float,
+    act: float,
+    dropout: bool,
+    fused: bool,
+    output_twice: bool,
+    autograd: bool = False,
+    mask: Num = 0.0,
+    forward: tuple[Message, ...] = (),
+    backward: tuple[Message, ...] = (),
+) -> Op:
+    """softmax(Q K^T) V for b sequences: H query and K key/value heads, lq queries and l keys, head
+    widths q (query, key) and v (value).
 
-    seen: share of the l keys a query attends to (1 = all; causal about 1/2);  P = b H lq l seen scores;  R = b H lq rows.
-    FLOPs: forward 2 P q + 2 P v; backward dQ, dK, dA, dV and, when fused (flash), Q K^T again. Softmax: vector units.
-    Unfused kernels write the P scores to memory and keep them (2 bytes; with dropout 5: mask and result too).
-    autograd: keys and values are kept whole (l of them) and once for every query head, statistics of rows in fp32, and a mask of
+    seen: share of the l keys a query attends to (1 = all; causal about 1/2);  P = b H lq l seen
+    scores;  R = b H lq rows. FLOPs: forward 2 P q + 2 P v; backward dQ, dK, dA, dV and, when fused
+    (flash), Q K^T again. Softmax: vector units. Unfused kernels write the P scores to memory and
+    keep them (2 bytes; with dropout 5: mask and result too). autograd: keys and values are kept
+    whole (l of them) and once for every query head, statistics of rows in fp32, and a mask of
     `mask` elements; what runs it again keeps the plain queries, keys and values.
     """
     R = b * H * lq
@@ -185,10 +246,9 @@ def attention(
     qo, kv, kv_here = b * H * lq * (q + v), b * K * l * (q + v), b * K * lq * (q + v)
     softmax, drop = 2 * P + R * (l * seen - 1), P if dropout else 0.0
     again = 1 if fused else 0  # flash attention computes the scores a second time in backward
-    matrix_back = (
-        2 * P * (2 * q + 2 * v + again * q)
-        - one * (b * H * lq * q + b * H * l * q + P + b * H * l * v + again * P)
-    )  # fmt: skip
+    matrix_back = 2 * P * (2 * q + 2 * v + again * q) - one * (
+        b * H * lq * q + b * H * l * q + P + b * H * l * v + again * P
+    )
     vector_back = 3 * P + R * (l * seen - 1) + drop + again * (softmax + drop)
     score_bytes = 0.0 if fused else P * act
     kept, sizes, plain = qo + kv_here + 2 * R, (b * H, l * l, lq / l, q), b * H * lq * q + kv_here
@@ -198,12 +258,32 @@ def attention(
         kept = qo + b * H * l * (q + v) + R * FP32 / act + mask
     engines = ("attention forward", "attention backward") if fused else ("wide", "wide")
     return Op(
-        name, "attention",
-        Pass(P * (2 * q - one) + 2 * P * v - one * b * H * lq * v, softmax + drop, (qo + kv + R) * act + 5 * score_bytes, forward, engine=engines[0], kernel="attention forward", sizes=sizes),
-        Pass(matrix_back, vector_back, (kv + qo + kept) * act + 8 * score_bytes, backward, engine=engines[1], kernel="attention backward", sizes=sizes),
-        saved=(kept if output_twice else kept - b * H * lq * v) * act + (0.0 if fused else P * (2 * act + 1 if dropout else act)),
-        selective=autograd or not fused, inputs=inputs * act, needs=plain * act,
-    )  # fmt: skip
+        name,
+        "attention",
+        Pass(
+            P * (2 * q - one) + 2 * P * v - one * b * H * lq * v,
+            softmax + drop,
+            (qo + kv + R) * act + 5 * score_bytes,
+            forward,
+            engine=engines[0],
+            kernel="attention forward",
+            sizes=sizes,
+        ),
+        Pass(
+            matrix_back,
+            vector_back,
+            (kv + qo + kept) * act + 8 * score_bytes,
+            backward,
+            engine=engines[1],
+            kernel="attention backward",
+            sizes=sizes,
+        ),
+        saved=(kept if output_twice else kept - b * H * lq * v) * act
+        + (0.0 if fused else P * (2 * act + 1 if dropout else act)),
+        selective=autograd or not fused,
+        inputs=inputs * act,
+        needs=plain * act,
+    )
 
 
 def summa_matmul(
@@ -221,11 +301,13 @@ def summa_matmul(
     gradient: Num | None = None,
     stored: float | None = None,
 ) -> Op:
-    """Y[T,n/n1] = X[T,k] W[k,n/n1] on an n1 x n2 grid by SUMMA in `panels` panels; T tokens local, k the whole inner width.
+    """Y[T,n/n1] = X[T,k] W[k,n/n1] on an n1 x n2 grid by SUMMA in `panels` panels; T tokens local,
+    k the whole inner width.
 
-    Each device keeps X[T,k/n1] and W[k/n2,n/n1]. Forward broadcasts X over n1 and W over n2; backward broadcasts W (n2) and X (n1) and reduces
-    dX (n1) and dW (n2). The output is written once a panel. FLOPs: forward 2 T N k; backward T k (2N-1) + k N (2T-1), N = n/n1.
-    gradient, stored: as in `matmul`; the panels of both products stay one pass.
+    Each device keeps X[T,k/n1] and W[k/n2,n/n1]. Forward broadcasts X over n1 and W over n2;
+    backward broadcasts W (n2) and X (n1) and reduces dX (n1) and dW (n2). The output is written
+    once a panel. FLOPs: forward 2 T N k; backward T k (2N-1) + k N (2T-1), N = n/n1. gradient,
+    stored: as in `matmul`; the panels of both products stay one pass.
     """
     N = n / n1
     x_bytes, w_bytes = T * k * act, k * N * wgt
@@ -235,9 +317,17 @@ def summa_matmul(
     b1, b2 = Message("broadcast", "tp", x_bytes), Message("broadcast", "cp", w_bytes)
     r1, r2 = Message("reduce", "tp", x_bytes), Message("reduce", "cp", w_bytes)
     return Op(
-        name, "matmul",
+        name,
+        "matmul",
         Pass(2 * T * N * k, 0.0, memory, (b1, b2)),
-        Pass(T * k * (2 * N - one) + k * N * (2 * T - one), 0.0, 2 * memory + summed, (b2, r1, b1, r2)),
-        saved=T * (k / n1) * (act if stored is None else stored), weights=weights, panels=panels,
+        Pass(
+            T * k * (2 * N - one) + k * N * (2 * T - one),
+            0.0,
+            2 * memory + summed,
+            (b2, r1, b1, r2),
+        ),
+        saved=T * (k / n1) * (act if stored is None else stored),
+        weights=weights,
+        panels=panels,
         inputs=T * (k / n1) * (act if stored is None else stored),
-    )  # fmt: skip
+    )

@@ -1,7 +1,9 @@
-"""Context parallelism: the sequence is cut cp ways and attention gathers the keys and values of the other ranks.
+"""Context parallelism: the sequence is cut cp ways and attention gathers the keys and values of the
+other ranks.
 
-Forward: all-gather of K and V, b K T (q + v) elements. Backward: the same again, unless they were kept, and a reduce-scatter of dK and dV.
-Source: Subramanian et al. 2024, section 3 ("2D TP"); ring attention moves the same volume block by block.
+Forward: all-gather of K and V, b K T (q + v) elements. Backward: the same again, unless they were
+kept, and a reduce-scatter of dK and dV. Source: Subramanian et al. 2024, section 3 ("2D TP"); ring
+attention moves the same volume block by block.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from .work import Local, Message
 def exchange(
     layout: Layout, size: Local, K: Num, q: Num, v: Num, act: float, keys: str = "regathered"
 ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """Messages of the attention core (forward, backward); K local kv heads of widths q and v, `act` bytes an element.
+    """Messages of the attention core (forward, backward); K local kv heads of widths q and v, `act`
+    bytes an element.
 
     keys: "kept" or "regathered" in backward.
     """

@@ -1,4 +1,6 @@
-"""A weight matrix as the job counts it: its precision, and what its gradient costs with m microbatches."""
+"""A weight matrix as the job counts it: its precision, and what its gradient costs with m
+microbatches.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A block of two linear layers, D -> F -> D, with its weights sliced in both dimensions: tp_model ways along D, tp_ff
-along F.
+"""A block of two linear layers, D -> F -> D, with its weights sliced in both dimensions: tp_model
+ways along D, tp_ff along F.
 
-Every device holds W1[D/tp_model, F/tp_ff] and W2[F/tp_ff, D/tp_model]. A product over a sliced dimension leaves
-partial sums: those of width F/tp_ff are all-reduced over tp_model, those of width D/tp_model over tp_ff, forward and
-backward. There is no attention, embedding, norm or activation; an expert sees 1/E of the tokens. Six products a
-block: forward, input gradient and weight gradient of both layers. Source: Erdil & Schneider-Joseph 2024, arXiv
-2411.01137, sections 2 and 3.
+Every device holds W1[D/tp_model, F/tp_ff] and W2[F/tp_ff, D/tp_model]. A product over a sliced
+dimension leaves partial sums: those of width F/tp_ff are all-reduced over tp_model, those of width
+D/tp_model over tp_ff, forward and backward. There is no attention, embedding, norm or activation;
+an expert sees 1/E of the tokens. Six products a block: forward, input gradient and weight gradient
+of both layers. Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, sections 2 and 3.
 """
 
 from __future__ import annotations
@@ -15,18 +15,24 @@ from . import blocks
 from .work import Message, Op
 
 
-def block(tokens: Num, D: Num, F: Num, tp_model: Num, tp_ff: Num, *, act: float, wgt: float) -> list[Op]:
+def block(
+    tokens: Num, D: Num, F: Num, tp_model: Num, tp_ff: Num, *, act: float, wgt: float
+) -> list[Op]:
     """Operations of one expert of one block for one microbatch on one device.
 
-    tokens: that reach the expert; a product works on whole ones, messages carry the mean.  act, wgt: bytes of an
-    activation and of a weight.
+    tokens: that reach the expert; a product works on whole ones, messages carry the mean.  act,
+    wgt: bytes of an activation and of a weight.
     """
     d, f, whole = D / tp_model, F / tp_ff, floor(tokens)
     inner = (Message("all_reduce", "tp_model", tokens * f * act),)
     outer = (Message("all_reduce", "tp_ff", tokens * d * act),)
     return [
-        blocks.matmul("mlp/up", whole, d, f, one=0.0, act=act, wgt=wgt, forward=inner, backward=outer),
-        blocks.matmul("mlp/down", whole, f, d, one=0.0, act=act, wgt=wgt, forward=outer, backward=inner),
+        blocks.matmul(
+            "mlp/up", whole, d, f, one=0.0, act=act, wgt=wgt, forward=inner, backward=outer
+        ),
+        blocks.matmul(
+            "mlp/down", whole, f, d, one=0.0, act=act, wgt=wgt, forward=outer, backward=inner
+        ),
     ]
 
 
@@ -41,5 +47,7 @@ def parameters(L: Num, E: Num, D: Num, F: Num) -> Num:
 
 
 def training_flops(L: Num, D: Num, F: Num) -> Num:
-    """FLOPs of a token, forward and backward: 6 multiply-adds of two for each weight it meets, 12 L D F."""
+    """FLOPs of a token, forward and backward: 6 multiply-adds of two for each weight it meets, 12 L
+    D F.
+    """
     return L * sum(op.forward.matrix + op.backward.matrix for op in unit(D, F))

@@ -18,9 +18,13 @@ from .recompute import again
 from .work import Op
 
 REFERENCE = Counting(causal="full")
-"""Every score counts, as torch's FLOP counter does: 2k a dot product, nothing skipped, nothing recomputed."""
+"""Every score counts, as torch's FLOP counter does: 2k a dot product, nothing skipped, nothing
+recomputed.
+"""
 MODEL_FLOPS = Counting(causal="window")
-"""The field's convention for "model FLOPs": 2k a dot product, attention uncut by the causal mask but cut by windows, nothing recomputed."""
+"""The field's convention for "model FLOPs": 2k a dot product, attention uncut by the causal mask
+but cut by windows, nothing recomputed.
+"""
 
 
 def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
@@ -33,15 +37,21 @@ def kinds(model: Model) -> tuple[Kind, ...]:
     """The kind of each of the L layers, in order."""
 
     def kind(i: int) -> Kind:
-        whole = model.window is None or (model.full_every > 0 and i % model.full_every == model.full_every - 1)
-        return Kind(None if whole else model.window, model.moe is not None and i >= model.moe.dense_layers)
+        whole = model.window is None or (
+            model.full_every > 0 and i % model.full_every == model.full_every - 1
+        )
+        return Kind(
+            None if whole else model.window, model.moe is not None and i >= model.moe.dense_layers
+        )
 
     return tuple(kind(i) for i in range(model.layers))
 
 
 @lru_cache(maxsize=4096)
 def groups(model: Model) -> tuple[tuple[tuple[Kind, int], ...], tuple[tuple[Kind, int], ...]]:
-    """(leading, body): how many layers of each kind stand among the leading dense ones of a mixture of experts, and in the rest."""
+    """(leading, body): how many layers of each kind stand among the leading dense ones of a mixture
+    of experts, and in the rest.
+    """
     lead = model.moe.dense_layers if model.moe else 0
     every = kinds(model)
     return tuple(Counter(every[:lead]).items()), tuple(Counter(every[lead:]).items())
@@ -52,14 +62,23 @@ def _whole(model: Model, seq: int, counting: Counting, kernel: str) -> tuple[Job
     from ..describe.assumptions import REALISTIC
     from ..describe.cluster import NOWHERE
 
-    job = Job(model, NOWHERE, 1, seq=seq, attention_kernel=kernel, assumptions=replace(REALISTIC, count=counting))
+    job = Job(
+        model,
+        NOWHERE,
+        1,
+        seq=seq,
+        attention_kernel=kernel,
+        assumptions=replace(REALISTIC, count=counting),
+    )
     return job, placed(Layout(), (1,))
 
 
 def operations(
     model: Model, seq: int = 0, counting: Counting = REFERENCE, kernel: str = "unfused"
 ) -> list[tuple[Op, int]]:
-    """Every operation of the whole model for one sequence of `seq` tokens (0: the model's), with how often it occurs."""
+    """Every operation of the whole model for one sequence of `seq` tokens (0: the model's), with
+    how often it occurs.
+    """
     job, layout = _whole(model, seq, counting, kernel)
     lead, body = groups(model)
     ops = [(op, n) for kind, n in (*lead, *body) for op in layer(job, layout, kind)]
@@ -70,8 +89,13 @@ def operations(
 
 
 def next_token(job: Job, layout: Layout) -> list[Op]:
-    """One multi-token-prediction block: join, one more layer of the last kind, and the head again, whose matrix is that of the model."""
-    head = [op._replace(weights=0.0) if op.name == "head/logits" else op for op in vocabulary.head(job, layout)]
+    """One multi-token-prediction block: join, one more layer of the last kind, and the head again,
+    whose matrix is that of the model.
+    """
+    head = [
+        op._replace(weights=0.0) if op.name == "head/logits" else op
+        for op in vocabulary.head(job, layout)
+    ]
     lead, body = groups(job.model)
     return [*vocabulary.join(job, layout), *layer(job, layout, (*lead, *body)[-1][0]), *head]
 
@@ -80,7 +104,8 @@ def next_token(job: Job, layout: Layout) -> list[Op]:
 def parameters(model: Model, active: bool = False) -> float:
     """Parameters of the model; active: only those a token passes through (k of E experts).
 
-    The output head shares the embedding if tied; multi-token-prediction blocks are left out, as model cards do.
+    The output head shares the embedding if tied; multi-token-prediction blocks are left out, as
+    model cards do.
     """
     total = 0.0
     for op, n in operations(replace(model, mtp_layers=0)):
@@ -95,10 +120,13 @@ def parameters(model: Model, active: bool = False) -> float:
 def model_flops(model: Model, seq: int = 0) -> float:
     """Model FLOPs of one token, forward and backward, matrix products only (the numerator of MFU).
 
-    Counted as the field does (Chowdhery et al. 2022, appendix B): 2 FLOPs a multiply-add, backward twice forward,
-    attention without the causal saving, no recomputation.
+    Counted as the field does (Chowdhery et al. 2022, appendix B): 2 FLOPs a multiply-add, backward
+    twice forward, attention without the causal saving, no recomputation.
     """
-    total = sum(float(op.forward.matrix + op.backward.matrix) * n for op, n in operations(model, seq, MODEL_FLOPS))
+    total = sum(
+        float(op.forward.matrix + op.backward.matrix) * n
+        for op, n in operations(model, seq, MODEL_FLOPS)
+    )
     return total / (seq or model.seq)
 
 
@@ -106,12 +134,17 @@ def model_flops(model: Model, seq: int = 0) -> float:
 def executed_flops(
     model: Model, seq: int, counting: Counting, kernel: str, recompute: str, share: float = 1.0
 ) -> float:
-    """FLOPs of matrix products that the kernels of one sequence execute, forward and backward (the numerator of HFU).
+    """FLOPs of matrix products that the kernels of one sequence execute, forward and backward (the
+    numerator of HFU).
 
-    Under `counting`: only the causal half where kernels skip the rest, the scores that flash attention computes a second
-    time, and what recomputation runs again (`describe.recompute`), in that share of the layers.
+    Under `counting`: only the causal half where kernels skip the rest, the scores that flash
+    attention computes a second time, and what recomputation runs again (`describe.recompute`), in
+    that share of the layers.
     """
-    total = sum(float(op.forward.matrix + op.backward.matrix) * n for op, n in operations(model, seq, counting, kernel))
+    total = sum(
+        float(op.forward.matrix + op.backward.matrix) * n
+        for op, n in operations(model, seq, counting, kernel)
+    )
     if recompute == "none":
         return total
     job, layout = _whole(model, seq, counting, kernel)
@@ -119,5 +152,9 @@ def executed_flops(
     for kind, n in (*lead, *body):
         ops = layer(job, layout, kind)
         redone = again(ops, resolved(recompute, counting.selective))
-        total += sum(float(op.forward.matrix * one.share) for op, one in zip(ops, redone, strict=True)) * n * share
+        total += (
+            sum(float(op.forward.matrix * one.share) for op, one in zip(ops, redone, strict=True))
+            * n
+            * share
+        )
     return total

@@ -1,8 +1,10 @@
-"""The mixture-of-experts feed-forward under expert parallelism: route, all-to-all, experts, all-to-all back.
+"""The mixture-of-experts feed-forward under expert parallelism: route, all-to-all, experts,
+all-to-all back.
 
-Each rank holds E/ep experts, each cut etp ways, and sends every one of its tokens to k of them. Routing is taken as balanced,
-so a rank computes as many token copies as it sends: x = shard k (times etp: the etp ranks of an expert see each other's tokens).
-Source: Lepikhin et al. 2020 (GShard); DeepSeek-AI 2024 for shared experts and leading dense layers.
+Each rank holds E/ep experts, each cut etp ways, and sends every one of its tokens to k of them.
+Routing is taken as balanced, so a rank computes as many token copies as it sends: x = shard k
+(times etp: the etp ranks of an expert see each other's tokens). Source: Lepikhin et al. 2020
+(GShard); DeepSeek-AI 2024 for shared experts and leading dense layers.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from .work import ONCE_A_NODE, Local, Message, Op, Pass, reached
 
 
 def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
-    """Operations of one mixture-of-experts feed-forward for one microbatch on one device, in forward order."""
+    """Operations of one mixture-of-experts feed-forward for one microbatch on one device, in
+    forward order.
+    """
     m, act, wgt = job.model, job.precision.activation_bytes, job.precision.weight_bytes
     moe = m.moe
     assert moe is not None
@@ -37,23 +41,27 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
     ops = [
         megatron.norm(job, "ffn/norm", size, backward=shared_gather),
         router,
-        dispatch(job, layout, sent, "dispatch")._replace(source="ffn/norm", needs=size.shard * D * act),
+        dispatch(job, layout, sent, "dispatch")._replace(
+            source="ffn/norm", needs=size.shard * D * act
+        ),
         inner(layout, x, D, act),
     ]
     ops.append(product("up", D, F * gates))
     if moe.expert_bias:
         ops.append(
-            blocks.bias("experts/up bias", x, F * gates, act=act, wgt=wgt, expert=True, copies=here)._replace(
-                weights=here * F * gates
-            )
+            blocks.bias(
+                "experts/up bias", x, F * gates, act=act, wgt=wgt, expert=True, copies=here
+            )._replace(weights=here * F * gates)
         )
-    ops.append((blocks.gated_activation if m.gated else blocks.gelu)("experts/activation", x * F, act=act))
+    ops.append(
+        (blocks.gated_activation if m.gated else blocks.gelu)("experts/activation", x * F, act=act)
+    )
     ops.append(product("down", F, D))
     if moe.expert_bias:
         ops.append(
-            blocks.bias("experts/down bias", x, D, act=act, wgt=wgt, expert=True, copies=here)._replace(
-                weights=here * D
-            )
+            blocks.bias(
+                "experts/down bias", x, D, act=act, wgt=wgt, expert=True, copies=here
+            )._replace(weights=here * D)
         )
     ops.append(dispatch(job, layout, sent, "combine"))
     if moe.shared_ffn:
@@ -64,10 +72,12 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
 
 
 def dispatch(job: Job, layout: Layout, sent: Num, name: str) -> Op:
-    """Sort `sent` token copies by expert and exchange them over ep; backward sends the gradients the other way.
+    """Sort `sent` token copies by expert and exchange them over ep; backward sends the gradients
+    the other way.
 
-    An all-to-all reads and writes all copies twice: sorted by rank before it, by expert after it. Kernels that send a token
-    once read it where it is, and it is copied for its experts where it arrives: once read a rank, once written an expert.
+    An all-to-all reads and writes all copies twice: sorted by rank before it, by expert after it.
+    Kernels that send a token once read it where it is, and it is copied for its experts where it
+    arrives: once read a rank, once written an expert.
     """
     moe, width = job.model.moe, job.model.hidden * job.precision.activation_bytes
     message = Message("all_to_all", "ep", sent * width)
@@ -80,6 +90,11 @@ def dispatch(job: Job, layout: Layout, sent: Num, name: str) -> Op:
 
 
 def inner(layout: Layout, x: Num, D: float, act: float) -> Op:
-    """The etp ranks of an expert gather each other's tokens before it and reduce-scatter the results after it (counted here together)."""
-    pair = (Message("all_gather", "etp", x * D * act), Message("reduce_scatter", "etp", x * D * act))
+    """The etp ranks of an expert gather each other's tokens before it and reduce-scatter the
+    results after it (counted here together).
+    """
+    pair = (
+        Message("all_gather", "etp", x * D * act),
+        Message("reduce_scatter", "etp", x * D * act),
+    )
     return Op("experts/etp", "vector", Pass(comm=pair), Pass(comm=pair))

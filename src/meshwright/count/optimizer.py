@@ -20,16 +20,20 @@ def update(job: Job, parameters: Num) -> Pass:
 
 
 def newton_schulz(rows: Num, columns: Num, iterations: int) -> Num:
-    """FLOPs that make one matrix X[m, n], m <= n, orthogonal: each iteration A = X X^T, B = b A + c A A, X = a X + B X.
+    """FLOPs that make one matrix X[m, n], m <= n, orthogonal: each iteration A = X X^T, B = b A + c
+    A A, X = a X + B X.
 
-    2 m^2 n + 2 m^3 + 2 m^2 n an iteration. Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon
+    2 m^2 n + 2 m^3 + 2 m^2 n an iteration. Source: Jordan et al. 2024,
+    https://kellerjordan.github.io/posts/muon
     """
     m, n = minimum(rows, columns), maximum(rows, columns)
     return iterations * 2 * m * m * (2 * n + m)
 
 
 def orthogonal_flops(model: Model, iterations: int) -> float:
-    """The same for every matrix of the layers, each worked on once; queries, keys and values, gate and up are one matrix each."""
+    """The same for every matrix of the layers, each worked on once; queries, keys and values, gate
+    and up are one matrix each.
+    """
     return sum(
         n * float(product.copies * newton_schulz(product.out, product.inner, iterations))
         for op, n in operations(model)

@@ -1,10 +1,12 @@
-"""Recomputation of a layer: which of its operations run again in the backward pass, and what then stays.
+"""Recomputation of a layer: which of its operations run again in the backward pass, and what then
+stays.
 
     kept = sum over operations, not run again: what is their own + their inputs that nobody makes again
                                 run again:     their inputs that nobody makes again
 
-An operation that runs again drops its result, so that whoever uses it finds it made again. Everything follows from one set
-(`describe.recompute`): the forward work done twice, the messages sent twice, the bytes that stay.
+An operation that runs again drops its result, so that whoever uses it finds it made again.
+Everything follows from one set (`describe.recompute`): the forward work done twice, the messages
+sent twice, the bytes that stay.
 """
 
 from __future__ import annotations
@@ -45,13 +47,19 @@ def _by_part(ops: Sequence[Op], of: Part) -> list[Again]:
         share: Num = 1.0
         if of.every_second and op.kind == "matmul" and not op.expert:
             share, products = _every_second(op, products)
-        runs = matches(op.name, of.again) and not matches(op.name, of.keeps) and (op.selective or not of.inner)
+        runs = (
+            matches(op.name, of.again)
+            and not matches(op.name, of.keeps)
+            and (op.selective or not of.inner)
+        )
         found.append(Again(share, 0.0 if of.inner else share) if runs else NEVER)
     return found
 
 
 def _every_second(op: Op, before: int) -> tuple[Num, int]:
-    """(share of its columns that are made again, products counted so far): the results of the first, third, ... product stay."""
+    """(share of its columns that are made again, products counted so far): the results of the
+    first, third, ... product stay.
+    """
     columns = op.columns or (1.0,)
     gone: Num = 0.0
     for i, width in enumerate(columns, start=before):
@@ -60,13 +68,16 @@ def _every_second(op: Op, before: int) -> tuple[Num, int]:
 
 
 def kept(ops: Sequence[Op], redo: Sequence[Again], boundary: Num) -> Num:
-    """Bytes that stay of one microbatch. boundary: the layer's input, which a first operation that runs again begins with."""
+    """Bytes that stay of one microbatch. boundary: the layer's input, which a first operation that
+    runs again begins with.
+    """
     makers = {op.name: one for op, one in zip(ops, redo, strict=True)}
     found: Num = 0.0
     before = NEVER
     for i, (op, one) in enumerate(zip(ops, redo, strict=True)):
         source = makers.get(op.source, before)
-        # within one stretch of operations that run again even a result that others keep is made again
+        # within one stretch of operations that run again even a result that others keep is made
+        # again
         made = source.dropped if one is NEVER else source.share
         needs = boundary if i == 0 and one is not NEVER else op.needed
         found = found + (op.saved - op.inputs) * (1.0 - one.share)

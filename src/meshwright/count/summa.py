@@ -1,7 +1,9 @@
-"""One transformer layer with two-dimensional tensor parallelism by SUMMA: weights and activations lie on an n1 x n2 grid (tp x cp).
+"""One transformer layer with two-dimensional tensor parallelism by SUMMA: weights and activations
+lie on an n1 x n2 grid (tp x cp).
 
-Every matrix product broadcasts panels of both operands; the layer norm needs an all-reduce of its statistics over n1.
-Source: Subramanian et al. 2024, Appendix A (their Table A2 gives the norm a full-size all-reduce; the statistics suffice).
+Every matrix product broadcasts panels of both operands; the layer norm needs an all-reduce of its
+statistics over n1. Source: Subramanian et al. 2024, Appendix A (their Table A2 gives the norm a
+full-size all-reduce; the statistics suffice).
 """
 
 from __future__ import annotations
@@ -23,8 +25,15 @@ def width(job: Job, layout: Layout) -> Num:
 
 
 def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
-    """Operations of one layer for one microbatch on one device, in forward order. Dense, multi-head attention."""
-    m, c, act, wgt = job.model, job.how.count, job.precision.activation_bytes, job.precision.weight_bytes
+    """Operations of one layer for one microbatch on one device, in forward order. Dense, multi-head
+    attention.
+    """
+    m, c, act, wgt = (
+        job.model,
+        job.how.count,
+        job.precision.activation_bytes,
+        job.precision.weight_bytes,
+    )
     one = 1.0 if c.dot_product == "2k-1" else 0.0
     size = local(layout.microbatch, job.T, layout.tp, layout.cp, True)
     n1, n2, t, D = layout.tp, layout.cp, size.tokens, m.hidden
@@ -50,9 +59,15 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     def norm(name: str) -> Op:
         statistics = 2 * t * act
         return blocks.norm(
-            name, t, width(job, layout), parameters=blocks.NORM_PARAMETERS[m.norm], act=act, wgt=wgt,
-            forward=(Message("all_reduce", "tp", statistics),), backward=(Message("all_reduce", "tp", 2 * D / n1 * act + statistics),),
-        )  # fmt: skip
+            name,
+            t,
+            width(job, layout),
+            parameters=blocks.NORM_PARAMETERS[m.norm],
+            act=act,
+            wgt=wgt,
+            forward=(Message("all_reduce", "tp", statistics),),
+            backward=(Message("all_reduce", "tp", 2 * D / n1 * act + statistics),),
+        )
 
     def after(name: str) -> list[Op]:
         x, ops = t * D / n1, []
@@ -66,16 +81,49 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
 
     forward, backward = exchange(layout, size, K, q, q, act)
     core = blocks.attention(
-        "attention/core", size.b, H, K, size.T / n2, size.T, q, q, seen=seen(job, kind.window), one=one, act=act, dropout=m.dropout,
-        fused=job.fused_attention, output_twice=c.attention_output == "twice", forward=forward, backward=backward,
-    )  # fmt: skip
-    activation = (blocks.gated_activation if m.gated else blocks.gelu)("ffn/activation", t * F, act=act)
+        "attention/core",
+        size.b,
+        H,
+        K,
+        size.T / n2,
+        size.T,
+        q,
+        q,
+        seen=seen(job, kind.window),
+        one=one,
+        act=act,
+        dropout=m.dropout,
+        fused=job.fused_attention,
+        output_twice=c.attention_output == "twice",
+        forward=forward,
+        backward=backward,
+    )
+    activation = (blocks.gated_activation if m.gated else blocks.gelu)(
+        "ffn/activation", t * F, act=act
+    )
     extra = [blocks.bias("ffn/up bias", t, F * gates, act=act, wgt=wgt)] if m.bias else []
-    qkv_bias = [blocks.bias("attention/qkv bias", t, (H + 2 * K) * q, act=act, wgt=wgt)] if m.qkv_bias else []
-    drop = [blocks.dropout("ffn/activation dropout", t * F, act=act)] if m.dropout and c.dropout == "lbl" else []
+    qkv_bias = (
+        [blocks.bias("attention/qkv bias", t, (H + 2 * K) * q, act=act, wgt=wgt)]
+        if m.qkv_bias
+        else []
+    )
+    drop = (
+        [blocks.dropout("ffn/activation dropout", t * F, act=act)]
+        if m.dropout and c.dropout == "lbl"
+        else []
+    )
     return [
-        norm("attention/norm"), product("attention/qkv", D, (m.heads + 2 * m.K) * q), *qkv_bias, core,
-        product("attention/out", m.heads * q, D), *after("attention"),
-        norm("ffn/norm"), product("ffn/up", D, m.ffn * gates), *extra, activation, *drop,
-        product("ffn/down", m.ffn, D), *after("ffn"),
-    ]  # fmt: skip
+        norm("attention/norm"),
+        product("attention/qkv", D, (m.heads + 2 * m.K) * q),
+        *qkv_bias,
+        core,
+        product("attention/out", m.heads * q, D),
+        *after("attention"),
+        norm("ffn/norm"),
+        product("ffn/up", D, m.ffn * gates),
+        *extra,
+        activation,
+        *drop,
+        product("ffn/down", m.ffn, D),
+        *after("ffn"),
+    ]

@@ -1,7 +1,8 @@
-"""What the first and the last pipeline stage do beside their layers: embedding, final norm, output head, loss.
+"""What the first and the last pipeline stage do beside their layers: embedding, final norm, output
+head, loss.
 
-Vocabulary-parallel over tp (Megatron-LM): each rank holds V/tp rows, looks up its own and the partial results are summed.
-The loss works on fp32 logits; only three numbers a token cross ranks.
+Vocabulary-parallel over tp (Megatron-LM): each rank holds V/tp rows, looks up its own and the
+partial results are summed. The loss works on fp32 logits; only three numbers a token cross ranks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from .work import Message, Op, Pass, local
 
 
 def rows(job: Job, layout: Layout) -> Num:
-    """Vocabulary rows a tp rank holds: V padded to a multiple of tp and of `vocab_multiple`, over tp."""
+    """Vocabulary rows a tp rank holds: V padded to a multiple of tp and of `vocab_multiple`, over
+    tp.
+    """
     return ceil_div(job.model.padded_vocab, layout.tp)
 
 
@@ -31,9 +34,16 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
     weights = rows(job, layout) * m.hidden + (m.seq * m.hidden if m.positions == "learned" else 0)
     step = Pass(0.0, 0.0, 2 * x * act + x * wgt)
     look_up = Op(
-        "embedding", "lookup", step._replace(comm=reduce, kernel="embedding forward", sizes=(size.tokens, m.hidden)),
-        step._replace(comm=gather, kernel="embedding backward", sizes=(size.tokens, m.hidden, rows(job, layout))), weights=weights,
-    )  # fmt: skip
+        "embedding",
+        "lookup",
+        step._replace(comm=reduce, kernel="embedding forward", sizes=(size.tokens, m.hidden)),
+        step._replace(
+            comm=gather,
+            kernel="embedding backward",
+            sizes=(size.tokens, m.hidden, rows(job, layout)),
+        ),
+        weights=weights,
+    )
     return [look_up, megatron.norm(job, "embedding/norm", size)] if m.embedding_norm else [look_up]
 
 
@@ -64,7 +74,9 @@ def head(job: Job, layout: Layout) -> list[Op]:
     loss = Op(
         "head/loss",
         "vector",
-        Pass(0.0, 5 * scores, 3 * scores * FP32, statistics, kernel="loss forward", sizes=(scores,)),
+        Pass(
+            0.0, 5 * scores, 3 * scores * FP32, statistics, kernel="loss forward", sizes=(scores,)
+        ),
         Pass(0.0, 2 * scores, 2 * scores * FP32, kernel="loss backward", sizes=(scores,)),
         saved=scores * FP32,
     )
@@ -72,8 +84,9 @@ def head(job: Job, layout: Layout) -> list[Op]:
 
 
 def join(job: Job, layout: Layout) -> list[Op]:
-    """What a multi-token-prediction block does before its layer: hidden state and the next token's embedding, each normalised,
-    go side by side through one matrix of 2 D x D, cut tp ways by columns. Source: DeepSeek-AI 2024, DeepSeek-V3, section 2.2.
+    """What a multi-token-prediction block does before its layer: hidden state and the next token's
+    embedding, each normalised, go side by side through one matrix of 2 D x D, cut tp ways by
+    columns. Source: DeepSeek-AI 2024, DeepSeek-V3, section 2.2.
     """
     m, c, act = job.model, job.how.count, job.precision.activation_bytes
     size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
@@ -91,4 +104,6 @@ def join(job: Job, layout: Layout) -> list[Op]:
         forward=(*gather, *columns),
         backward=(*columns, *megatron.column_backward(c.gathered_inputs, gather, reduce)),
     )
-    return [megatron.norm(job, f"mtp/{name} norm", size) for name in ("hidden", "token")] + [project]
+    return [megatron.norm(job, f"mtp/{name} norm", size) for name in ("hidden", "token")] + [
+        project
+    ]

@@ -1,4 +1,6 @@
-"""What one operation of a layer does on one device for one microbatch: the unit every count is made of."""
+"""What one operation of a layer does on one device for one microbatch: the unit every count is made
+of.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +9,32 @@ from typing import NamedTuple
 from ..num import Num, power
 
 ONCE_A_NODE = ("deepep", "hybridep")
-"""Dispatchers, and kinds of their messages, whose tokens travel once to each node (`describe.software`)."""
+"""Dispatchers, and kinds of their messages, whose tokens travel once to each node
+(`describe.software`).
+"""
 
 
 class Message(NamedTuple):
     """One collective over the ranks of one axis."""
 
     kind: str
-    """all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, reduce; or deepep or hybridep, kernels that send a token once to a node."""
+    """all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, reduce; or deepep or hybridep,
+    kernels that send a token once to a node.
+    """
     axis: str
     """tp, cp, ep, etp, replicas, edp: a group of `Layout.group`."""
     bytes: Num
-    """The FULL vector: what each rank ends with (all_gather), starts with (reduce_scatter, all_to_all) or holds (all_reduce, broadcast, reduce)."""
+    """The FULL vector: what each rank ends with (all_gather), starts with (reduce_scatter,
+    all_to_all) or holds (all_reduce, broadcast, reduce).
+    """
     copies: int = 1
     """Of deepep and hybridep: experts that a token goes to; `bytes` counts each of them."""
 
 
 class Product(NamedTuple):
-    """One matrix product: y[out, tokens] = W[out, inner] x[inner, tokens], or the gradient of such a W."""
+    """One matrix product: y[out, tokens] = W[out, inner] x[inner, tokens], or the gradient of such
+    a W.
+    """
 
     out: Num
     inner: Num
@@ -48,17 +58,23 @@ class Pass(NamedTuple):
     products: tuple[Product, ...] = ()
     """The matrix products by their shapes, for chip models that need more than FLOPs and bytes."""
     engine: str = "matrix"
-    """What the matrix FLOPs run on: "matrix" in the job's precision, "wide" in 16 bits (logits), "attention forward" or
-    "attention backward", the fused kernel (16 bits too)."""
+    """What the matrix FLOPs run on: "matrix" in the job's precision, "wide" in 16 bits (logits),
+    "attention forward" or "attention backward", the fused kernel (16 bits too)."""
     kernel: str = ""
-    """What it is called in measured tables (`Chip.kernels`); "" = it has none, or runs inside another one."""
+    """What it is called in measured tables (`Chip.kernels`); "" = it has none, or runs inside
+    another one.
+    """
     sizes: tuple[Num, ...] = ()
     """Its sizes there, of one call."""
     calls: Num = 1.0
-    """Calls of the kernel, as engines without fused matrices make them (queries, keys and values: 3)."""
+    """Calls of the kernel, as engines without fused matrices make them (queries, keys and values:
+    3).
+    """
     parts: tuple[Pass, ...] = ()
     """Kernels that make up this pass one after the other, each with its own roofline (the gradients
-    of input and weights); empty: it is one kernel. FLOPs and bytes above are those of all of them."""
+    of input and weights); empty: it is one kernel. FLOPs and bytes above are those of all of
+    them.
+    """
 
 
 class Op(NamedTuple):

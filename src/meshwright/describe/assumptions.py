@@ -1,6 +1,7 @@
 """Assumption sets: what a paper (or we) chose at each joint of the model of a step.
 
-A set is data: it names options, and the code at each joint looks at the option, never at the name of the set.
+A set is data: it names options, and the code at each joint looks at the option, never at the name
+of the set.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ BY_SHAPE = With("model", "by-shape")
 SENT = With("collective", "nccl", "ring", "best", "levels", "book", "measured")
 """Networks on which messages take time."""
 UNMEASURED = 0.55
-"""Share of the matrix peak assumed for a chip without a measured `sustained`: the lowest measured one of the catalogue (H100 PCIe,
-Erdil & Schneider-Joseph 2024, arXiv 2411.01137), so that what nobody measured is never the faster."""
+"""Share of the matrix peak assumed for a chip without a measured `sustained`: the lowest measured
+one of the catalogue (H100 PCIe, Erdil & Schneider-Joseph 2024, arXiv 2411.01137), so that what
+nobody measured is never the faster.
+"""
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,9 @@ class Counting(Checked):
     dot_product: str = "2k"
     """FLOPs of a dot product of length k: "2k", or "2k-1" (LBL)."""
     causal: str = "half"
-    """Attention scores above the diagonal: "full" computes them all (most papers, torch's counter), "half" skips them as flash kernels do;
-    "window" computes those inside a sliding window, the convention of model FLOPs."""
+    """Attention scores above the diagonal: "full" computes them all (most papers, torch's counter),
+    "half" skips them as flash kernels do; "window" computes those inside a sliding window, the
+    convention of model FLOPs."""
     vocabulary: bool = True
     """Embedding, output head and loss."""
     residual: bool = True
@@ -46,35 +50,55 @@ class Counting(Checked):
     optimizer_step: bool = True
     """The optimizer's own pass over its state."""
     dropout: str = "blocks"
-    """Where a model with dropout has it: "blocks" (after attention and feed-forward), or "lbl" (also after the activation, and inside attention)."""
+    """Where a model with dropout has it: "blocks" (after attention and feed-forward), or "lbl"
+    (also after the activation, and inside attention).
+    """
     output_bias: str = "sharded"
-    """The bias after a reduce-scatter acts on the shard ("sharded") or on the whole sequence ("replicated", LBL 1D)."""
+    """The bias after a reduce-scatter acts on the shard ("sharded") or on the whole sequence
+    ("replicated", LBL 1D).
+    """
     gathered_inputs: str = "regathered"
-    """Inputs of column-parallel matrices are kept as shards and gathered again in backward ("regathered", Megatron-LM) or "kept" whole."""
+    """Inputs of column-parallel matrices are kept as shards and gathered again in backward
+    ("regathered", Megatron-LM) or "kept" whole.
+    """
     attention_output: str = "once"
     """The attention result is kept "once" (as input of the projection) or "twice" (LBL)."""
     gathered_keys: str = "regathered"
-    """Keys and values of context parallelism are gathered again in backward ("regathered") or "kept" whole."""
+    """Keys and values of context parallelism are gathered again in backward ("regathered") or
+    "kept" whole.
+    """
     backward_needs: str = "fused"
-    """What stays in memory for the backward pass: what "fused" kernels need (Megatron-LM), or what PyTorch's autograd keeps operation by
-    operation ("autograd"): keys and values copied for every query head, the SiLU beside its product, RMSNorm's input in fp32 and normalised."""
+    """What stays in memory for the backward pass: what "fused" kernels need (Megatron-LM), or what
+    PyTorch's autograd keeps operation by operation ("autograd"): keys and values copied for every
+    query head, the SiLU beside its product, RMSNorm's input in fp32 and normalised.
+    """
     summa_width: Object = None
-    """In place of hidden / n1: a function of job and layout to the width of a SUMMA shard between two products. An object, never a text."""
+    """In place of hidden / n1: a function of job and layout to the width of a SUMMA shard between
+    two products. An object, never a text.
+    """
     weight_gradient: str = "apart"
-    """A matrix's two gradients are products "apart", each against its own roofline, and that of the weights is added up over
-    microbatches in `Precision.gradient_bytes`; or "one pass" (the papers), which writes dW as wide as W."""
+    """A matrix's two gradients are products "apart", each against its own roofline, and that of the
+    weights is added up over microbatches in `Precision.gradient_bytes`; or "one pass" (the papers),
+    which writes dW as wide as W.
+    """
     rotary: str = "fused"
-    """Rotary positions, and copies of key/value heads for grouped queries, are "fused" into their neighbours, or passes of their own ("apart")."""
+    """Rotary positions, and copies of key/value heads for grouped queries, are "fused" into their
+    neighbours, or passes of their own ("apart").
+    """
     stage_message: str = "scattered"
-    """What a tp rank sends to the next stage where all hold the same activation (no sequence parallelism): 1/tp of it ("scattered": scatter/gather of
-    Megatron-LM and DeepSpeed), or all of it ("whole": PyTorch's pipelines, and LBL, where only sequence parallelism cuts it)."""
+    """What a tp rank sends to the next stage where all hold the same activation (no sequence
+    parallelism): 1/tp of it ("scattered": scatter/gather of Megatron-LM and DeepSpeed), or all of
+    it ("whole": PyTorch's pipelines, and LBL, where only sequence parallelism cuts it).
+    """
     selective: str = "core_attn"
     """What a layout's recompute "selective" means: a part of `describe.recompute`."""
 
 
 @dataclass(frozen=True)
 class Stack(Checked):
-    """What software adds to the time of kernels, for `ChipTime.model` "by-shape"; of a set that asks, the framework's."""
+    """What software adds to the time of kernels, for `ChipTime.model` "by-shape"; of a set that
+    asks, the framework's.
+    """
 
     kernel: str = "flash"
     """Of attention: a name of `Job.attention_kernel`."""
@@ -91,7 +115,9 @@ class Stack(Checked):
     float8: str = "tensorwise"
     """Scaling of FP8 numbers."""
     quantise: Mapping[str, float] = field(default_factory=FrozenDict)
-    """Recipe of FP8 -> bytes moved for each element that its own kernels quantise, where they are not those of `Kernels.quantise`."""
+    """Recipe of FP8 -> bytes moved for each element that its own kernels quantise, where they are
+    not those of `Kernels.quantise`.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,23 +147,30 @@ class ChipTime(Checked):
     """S2, from work to seconds on one chip."""
 
     model: str = "roofline"
-    """peak (compute only), roofline (the slower of compute and memory), hierarchy (Epoch's memory levels), calibrated (times measured
-    on the chip, kernel by kernel, where it has them; else roofline), or by-shape (laws of kernels, with the constants of catalog/kernels)."""
+    """peak (compute only), roofline (the slower of compute and memory), hierarchy (Epoch's memory
+    levels), calibrated (times measured on the chip, kernel by kernel, where it has them; else
+    roofline), or by-shape (laws of kernels, with the constants of catalog/kernels).
+    """
     stack: Annotated[Stack, BY_SHAPE] = Stack()
     """What software adds."""
     wide_norm: Annotated[float, BY_SHAPE] = 9.0
-    """Bytes that a norm of separate torch operations moves over those of a fused kernel: 36 of an element forward, not 4
-    (to fp32, square, mean, product, back to 16 bits, weight; count of this project)."""
+    """Bytes that a norm of separate torch operations moves over those of a fused kernel: 36 of an
+    element forward, not 4 (to fp32, square, mean, product, back to 16 bits, weight; count of this
+    project)."""
     host: Annotated[Host, BY_SHAPE] = Host()
     """What a layer costs the host."""
     optimizer: Annotated[float, BY_SHAPE] = 1.5
     """Bytes that the optimizer moves over those that it needs (estimate)."""
     matrix_efficiency: float | None = None
-    """Sustained share of the matrix peak; None = the chip's measured `sustained`, else `sustained`."""
+    """Sustained share of the matrix peak; None = the chip's measured `sustained`, else
+    `sustained`.
+    """
     sustained: Annotated[float, With("matrix_efficiency", None)] = UNMEASURED
     """Share assumed for chips without a measurement."""
     attention_forward: float | None = None
-    """Share of the 16-bit matrix peak that fused attention reaches; None = that of other products."""
+    """Share of the 16-bit matrix peak that fused attention reaches; None = that of other
+    products.
+    """
     attention_backward: float | None = None
     """The same in the backward pass."""
     vector_efficiency: Annotated[float, WITH_MEMORY] = 0.8
@@ -152,16 +185,24 @@ class NetworkTime(Checked):
     """S2, from messages to seconds."""
 
     collective: str = "ring"
-    """nccl: the algorithm and protocol that NCCL's tuner chooses, timed as measured; ring: one ring through all ranks; best: the faster of ring and tree, with in-network reduction where a switch has it;
-    levels: inside each unit before the next level, all levels at work at once (Epoch);
-    book: torus axes side by side, levels pipelined behind one another, latency hidden under the bytes (the scaling book);
-    measured: times measured on the network where it has them, else best."""
+    """nccl: the algorithm and protocol that NCCL's tuner chooses, timed as measured; ring: one ring
+    through all ranks; best: the faster of ring and tree, with in-network reduction where a switch
+    has it; levels: inside each unit before the next level, all levels at work at once (Epoch);
+    book: torus axes side by side, levels pipelined behind one another, latency hidden under the
+    bytes (the scaling book); measured: times measured on the network where it has them, else
+    best."""
     efficiency: Annotated[float | None, SENT] = None
-    """Share of a link's bandwidth that large messages reach; None = the one of each network dimension (`network.UNMEASURED` where none was measured)."""
+    """Share of a link's bandwidth that large messages reach; None = the one of each network
+    dimension (`network.UNMEASURED` where none was measured).
+    """
     ring_factor: Annotated[str, With("collective", "book")] = "exact"
-    """n ranks move (n-1)/n of the vector ("exact"), or all of it ("one", the book's shorthand for large n)."""
+    """n ranks move (n-1)/n of the vector ("exact"), or all of it ("one", the book's shorthand for
+    large n).
+    """
     algorithm: Object = None
-    """In place of the one that `collective` names: an algorithm of `cost`. An object, never a text."""
+    """In place of the one that `collective` names: an algorithm of `cost`. An object, never a
+    text.
+    """
     hop: Annotated[str, SENT] = "slowest"
     """A pipeline hop costs the "slowest" link between stages or the "mean" over the links."""
 
@@ -171,9 +212,10 @@ class Hide(Checked):
     """How far the collectives of one axis hide behind the compute of their layer."""
 
     scope: str = "none"
-    """Whose seconds they hide behind, each second once: the product of an operation that makes its "weight gradient" (backward passes only,
-    Megatron-LM), the "operation" that sends, its "sublayer" (attention or feed-forward), its "layer", or
-    the whole "step", as if any microbatch could hide what another sends; or "none"."""
+    """Whose seconds they hide behind, each second once: the product of an operation that makes its
+    "weight gradient" (backward passes only, Megatron-LM), the "operation" that sends, its
+    "sublayer" (attention or feed-forward), its "layer", or the whole "step", as if any microbatch
+    could hide what another sends; or "none"."""
     share: float = 1.0
     """Of those seconds."""
     slow: float = 0.0
@@ -184,16 +226,21 @@ class Hide(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.scope == "none" and any(getattr(self, f.name) != f.default for f in fields(self)):
-            raise BadInput("overlap: with scope none nothing hides, so that share, slow and links mean nothing")
+            raise BadInput(
+                "overlap: with scope none nothing hides, so that share, slow and links mean nothing"
+            )
 
 
 @dataclass(frozen=True)
 class HidePass(Hide):
-    """How far the collectives of weights and gradients hide behind a forward or backward "pass" of a microbatch, or behind the whole "step"."""
+    """How far the collectives of weights and gradients hide behind a forward or backward "pass" of
+    a microbatch, or behind the whole "step".
+    """
 
     links: str = "shared"
-    """With the collectives of the pass itself: "shared", no dimension of the network carries more than its rate; taken "serial", one
-    collective after the other; or "free", as if each axis had links of its own."""
+    """With the collectives of the pass itself: "shared", no dimension of the network carries more
+    than its rate; taken "serial", one collective after the other; or "free", as if each axis had
+    links of its own."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +248,9 @@ class Weights(Checked):
     """How weights and gradients go between replicas."""
 
     gradients: str = "reduce-scatter"
-    """With ZeRO 1 and more, gradients are summed by "reduce-scatter", or by "all-reduce" (DeepSpeed's ZeRO-1)."""
+    """With ZeRO 1 and more, gradients are summed by "reduce-scatter", or by "all-reduce"
+    (DeepSpeed's ZeRO-1).
+    """
     gathers: float = 1.0
     """Of the rate of its links that a gather of whole weights reaches."""
 
@@ -214,24 +263,30 @@ class Overlap(Checked):
     """What hides behind what."""
 
     dp: HidePass = HidePass("pass")
-    """Gradients and weights: ZeRO 0 to 2 hide behind the forward pass of the first and the backward pass of the last microbatch, ZeRO 2 and 3
-    behind every pass; of each the first unit that arrives, or the last that leaves, is exposed. Scope "layer": nothing is, as in the middle of
+    """Gradients and weights: ZeRO 0 to 2 hide behind the forward pass of the first and the backward
+    pass of the last microbatch, ZeRO 2 and 3 behind every pass; of each the first unit that
+    arrives, or the last that leaves, is exposed. Scope "layer": nothing is, as in the middle of
     many layers, each hiding what the next one needs (the scaling book)."""
     tp: Hide = NOT_HIDDEN
     """Tensor parallelism."""
     cp: Hide = NOT_HIDDEN
-    """Exchange of keys and values: "operation" for a ring that computes on the blocks that are there."""
+    """Exchange of keys and values: "operation" for a ring that computes on the blocks that are
+    there.
+    """
     ep: Hide = NOT_HIDDEN
     """All-to-all of the experts."""
     pp: str = "interleaved"
-    """Pipeline sends: "interleaved", they wait where the order of the schedule has them wait, and hide elsewhere (`Schedule.span`, replayed);
-    as papers add them up, those of every microbatch hide behind compute ("all") or do not ("none"), and the bubble is that of equal stages."""
+    """Pipeline sends: "interleaved", they wait where the order of the schedule has them wait, and
+    hide elsewhere (`Schedule.span`, replayed); as papers add them up, those of every microbatch
+    hide behind compute ("all") or do not ("none"), and the bubble is that of equal stages.
+    """
     weights: Weights = Weights()
     """How weights and gradients go."""
     step_barrier: str = "global norm"
-    """What ends a step on all ranks at once: a "global norm" of the gradients (PyTorch's and this project's trainer), or "none": each rank of
-    the pipeline begins the next step as soon as it is done (zero bubble as published, Qi et al. 2024, whose optimizer validates afterwards).
-    Orders with whole backward passes take the same either way."""
+    """What ends a step on all ranks at once: a "global norm" of the gradients (PyTorch's and this
+    project's trainer), or "none": each rank of the pipeline begins the next step as soon as it is
+    done (zero bubble as published, Qi et al. 2024, whose optimizer validates afterwards). Orders
+    with whole backward passes take the same either way."""
 
 
 @dataclass(frozen=True)
@@ -243,14 +298,17 @@ class MemoryCount(Checked):
     capacity_share: float = 0.96
     """Share of the chip's memory that can be allocated."""
     resident: str = "layers"
-    """What is counted: what "layers" save and the states of their weights; that and what a framework keeps "held" beside it (`holding`); or
-    every tensor of the trainer's "program" at its fullest moment."""
+    """What is counted: what "layers" save and the states of their weights; that and what a
+    framework keeps "held" beside it (`holding`); or every tensor of the trainer's "program" at its
+    fullest moment."""
     working_set: Annotated[bool, With("resident", "layers", "held")] = True
     """Count the largest temporary: the layer being recomputed, gathered weights, logits in fp32."""
     holding: Holding | None = None
     """What the framework holds; None = as its profile says."""
     risk_width: float = 0.0
-    """Width w of the risk of running out of memory, 1 / (1 + (capacity / needed)^(1/w)); 0: what needs more runs out, what does not fits."""
+    """Width w of the risk of running out of memory, 1 / (1 + (capacity / needed)^(1/w)); 0: what
+    needs more runs out, what does not fits.
+    """
     headroom: float = 0.5
     """The largest risk at which a layout fits, unless the job says another."""
 
@@ -269,18 +327,25 @@ class Assumptions:
     precision: Precision | None = None
     """Numbers of a job that names none; None = bf16."""
     choices: tuple[Choices, ...] = ()
-    """Layouts that a search takes: those that one of these allows, each a strategy of its own; empty = all of `search.Space`."""
+    """Layouts that a search takes: those that one of these allows, each a strategy of its own;
+    empty = all of `search.Space`.
+    """
     strict: bool = False
-    """A search takes only layouts in which everything divides: chips, batch and the layers of a stage."""
+    """A search takes only layouts in which everything divides: chips, batch and the layers of a
+    stage.
+    """
     framework: str = ""
-    """Name of the framework that is asked (`ASK`) where the job names none; empty: the one usual on the chip."""
+    """Name of the framework that is asked (`ASK`) where the job names none; empty: the one usual on
+    the chip.
+    """
 
     __repr__ = shown
 
 
 REALISTIC = Assumptions(
     "realistic",
-    "This project's default: full transformer, sustained clocks, collectives as NCCL makes them, memory as frameworks hold it; what only runs tell is marked so.",
+    "This project's default: full transformer, sustained clocks, collectives as NCCL makes them,"
+    " memory as frameworks hold it; what only runs tell is marked so.",
     count=Counting(
         gathered_inputs=ASK,
         gathered_keys=ASK,
@@ -301,12 +366,15 @@ REALISTIC = Assumptions(
         weights=Weights(ASK),
         step_barrier=ASK,
     ),
-    # logistic in the logarithm: fitted once to 1,071 published runs, of which 214 ran out, its centre kept at needed = capacity
+    # logistic in the logarithm: fitted once to 1,071 published runs, of which 214 ran out, its
+    # centre kept at needed = capacity
     memory=MemoryCount(capacity_share=1.0, resident=ASK, risk_width=0.075, headroom=0.1),
 )
 
 LBL_SEARCH = Choices(schedule=("1f1b",), zero=(1,), recompute=("none",), sequence_parallel=(True,))
-"""What is the same in the three strategies of the paper: 1F1B, optimizer states sharded, nothing recomputed."""
+"""What is the same in the three strategies of the paper: 1F1B, optimizer states sharded, nothing
+recomputed.
+"""
 
 LBL = Assumptions(
     "lbl-2024",
@@ -324,22 +392,28 @@ LBL = Assumptions(
         weight_gradient="one pass",
         stage_message="whole",
     ),
-    chip=ChipTime(matrix_efficiency=0.8, vector_efficiency=0.8, memory_efficiency=1.0, launch_s=20e-6),
+    chip=ChipTime(
+        matrix_efficiency=0.8, vector_efficiency=0.8, memory_efficiency=1.0, launch_s=20e-6
+    ),
     network=NetworkTime(hop="mean"),
     overlap=Overlap(dp=HidePass("pass", links="free"), pp="none"),
-    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False, holding=Holding()),
+    memory=MemoryCount(
+        framework_bytes=0.0, capacity_share=1.0, working_set=False, holding=Holding()
+    ),
     precision=PRECISIONS["fp16-pure"],
     choices=(
         Choices(LBL_SEARCH, scheme=("megatron",), cp=(1,)),  # 1D
         Choices(LBL_SEARCH, scheme=("context",)),  # 2D, cp beside tp
-        Choices(LBL_SEARCH, scheme=("summa",), sequence_parallel=(False,)),  # shards of n1 x n2, no tokens over tp
+        # shards of n1 x n2, no tokens over tp
+        Choices(LBL_SEARCH, scheme=("summa",), sequence_parallel=(False,)),
     ),
     strict=True,
 )
 
 MEGATRON = Assumptions(
     "megatron-2021",
-    "Narayanan et al. 2021, arXiv 2104.04473: closed forms of the analysis; compute at an achieved share of peak, communication free.",
+    "Narayanan et al. 2021, arXiv 2104.04473: closed forms of the analysis; compute at an achieved"
+    " share of peak, communication free.",
     count=Counting(causal="full", weight_gradient="one pass"),
     chip=ChipTime("peak", matrix_efficiency=0.45, launch_s=0.0),
     network=NetworkTime("free"),
@@ -359,12 +433,21 @@ MEGATRON = Assumptions(
 
 EPOCH = Assumptions(
     "epoch-2024",
-    "Erdil & Schneider-Joseph 2024, arXiv 2411.01137: matrix products on a memory hierarchy, collectives level by level, all of them but the data-parallel ones behind compute.",
-    count=Counting(causal="full", vocabulary=False, residual=False, optimizer_step=False, weight_gradient="one pass"),
+    "Erdil & Schneider-Joseph 2024, arXiv 2411.01137: matrix products on a memory hierarchy,"
+    " collectives level by level, all of them but the data-parallel ones behind compute.",
+    count=Counting(
+        causal="full",
+        vocabulary=False,
+        residual=False,
+        optimizer_step=False,
+        weight_gradient="one pass",
+    ),
     chip=ChipTime("hierarchy", memory_efficiency=1.0, launch_s=4.5e-6),
     network=NetworkTime("levels", hop="mean"),
     overlap=Overlap(dp=HidePass(), tp=Hide("step"), ep=Hide("step"), pp="all", step_barrier="none"),
-    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False, holding=Holding()),
+    memory=MemoryCount(
+        framework_bytes=0.0, capacity_share=1.0, working_set=False, holding=Holding()
+    ),
     precision=PRECISIONS["fp16-pure"],
     choices=(  # weights on every replica, states sharded
         Choices(cp=(1,), schedule=("1f1b", "interleaved", "zb-h2"), zero=(1,), recompute=("none",)),
@@ -373,19 +456,26 @@ EPOCH = Assumptions(
 
 
 def in_layers(links: str) -> Overlap:
-    """Everything hides behind the layer it belongs to, T = max(T_math, T_comms); links: of weights and gradients with the rest."""
+    """Everything hides behind the layer it belongs to, T = max(T_math, T_comms); links: of weights
+    and gradients with the rest.
+    """
     whole = Hide("layer")
     return Overlap(dp=HidePass("layer", links=links), tp=whole, cp=whole, ep=whole, pp="none")
 
 
 BOOK_SUM = Assumptions(
     "scaling-book-sum",
-    "How To Scale Your Model, part 5, editions of February 2025: collectives of different mesh axes do not overlap.",
-    count=Counting("2k", "full", False, False, False, gathered_inputs="kept", weight_gradient="one pass"),
+    "How To Scale Your Model, part 5, editions of February 2025: collectives of different mesh axes"
+    " do not overlap.",
+    count=Counting(
+        "2k", "full", False, False, False, gathered_inputs="kept", weight_gradient="one pass"
+    ),
     chip=ChipTime("peak", matrix_efficiency=1.0, launch_s=0.0),
     network=NetworkTime("book", efficiency=1.0, ring_factor="one"),
     overlap=in_layers("serial"),
-    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=False, holding=Holding()),
+    memory=MemoryCount(
+        framework_bytes=0.0, capacity_share=1.0, working_set=False, holding=Holding()
+    ),
     precision=PRECISIONS["bf16-pure"],
     choices=(
         Choices(cp=(1,), pp=(1,), schedule=("1f1b",), zero=(0, 3), dp_replicate=(1,)),
@@ -395,16 +485,22 @@ BOOK_SUM = Assumptions(
 BOOK_MAX = replace(
     BOOK_SUM,
     name="scaling-book-max",
-    source="How To Scale Your Model, part 5, newest edition: collectives of different mesh axes overlap fully (a lower bound).",
+    source=(
+        "How To Scale Your Model, part 5, newest edition: collectives of different mesh axes"
+        " overlap fully (a lower bound)."
+    ),
     overlap=in_layers("shared"),
 )
 
 PYTORCH = replace(
     REALISTIC,
     name="pytorch",
-    source="realistic for the trainer of this project (framework meshwright) on a machine that `meshwright calibrate` has measured: "
-    "kernels and collectives as measured.",
-    # 73 % and 63 % of an A100's peak: Dao 2023, FlashAttention-2 (arXiv 2307.08691), the best of its measurements
+    source=(
+        "realistic for the trainer of this project (framework meshwright) on a machine that"
+        " `meshwright calibrate` has measured: kernels and collectives as measured."
+    ),
+    # 73 % and 63 % of an A100's peak: Dao 2023, FlashAttention-2 (arXiv 2307.08691), the best of
+    # its measurements
     chip=ChipTime("calibrated", attention_forward=0.73, attention_backward=0.63),
     network=NetworkTime(collective="measured"),
     framework="meshwright",
@@ -432,21 +528,31 @@ def assumptions(name: str) -> Assumptions:
 
 
 def unsearched(how: Assumptions, layout: Layout) -> str:
-    """The sentence for a layout that the set's own search would not take; empty if it would, or takes any."""
+    """The sentence for a layout that the set's own search would not take; empty if it would, or
+    takes any.
+    """
     reasons = [choices.refused(layout, how.name) for choices in how.choices]
     fewest = min(reasons, key=len, default=())
-    return f"this layout is none of those that {how.name} searches: {'; '.join(fewest)}" if fewest else ""
+    return (
+        f"this layout is none of those that {how.name} searches: {'; '.join(fewest)}"
+        if fewest
+        else ""
+    )
 
 
 def left_open(value: object) -> bool:
     """A field that a set leaves to the framework."""
-    return ASK in (value, *(getattr(value, name, None) for name in ("scope", "kernel", "gradients")))
+    return ASK in (
+        value,
+        *(getattr(value, name, None) for name in ("scope", "kernel", "gradients")),
+    )
 
 
 def demand_read(how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: str) -> None:
     """Raise BadInput if a set chooses something else than `of` where a verb does not look.
 
-    read: the fields it reads ("overlap.dp.scope"), or all below one ("chip").  verb: its name, for the sentence.
+    read: the fields it reads ("overlap.dp.scope"), or all below one ("chip").  verb: its name, for
+    the sentence.
     """
     ignored = [
         name
@@ -454,7 +560,9 @@ def demand_read(how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: 
         for name in differing(getattr(how, joint), getattr(of, joint), joint)
         if not any(f"{name}.".startswith(f"{known}.") for known in read)
     ]
-    ignored += [name for name in WHOLE if getattr(how, name) != getattr(of, name) and name not in read]
+    ignored += [
+        name for name in WHOLE if getattr(how, name) != getattr(of, name) and name not in read
+    ]
     if ignored:
         more = f" and {len(ignored) - NAMED} more" if len(ignored) > NAMED else ""
         raise BadInput(
@@ -469,4 +577,6 @@ def differing(one: Any, other: Any, name: str) -> Iterator[str]:
         yield from () if one == other else (name,)
         return
     for option in fields(one):
-        yield from differing(getattr(one, option.name), getattr(other, option.name), f"{name}.{option.name}")
+        yield from differing(
+            getattr(one, option.name), getattr(other, option.name), f"{name}.{option.name}"
+        )

@@ -18,7 +18,9 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """The memories between HBM and the tensor cores, for the chip model `hierarchy` (cost/hierarchy)."""
+    """The memories between HBM and the tensor cores, for the chip model `hierarchy`
+    (cost/hierarchy).
+    """
 
     sms: int
     """Streaming multiprocessors."""
@@ -53,7 +55,9 @@ class Chip(Checked):
     matrix_flops: Mapping[str, Annotated[float, Unit("FLOP/s")]]
     """Peak of the matrix units by precision, dense (no sparsity), per chip."""
     vector_flops: Annotated[float, Unit("FLOP/s")]
-    """Peak of the vector units in the training precision (fp16 or bf16 where the chip has it, else fp32)."""
+    """Peak of the vector units in the training precision (fp16 or bf16 where the chip has it, else
+    fp32).
+    """
     hbm_bytes: Annotated[float, Unit("B")]
     """Capacity of the memory on the package."""
     hbm_bandwidth: Annotated[float, Unit("B/s")]
@@ -63,17 +67,23 @@ class Chip(Checked):
     framework: str = ""
     """Catalogue name of the framework that is usual on it; empty: `framework.USUAL`."""
     kernel_law: str = ""
-    """Name of its kind in catalog/kernels: what its kernels reach by shape; empty: nobody measured it."""
+    """Name of its kind in catalog/kernels: what its kernels reach by shape; empty: nobody measured
+    it.
+    """
     vendor: str = ""
     sustained: float | None = None
-    """Matrix throughput the chip holds under load (clocks throttle) over its quoted peak; None = not measured."""
+    """Matrix throughput the chip holds under load (clocks throttle) over its quoted peak; None =
+    not measured.
+    """
     power_w: Annotated[float, Unit("W")] = 0.0
     """Board power limit; 0 = unknown."""
     usd_per_hour: Annotated[float, Unit("USD/h")] = 0.0
     """A rental price; 0 = unknown."""
     hierarchy: Hierarchy | None = None
     kernels: Mapping[str, Table] = field(default_factory=FrozenDict)
-    """precision/kernel -> measured seconds, for the chip model `calibrated`; `meshwright calibrate` writes them."""
+    """precision/kernel -> measured seconds, for the chip model `calibrated`; `meshwright calibrate`
+    writes them.
+    """
     aliases: tuple[str, ...] = ()
     """Names other tools use, such as the CUDA device name."""
     sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
@@ -97,6 +107,7 @@ class Chip(Checked):
         """Matrix FLOP/s in that precision; BadInput names the precisions the chip has."""
         if precision not in self.matrix_flops:
             raise BadInput(
-                f"precision {precision!r} is not in the data of chip {self.name}; it has {', '.join(self.matrix_flops)}"
+                f"precision {precision!r} is not in the data of chip {self.name}; it has"
+                f" {', '.join(self.matrix_flops)}"
             )
         return self.matrix_flops[precision]

@@ -1,4 +1,5 @@
-"""Layout field -> the values it may have: of a set of assumptions, a framework, the flags of a user, the space of a search.
+"""Layout field -> the values it may have: of a set of assumptions, a framework, the flags of a
+user, the space of a search.
 
     Choices(schedule=("1f1b",), zero=(0, 1))        a field that is not named may be anything
 
@@ -21,16 +22,24 @@ Value: TypeAlias = int | str | bool
 Values: TypeAlias = tuple[Value, ...]
 
 FIELDS = tuple(f.name for f in dataclasses.fields(Layout) if f.name != "placement")
-"""What can be chosen, in the order of `Layout`; a placement follows from the network, and is searched."""
+"""What can be chosen, in the order of `Layout`; a placement follows from the network, and is
+searched.
+"""
 NEAR = 6
 """Values that a sentence names."""
 
 
 class Choices(FrozenDict[str, Values]):
-    """The values each field of a layout may have; compares, hashes, pickles and is written to a file as a dict of tuples."""
+    """The values each field of a layout may have; compares, hashes, pickles and is written to a
+    file as a dict of tuples.
+    """
 
-    def __init__(self, allowed: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **fields: Any) -> None:
-        """None for a field: anything.  BadInput for what no layout can hold, with the nearest values."""
+    def __init__(
+        self, allowed: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **fields: Any
+    ) -> None:
+        """None for a field: anything.  BadInput for what no layout can hold, with the nearest
+        values.
+        """
         given = {**dict(allowed), **fields}
         super().__init__({name: _values(name, v) for name, v in given.items() if v is not None})
 
@@ -56,7 +65,11 @@ class Choices(FrozenDict[str, Values]):
     def refused(self, layout: Layout, who: str) -> tuple[str, ...]:
         """A sentence for each field that is none of these; who: whose choices they are."""
         found = ((name, getattr(layout, name), values) for name, values in self.items())
-        return tuple(_sentence(name, value, values, who) for name, value, values in found if value not in values)
+        return tuple(
+            _sentence(name, value, values, who)
+            for name, value, values in found
+            if value not in values
+        )
 
 
 def listed(values: Iterable[object], most: int = NEAR) -> str:
@@ -74,7 +87,9 @@ def _sentence(name: str, value: Any, values: Values, who: str) -> str:
 
 
 def _values(name: str, given: Any) -> Values:
-    """The values of one field, as a layout holds them; numbers, texts and true or false alike are read as in a file."""
+    """The values of one field, as a layout holds them; numbers, texts and true or false alike are
+    read as in a file.
+    """
     if name not in FIELDS:
         raise unknown("layout: field", name, FIELDS)
     if isinstance(given, (str, int, float)):  # one value
@@ -101,4 +116,8 @@ def _common(mine: Values | None, theirs: Values) -> Values:
 
 
 def _shown(values: Values) -> str:
-    return repr(values) if len(values) <= NEAR else f"({', '.join(map(repr, values[:NEAR]))}, ... {len(values)} in all)"
+    return (
+        repr(values)
+        if len(values) <= NEAR
+        else f"({', '.join(map(repr, values[:NEAR]))}, ... {len(values)} in all)"
+    )

@@ -22,7 +22,9 @@ class Cluster:
     chips: int
     name: str = ""
     engine: Mapping[str, Overhead] = field(default_factory=FrozenDict)
-    """feature (plain, tp, zero3, 1f1b, ...) -> what PyTorch's engine costs on this machine's CPUs; `meshwright calibrate` writes it."""
+    """feature (plain, tp, zero3, 1f1b, ...) -> what PyTorch's engine costs on this machine's CPUs;
+    `meshwright calibrate` writes it.
+    """
 
     __repr__ = shown
 
@@ -31,9 +33,11 @@ class Cluster:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Members of each network dimension for this many chips, fastest first; the last takes what is left, rounded up.
+        """Members of each network dimension for this many chips, fastest first; the last takes what
+        is left, rounded up.
 
-        4 GPUs in 8-GPU nodes give (4, 1); 100 give (8, 13), the last node partly used. Raises BadInput if the network joins fewer.
+        4 GPUs in 8-GPU nodes give (4, 1); 100 give (8, 13), the last node partly used. Raises
+        BadInput if the network joins fewer.
         """
         left, sizes = self.chips, []
         for dim in self.network.dims[:-1]:
@@ -49,8 +53,9 @@ class Cluster:
         dims = self.network.dims
         joined = " x ".join(f"{dim.name} {dim.size}" for dim in dims)
         return (
-            f"network {self.network.name or 'given'} ({joined}) joins at most {product([dim.size for dim in dims]):,} chips, "
-            f"not {self.chips:,}: leave out the size of its last dimension, add a dimension, or take fewer chips"
+            f"network {self.network.name or 'given'} ({joined}) joins at most"
+            f" {product([dim.size for dim in dims]):,} chips, not {self.chips:,}: leave out the"
+            " size of its last dimension, add a dimension, or take fewer chips"
         )
 
 

@@ -1,7 +1,8 @@
-"""What the software does: what a framework keeps, counts and overlaps, and which layouts it can run.
+"""What the software does: what a framework keeps, counts and overlaps, and which layouts it can
+run.
 
-A set of assumptions leaves to the framework what it has no answer of its own to (`ASK`); `answered` fills that in. The profiles lie in
-catalog/frameworks, each field with its source.
+A set of assumptions leaves to the framework what it has no answer of its own to (`ASK`); `answered`
+fills that in. The profiles lie in catalog/frameworks, each field with its source.
 """
 
 from __future__ import annotations
@@ -47,12 +48,16 @@ ANSWERS = {
     },
     "memory": ("resident", "framework_bytes", "holding"),
 }
-"""Joint of a set -> the fields a framework answers (field of the set -> field of the framework, where the names differ)."""
+"""Joint of a set -> the fields a framework answers (field of the set -> field of the framework,
+where the names differ).
+"""
 
 
 @dataclass(frozen=True)
 class Framework(Checked):
-    """The profile of a framework. Fields that a set of assumptions asks for are described there (`describe.assumptions`)."""
+    """The profile of a framework. Fields that a set of assumptions asks for are described there
+    (`describe.assumptions`).
+    """
 
     name: str
     gathered_inputs: str
@@ -85,7 +90,9 @@ class Framework(Checked):
     host_s: Annotated[float, Unit("s")]
     """Seconds in which the host launches the forward pass of one layer."""
     step_s: Annotated[float, Unit("s")]
-    """Seconds of each step beside everything else: the optimizer's launches, logging, the next batch."""
+    """Seconds of each step beside everything else: the optimizer's launches, logging, the next
+    batch.
+    """
     float8: str
     dispatcher: str
     ep_overlap: bool
@@ -98,17 +105,23 @@ class Framework(Checked):
     """The same of the exchange of keys and values."""
     gradients: str
     gradient_collective: str
-    """With ZeRO 1 and more, gradients are summed by reduce-scatter, or by all-reduce (DeepSpeed's ZeRO-1)."""
+    """With ZeRO 1 and more, gradients are summed by reduce-scatter, or by all-reduce (DeepSpeed's
+    ZeRO-1).
+    """
     gather_share: float
     """Of the rate of a link between nodes that gathers of whole weights reach (ZeRO 3)."""
     logits_gathered: bool
-    """The loss is computed on the logits of all tp ranks, gathered on each: eagerly, and with two more 16-bit copies (one at tp 1)."""
+    """The loss is computed on the logits of all tp ranks, gathered on each: eagerly, and with two
+    more 16-bit copies (one at tp 1).
+    """
     loss: str
     """The loss is as `holding` counts it ("own"), or torch's in eager mode ("eager")."""
     holding: Holding
     """What it holds beside states and saved tensors (`MemoryCount.holding`)."""
     quantise: Mapping[str, float] = field(default_factory=FrozenDict)
-    """Recipe of FP8 -> bytes moved for each element that its own kernels quantise, where they are not those of `Kernels.quantise`."""
+    """Recipe of FP8 -> bytes moved for each element that its own kernels quantise, where they are
+    not those of `Kernels.quantise`.
+    """
     choices: tuple[Choices, ...] = ()
     """Layouts it can run: those that one of these allows; empty = all."""
     rules: tuple[str, ...] = ()
@@ -156,7 +169,9 @@ class Framework(Checked):
     @property
     def cp_hidden(self) -> Hide:
         """`Overlap.cp`: attention on the blocks that are there."""
-        return Hide("operation", most=self.cp_overlap_share) if self.cp_overlap_share else NOT_HIDDEN
+        return (
+            Hide("operation", most=self.cp_overlap_share) if self.cp_overlap_share else NOT_HIDDEN
+        )
 
     @property
     def ep_hidden(self) -> Hide:
@@ -189,7 +204,9 @@ def answered(how: Assumptions, by: Framework) -> Assumptions:
     found: dict[str, dict[str, Any]] = {}
     for joint, name in asked(how):
         found.setdefault(joint, {})[name] = by.answer(joint, name)
-    joints: dict[str, Any] = {joint: replace(getattr(how, joint), **fields) for joint, fields in found.items()}
+    joints: dict[str, Any] = {
+        joint: replace(getattr(how, joint), **fields) for joint, fields in found.items()
+    }
     return replace(how, **joints) if joints else how
 
 
@@ -199,7 +216,10 @@ def frameworks() -> dict[str, Framework]:
     folder = resources.files("meshwright") / "catalog" / "frameworks"
     files = {f.name.removesuffix(".toml"): f for f in folder.iterdir()}
     said = {name: tomllib.loads(files[name].read_text("utf-8")) for name in sorted(files)}
-    whole = {name: {"name": name, **table, "holding": _holding(name, said)} for name, table in said.items()}
+    whole = {
+        name: {"name": name, **table, "holding": _holding(name, said)}
+        for name, table in said.items()
+    }
     return {name: read(Framework, table, f"framework {name}") for name, table in whole.items()}
 
 

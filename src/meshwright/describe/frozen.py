@@ -24,7 +24,9 @@ class FrozenDict(dict[K, V]):
     """A dict that cannot be changed; it hashes if its values do."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("a description cannot be changed: make another one with dataclasses.replace")
+        raise TypeError(
+            "a description cannot be changed: make another one with dataclasses.replace"
+        )
 
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
@@ -44,7 +46,9 @@ def freeze(instance: Any, *names: str) -> None:
 
 
 def shown(instance: Any) -> str:
-    """A dataclass in at most five lines: the fields that differ from their defaults, things that have a name by it."""
+    """A dataclass in at most five lines: the fields that differ from their defaults, things that
+    have a name by it.
+    """
     words = ", ".join(f"{name}={_brief(value)}" for name, value in _changed(instance))
     lines = textwrap.wrap(
         f"{type(instance).__name__}({words})",
@@ -68,7 +72,11 @@ def _changed(instance: Any) -> list[tuple[str, Any]]:
     found = []
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        default = (
+            field.default
+            if field.default_factory is dataclasses.MISSING
+            else field.default_factory()
+        )
         if field.repr and (_is_array(value) or value != default):
             found.append((field.name, value))
     return found

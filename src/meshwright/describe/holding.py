@@ -1,4 +1,6 @@
-"""What a framework holds in a device's memory beside the tensors that the mathematics needs; a profile gives a source for each field."""
+"""What a framework holds in a device's memory beside the tensors that the mathematics needs; a
+profile gives a source for each field.
+"""
 
 from __future__ import annotations
 
@@ -12,40 +14,59 @@ from .frozen import FrozenDict, freeze
 
 @dataclass(frozen=True)
 class Holding(Checked):
-    """Bytes that a framework's code holds. The defaults are those of a set that counts none of it."""
+    """Bytes that a framework's code holds. The defaults are those of a set that counts none of
+    it.
+    """
 
     loss_bytes: Annotated[float, Unit("B")] = 4.0
-    """Of one logit at the peak of the loss, copy by copy, with the whole vocabulary on each rank: bf16 2 + fp32 log-softmax 4 + its
-    gradient 4 + that of the loss 4 = 14 in eager PyTorch; 4 where the loss is one fused kernel, bf16 and its gradient."""
+    """Of one logit at the peak of the loss, copy by copy, with the whole vocabulary on each rank:
+    bf16 2 + fp32 log-softmax 4 + its gradient 4 + that of the loss 4 = 14 in eager PyTorch; 4 where
+    the loss is one fused kernel, bf16 and its gradient.
+    """
     loss_bytes_tp: Annotated[float, Unit("B")] = 4.0
     """The same where the vocabulary is cut over tp."""
     norm_extra: Annotated[float, Unit("B")] = 0.0
-    """Of each element of a norm of separate torch kernels, kept beside its input: that in fp32, its normalised value, the 16-bit cast."""
+    """Of each element of a norm of separate torch kernels, kept beside its input: that in fp32, its
+    normalised value, the 16-bit cast.
+    """
     gradient_bytes: Mapping[str, float] = field(default_factory=FrozenDict)
-    """Precision of the products -> bytes of a gradient while it is accumulated; others, and numbers that say 16 bits, as the job says."""
+    """Precision of the products -> bytes of a gradient while it is accumulated; others, and numbers
+    that say 16 bits, as the job says.
+    """
     unit_gradient: str = "accumulated"
-    """Whole gradients of a unit whose gradients are sharded (ZeRO 2 and 3) are as wide as "accumulated" ones, as "activations", or there are "none"."""
+    """Whole gradients of a unit whose gradients are sharded (ZeRO 2 and 3) are as wide as
+    "accumulated" ones, as "activations", or there are "none".
+    """
     step_bytes: Annotated[float, Unit("B")] = 0.0
-    """Of each parameter that a rank updates, while the optimizer runs, where gradients are accumulated in 16 bits: their fp32 copies."""
+    """Of each parameter that a rank updates, while the optimizer runs, where gradients are
+    accumulated in 16 bits: their fp32 copies.
+    """
     step_copies: str = "reused"
-    """These copies lie in memory that activations have left ("reused"), or in a block larger than any cached ("new"): that adds to what
-    the allocator holds, but not to what a device must have, since the cache is freed before an allocation fails."""
+    """These copies lie in memory that activations have left ("reused"), or in a block larger than
+    any cached ("new"): that adds to what the allocator holds, but not to what a device must have,
+    since the cache is freed before an allocation fails.
+    """
     dummy_weight_gradients: bool = False
-    """Autograd gets a 16-bit tensor in place of each weight gradient that is accumulated elsewhere: one for each shape of weight in a layer, for
-    the whole run, and the head's beside the logits."""
+    """Autograd gets a 16-bit tensor in place of each weight gradient that is accumulated elsewhere:
+    one for each shape of weight in a layer, for the whole run, and the head's beside the logits."""
     keeps_pipeline_outputs: bool = False
     """A pipeline keeps each stage's output beside its input until the backward pass."""
     bucket_elements: float = 0.0
     """Most gradients that are copied into one block to be reduced."""
     backward_share: float = 0.0
-    """Temporaries of the backward pass of a layer, over what the layer keeps if nothing is computed again."""
+    """Temporaries of the backward pass of a layer, over what the layer keeps if nothing is computed
+    again.
+    """
     gathered_twice: bool = False
-    """The backward pass of a tensor-parallel product holds its input, gathered over tp with sequence parallelism, and that input's gradient, beside
-    their shards; twice of each (DTensor)."""
+    """The backward pass of a tensor-parallel product holds its input, gathered over tp with
+    sequence parallelism, and that input's gradient, beside their shards; twice of each
+    (DTensor)."""
     allocator_share: float = 0.0
     """Bytes that the allocator holds and no tensor uses, over those of tensors, at the peak."""
     allocator_need: float = 0.0
-    """The same of what a device must have: the allocator frees its cache and tries again before it fails."""
+    """The same of what a device must have: the allocator frees its cache and tries again before it
+    fails.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -30,11 +30,15 @@ class Optimizer:
     state_bytes: float = 12.0
     """fp32 master weight + first moment + second moment."""
     master_bytes: float = 4.0
-    """The part of it that is an fp32 copy of the weight; not kept where weights are fp32 themselves."""
+    """The part of it that is an fp32 copy of the weight; not kept where weights are fp32
+    themselves.
+    """
     flops: float = 14.0
     """Floating-point operations of one update of one parameter."""
     iterations: int = 0
-    """Newton-Schulz iterations that make the update of each matrix orthogonal (Muon); they are named in a note, not timed."""
+    """Newton-Schulz iterations that make the update of each matrix orthogonal (Muon); they are
+    named in a note, not timed.
+    """
 
 
 OPTIMIZERS = {
@@ -42,7 +46,8 @@ OPTIMIZERS = {
     "adam": Optimizer("adam"),
     "adamw-no-master": Optimizer("adamw-no-master", 8.0, 0.0),
     "sgd": Optimizer("sgd", 8.0, flops=4.0),
-    "muon": Optimizer("muon", 8.0, iterations=5),  # Jordan et al. 2024, https://kellerjordan.github.io/posts/muon
+    # Jordan et al. 2024, https://kellerjordan.github.io/posts/muon
+    "muon": Optimizer("muon", 8.0, iterations=5),
     "adafactor": Optimizer("adafactor", 4.0),
 }
 
@@ -64,21 +69,25 @@ class Job(Checked):
     tokens: Annotated[float, Unit("token")] = 0.0
     """Length of the whole run, for days, cost and energy; 0 = not asked."""
     attention_kernel: str = ASK
-    """flash (no T x T matrix in memory) or unfused, as the framework has it; or one by name: fa1, fa2, fa3, cudnn, xla, torch, fused-softmax.
-    framework: the one that runs by itself."""
+    """flash (no T x T matrix in memory) or unfused, as the framework has it; or one by name: fa1,
+    fa2, fa3, cudnn, xla, torch, fused-softmax. framework: the one that runs by itself."""
     assumptions: Assumptions = REALISTIC
     framework: Framework | None = None
-    """The software, such as megatron-core (usual on GPUs), maxtext (on TPUs) or meshwright (the trainer of this project): what it keeps,
-    overlaps and can run."""
+    """The software, such as megatron-core (usual on GPUs), maxtext (on TPUs) or meshwright (the
+    trainer of this project): what it keeps, overlaps and can run."""
     software: Software = NOTHING_SAID
     """What is said of it beside its name, in place of what the framework does by itself."""
     headroom: float | None = None
-    """Largest risk of running out of memory at which a layout fits, such as 0.05; default: that of the assumption set (realistic: 0.1)."""
+    """Largest risk of running out of memory at which a layout fits, such as 0.05; default: that of
+    the assumption set (realistic: 0.1).
+    """
 
     __repr__ = shown
 
     def __post_init__(self) -> None:
-        """Names become what they name, texts numbers; BadInput for everything else that is no job."""
+        """Names become what they name, texts numbers; BadInput for everything else that is no
+        job.
+        """
         for name, kind in PARTS.items():
             value = getattr(self, name)
             if value is None and name in ("precision", "framework"):
@@ -86,9 +95,15 @@ class Job(Checked):
             if isinstance(value, str):
                 object.__setattr__(self, name, _named(name, value))
             elif not isinstance(value, kind):
-                raise BadInput(f"job.{name} must be a {kind.__name__} or the name of one, not {str(value)[:40]!r}")
+                raise BadInput(
+                    f"job.{name} must be a {kind.__name__} or the name of one, not"
+                    f" {str(value)[:40]!r}"
+                )
         if not isinstance(self.layout, Layout):
-            raise BadInput(f"job.layout must be a Layout, such as Layout(tp=8, dp=4), not {str(self.layout)[:40]!r}")
+            raise BadInput(
+                "job.layout must be a Layout, such as Layout(tp=8, dp=4), not"
+                f" {str(self.layout)[:40]!r}"
+            )
         for name, unit in (("seq", LENGTH), ("tokens", "token")):
             if isinstance(getattr(self, name), str):
                 object.__setattr__(self, name, parse(getattr(self, name), unit, f"job.{name}"))
@@ -100,13 +115,15 @@ class Job(Checked):
                 raise BadInput(f"job.{name} must be at least {least}, not {value}")
         if self.headroom is not None and not self.assumptions.memory.risk_width:
             raise BadInput(
-                f"assumptions {self.assumptions.name} know no risk of running out of memory: job.headroom goes with "
-                f"those that do, such as {REALISTIC.name}"
+                f"assumptions {self.assumptions.name} know no risk of running out of memory:"
+                f" job.headroom goes with those that do, such as {REALISTIC.name}"
             )
         super().__post_init__()
         if (self.framework or self.software.given) and not asked(self.assumptions):
             what = (
-                f"framework {self.framework.name}" if self.framework else f"software.{next(iter(self.software.given))}"
+                f"framework {self.framework.name}"
+                if self.framework
+                else f"software.{next(iter(self.software.given))}"
             )
             raise BadInput(
                 f"assumptions {self.assumptions.name} say themselves what a framework does: {what} "
@@ -115,11 +132,15 @@ class Job(Checked):
         if self.precision is None:
             object.__setattr__(self, "precision", self.usual_precision)
         elif self.software.gradients:
-            object.__setattr__(self, "precision", accumulated(self.precision, self.software.gradients))
+            object.__setattr__(
+                self, "precision", accumulated(self.precision, self.software.gradients)
+            )
 
     @cached_property
     def profile(self) -> Framework | None:
-        """The framework that the set asks, with what the job says of it; None if the set asks nothing."""
+        """The framework that the set asks, with what the job says of it; None if the set asks
+        nothing.
+        """
         if not asked(self.assumptions):
             return None
         by = self.framework or framework(self.usual_framework)
@@ -150,18 +171,26 @@ class Job(Checked):
 
     @property
     def under_words(self) -> str:
-        """The set of assumptions, and the framework where it is not the one that the set asks by itself."""
+        """The set of assumptions, and the framework where it is not the one that the set asks by
+        itself.
+        """
         other = self.profile and self.profile.name != self.usual_framework
-        return f"assumptions {self.assumptions.name}" + (f", framework {self.framework.name}" if self.framework and other else "")  # fmt: skip
+        return f"assumptions {self.assumptions.name}" + (
+            f", framework {self.framework.name}" if self.framework and other else ""
+        )
 
     def laid_out(self, layout: Layout) -> Job:
         """The job under a layout of its own: what its framework does stays as it is."""
         other = replace(self, layout=layout)
-        other.__dict__.update({name: self.__dict__[name] for name in ("profile", "how") if name in self.__dict__})
+        other.__dict__.update(
+            {name: self.__dict__[name] for name in ("profile", "how") if name in self.__dict__}
+        )
         return other
 
     def under(self, how: str | Assumptions) -> Job:
-        """The job under another set of assumptions; numbers that the old set chose become those of the new one."""
+        """The job under another set of assumptions; numbers that the old set chose become those of
+        the new one.
+        """
         chosen = self.precision == self.usual_precision
         changed: dict[str, Any] = {"assumptions": how, **({"precision": None} if chosen else {})}
         return replace(self, **changed)
@@ -186,7 +215,8 @@ class Job(Checked):
 def usual_precision(how: Assumptions, chip: Chip) -> Precision:
     """The numbers of a job that names none: those of its set, else bf16.
 
-    A set's 16-bit numbers are of the kind that the chip has: papers count bytes and a rate, which both kinds share.
+    A set's 16-bit numbers are of the kind that the chip has: papers count bytes and a rate, which
+    both kinds share.
     """
     usual = how.precision or PRECISIONS["bf16"]
     other = {"fp16": "bf16", "bf16": "fp16"}.get(usual.compute, "")
@@ -199,7 +229,9 @@ def accumulated(numbers: Precision, gradients: str) -> Precision:
     """The numbers with gradients in fp32, or as wide as activations ("half")."""
     if numbers.activation_bytes >= FP32_BYTES:
         return numbers
-    return replace(numbers, gradient_bytes=FP32_BYTES if gradients == "fp32" else numbers.activation_bytes)
+    return replace(
+        numbers, gradient_bytes=FP32_BYTES if gradients == "fp32" else numbers.activation_bytes
+    )
 
 
 PARTS: dict[str, type] = {
@@ -217,7 +249,9 @@ PARTS: dict[str, type] = {
 FP32_BYTES = 4.0
 
 BY_NAME: dict[str, Callable[[str], object]] = {}
-"""Field -> what finds the thing of that name: `formats.resolve` knows catalogue and files, which stand below this room."""
+"""Field -> what finds the thing of that name: `formats.resolve` knows catalogue and files, which
+stand below this room.
+"""
 
 
 def _named(field: str, name: str) -> object:
@@ -229,7 +263,9 @@ def _named(field: str, name: str) -> object:
     if field == "framework":
         return framework(name)
     if field in ("model", "cluster"):
-        raise BadInput(f"job.{field} must be a {field.capitalize()}; meshwright.Job takes the name of one too")
+        raise BadInput(
+            f"job.{field} must be a {field.capitalize()}; meshwright.Job takes the name of one too"
+        )
     things: dict[str, object] = {**(PRECISIONS if field == "precision" else OPTIMIZERS)}
     if name not in things:
         raise unknown(field, name, things)
@@ -238,7 +274,11 @@ def _named(field: str, name: str) -> object:
 
 def _whole(field: str, value: object) -> int:
     """The value as an int."""
-    if isinstance(value, (str, bool)) or not hasattr(value, "__float__") or float(value) != float(value) // 1:
+    if (
+        isinstance(value, (str, bool))
+        or not hasattr(value, "__float__")
+        or float(value) != float(value) // 1
+    ):
         hint = " of sequences (tokens / seq)" if field == "batch" else ""
         raise BadInput(f"job.{field} must be a whole number{hint}, not {str(value)[:40]!r}")
     return int(float(value))
@@ -247,7 +287,10 @@ def _whole(field: str, value: object) -> int:
 def demand(job: object, layout: object = None) -> None:
     """BadInput for what is no job, or no layout."""
     if not isinstance(job, Job):
-        raise BadInput(f"a Job is needed, such as Job('llama3-70b', '512xh100-sxm', batch=512), not {str(job)[:40]!r}")
+        raise BadInput(
+            "a Job is needed, such as Job('llama3-70b', '512xh100-sxm', batch=512), not"
+            f" {str(job)[:40]!r}"
+        )
     if layout is not None and not isinstance(layout, Layout):
         raise BadInput(f"a Layout is needed, such as Layout(tp=8, dp=4), not {str(layout)[:40]!r}")
     chosen = job.layout if layout is None else layout

@@ -1,6 +1,8 @@
-"""What the kernels of a kind of chip reach, by shape: constants of the laws in `cost/` that `ChipTime.model` "by-shape" asks for.
+"""What the kernels of a kind of chip reach, by shape: constants of the laws in `cost/` that
+`ChipTime.model` "by-shape" asks for.
 
-The data lie in catalog/kernels, one file a kind of chip, each number with its source; a chip names its kind (`Chip.kernel_law`).
+The data lie in catalog/kernels, one file a kind of chip, each number with its source; a chip names
+its kind (`Chip.kernel_law`).
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from .frozen import FrozenDict, freeze, shown
 from .read import read
 
 GENERIC = "generic"
-"""Kernels of a chip that nobody measured: no law of shapes beyond the tiles; its rate is `Chip.sustained`."""
+"""Kernels of a chip that nobody measured: no law of shapes beyond the tiles; its rate is
+`Chip.sustained`.
+"""
 
 
 ESTIMATE = "estimate"
@@ -67,7 +71,9 @@ class Kernels(Checked):
     fp4: float
     """The same of FP4."""
     quantise: Mapping[str, float]
-    """Recipe of FP8 -> bytes moved for each element of an activation or an output gradient that is quantised; weights: half of it."""
+    """Recipe of FP8 -> bytes moved for each element of an activation or an output gradient that is
+    quantised; weights: half of it.
+    """
     attention: Mapping[str, FusedAttention]
     """Fused kernel -> its law; one that is not listed runs as the last that is."""
     narrow: float

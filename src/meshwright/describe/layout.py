@@ -1,9 +1,11 @@
 """How a model is spread over chips.
 
-Degrees: tp x cp x pp x dp = chips. `ep` and `etp` borrow ranks: experts are spread over ep ranks taken from tp x cp x dp,
-each expert cut etp ways. `dp` counts replicas of the batch; weights are also synchronised over cp.
+Degrees: tp x cp x pp x dp = chips. `ep` and `etp` borrow ranks: experts are spread over ep ranks
+taken from tp x cp x dp, each expert cut etp ways. `dp` counts replicas of the batch; weights are
+also synchronised over cp.
 
-Fields may hold NumPy arrays when a whole table of layouts is evaluated; categorical fields never do.
+Fields may hold NumPy arrays when a whole table of layouts is evaluated; categorical fields never
+do.
 """
 
 from __future__ import annotations
@@ -21,7 +23,18 @@ AXES = ("tp", "cp", "dp", "pp")
 """Mesh axes in canonical order, the one that communicates most first (nearest)."""
 SCHEMES = ("megatron", "context", "summa")
 
-DEGREES = ("tp", "cp", "pp", "dp", "dp_replicate", "ep", "etp", "microbatch", "interleave", "panels")
+DEGREES = (
+    "tp",
+    "cp",
+    "pp",
+    "dp",
+    "dp_replicate",
+    "ep",
+    "etp",
+    "microbatch",
+    "interleave",
+    "panels",
+)
 CHOICES = {"zero": (0, 1, 2, 3), "sequence_parallel": (True, False)}
 """Values of the fields that are no texts (those stand in `ranges.CHOICES`)."""
 
@@ -33,14 +46,18 @@ class Layout(Checked):
     tp: Num = 1
     """Tensor parallel: cuts heads and feed-forward (LBL: n1)."""
     cp: Num = 1
-    """Context parallel: cuts the sequence; keys and values are gathered (LBL: n2). With scheme summa it cuts weights too."""
+    """Context parallel: cuts the sequence; keys and values are gathered (LBL: n2). With scheme
+    summa it cuts weights too.
+    """
     pp: Num = 1
     """Pipeline stages."""
     dp: Num = 1
     """Data-parallel replicas."""
     dp_replicate: Num = 1
-    """Groups of dp ranks that hold whole copies (HSDP): ZeRO shards over the dp / dp_replicate nearest of them, and gradients
-    are all-reduced across the groups. The name is torchtitan's; Megatron Core: num_distributed_optimizer_instances."""
+    """Groups of dp ranks that hold whole copies (HSDP): ZeRO shards over the dp / dp_replicate
+    nearest of them, and gradients are all-reduced across the groups. The name is torchtitan's;
+    Megatron Core: num_distributed_optimizer_instances.
+    """
     ep: Num = 1
     """Expert parallel: ranks that share out the experts of a layer."""
     etp: Num = 1
@@ -54,22 +71,30 @@ class Layout(Checked):
     zero: int = 0
     """ZeRO stage: 1 shards optimizer state over dp x cp, 2 gradients too, 3 weights too (FSDP)."""
     recompute: str = "none"
-    """Activations computed again in the backward pass: none, selective (as the framework means it), full (whole layers), or parts
-    by name joined by + (`describe.recompute`): layernorm+moe_act; :4 after it for the first 4 layers of every chunk."""
+    """Activations computed again in the backward pass: none, selective (as the framework means it),
+    full (whole layers), or parts by name joined by + (`describe.recompute`): layernorm+moe_act; :4
+    after it for the first 4 layers of every chunk.
+    """
     sequence_parallel: bool = True
-    """Norms, dropout and residuals are cut along the sequence over tp (Megatron-LM's --sequence-parallel)."""
+    """Norms, dropout and residuals are cut along the sequence over tp (Megatron-LM's
+    --sequence-parallel).
+    """
     scheme: str = "megatron"
-    """How tp (and cp) cut a layer: megatron (1D; cp beside it), context (the same as LBL counts it, biases cut) or summa (2D matrix products)."""
+    """How tp (and cp) cut a layer: megatron (1D; cp beside it), context (the same as LBL counts it,
+    biases cut) or summa (2D matrix products).
+    """
     panels: Num = 1
     """Panels of a SUMMA product."""
     placement: Mapping[str, tuple[Num, ...]] = field(default_factory=FrozenDict)
-    """axis -> how many of its ranks lie in each network dimension, fastest first. Empty: `placed` fills it in order AXES."""
+    """axis -> how many of its ranks lie in each network dimension, fastest first. Empty: `placed`
+    fills it in order AXES.
+    """
 
     __repr__ = shown
 
     def __post_init__(self) -> None:
-        """BadInput for what no layout has; 8.0 becomes 8. Columns of a table of layouts pass, and so do fractions, which
-        rooflines need; `predict` refuses both."""
+        """BadInput for what no layout has; 8.0 becomes 8. Columns of a table of layouts pass, and
+        so do fractions, which rooflines need; `predict` refuses both."""
         for name in DEGREES:
             value = getattr(self, name)
             if type(value) is not int:
@@ -80,7 +105,9 @@ class Layout(Checked):
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 words = ", ".join(map(str, allowed))
-                raise BadInput(f"layout.{name} must be one of {words}, not {str(getattr(self, name))[:40]!r}")
+                raise BadInput(
+                    f"layout.{name} must be one of {words}, not {str(getattr(self, name))[:40]!r}"
+                )
         if self.recompute not in RECOMPUTE:
             object.__setattr__(self, "recompute", recompute(self.recompute).text)
         super().__post_init__()
@@ -94,11 +121,16 @@ class Layout(Checked):
     def group(self, axis: str) -> tuple[Num, ...]:
         """Ranks of a communication group in each network dimension, fastest first.
 
-        axis: tp, cp, dp, pp; replicas (weights are synchronised over it); ep, etp and edp (experts, parts and replicas of one);
-        shards and copies, the inner and the outer part of replicas (of edp: edp shards and edp copies).
+        axis: tp, cp, dp, pp; replicas (weights are synchronised over it); ep, etp and edp (experts,
+        parts and replicas of one); shards and copies, the inner and the outer part of replicas (of
+        edp: edp shards and edp copies).
         """
         if axis in ("replicas", "shards"):
-            dp = self.placement["dp"] if axis == "replicas" else self._inner(self.placement["dp"], self.dp)
+            dp = (
+                self.placement["dp"]
+                if axis == "replicas"
+                else self._inner(self.placement["dp"], self.dp)
+            )
             if self.scheme == "summa":
                 return dp
             return tuple(d * c for d, c in zip(dp, self.placement["cp"], strict=True))
@@ -142,14 +174,20 @@ class Layout(Checked):
 
     def _outer(self, places: tuple[Num, ...], ranks: Num) -> tuple[Num, ...]:
         """What is left of it."""
-        return tuple(size / here for size, here in zip(places, self._inner(places, ranks), strict=True))
+        return tuple(
+            size / here for size, here in zip(places, self._inner(places, ranks), strict=True)
+        )
 
     def _expert_group(self, axis: str) -> tuple[Num, ...]:
         """etp, ep and edp, in this order, take the tp x cp x dp ranks from the nearest on.
 
-        Each takes min(what it still needs, room that is left) of a dimension; the last dimension takes the rest.
+        Each takes min(what it still needs, room that is left) of a dimension; the last dimension
+        takes the rest.
         """
-        room = [t * c * d for t, c, d in zip(*(self.placement[a] for a in ("tp", "cp", "dp")), strict=True)]
+        room = [
+            t * c * d
+            for t, c, d in zip(*(self.placement[a] for a in ("tp", "cp", "dp")), strict=True)
+        ]
         shares: tuple[Num, ...] = ()
         for name, degree in (("etp", self.etp), ("ep", self.ep), ("edp", self.expert_replicas)):
             left, taken = degree, []

@@ -1,4 +1,6 @@
-"""What was measured on a machine: seconds on grids of sizes, and what an engine costs beside the operations it runs."""
+"""What was measured on a machine: seconds on grids of sizes, and what an engine costs beside the
+operations it runs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Table:
     seconds: tuple[Annotated[float, Unit("s")], ...]
     """One for each point of the grid, the last axis fastest."""
     residual: float | None = None
-    """Median error of what is read between the points, at sizes that were measured too but are not points; None = not known."""
+    """Median error of what is read between the points, at sizes that were measured too but are not
+    points; None = not known.
+    """
     fit: str = ""
     """A law fitted to the seconds, with its own error: for people, nothing reads it."""
     sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
@@ -32,9 +36,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Overhead:
-    """CPU seconds that a rank spends on one feature of the engine beside its operations and messages, by size of the feature's group.
+    """CPU seconds that a rank spends on one feature of the engine beside its operations and
+    messages, by size of the feature's group.
 
-    A rank with l layers and m microbatches pays step + m microbatch + l layer + l m layer_microbatch.
+    A rank with l layers and m microbatches pays step + m microbatch + l layer + l m
+    layer_microbatch.
     """
 
     ranks: tuple[float, ...]
@@ -44,7 +50,9 @@ class Overhead:
     layer: tuple[Annotated[float, Unit("s")], ...]
     layer_microbatch: tuple[Annotated[float, Unit("s")], ...]
     residual: float | None = None
-    """Largest error of the four numbers on the empty runs they come from, as a share of the run; None = not known."""
+    """Largest error of the four numbers on the empty runs they come from, as a share of the run;
+    None = not known.
+    """
     sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
     """field -> where its number comes from (source, date, note)."""
 

@@ -1,6 +1,7 @@
 """A transformer as its training sees it: shapes only, no weights.
 
-Letters: L layers, D hidden, H heads, K kv heads, h head_dim, F ffn, V vocab, T seq; E experts, k top_k.
+Letters: L layers, D hidden, H heads, K kv heads, h head_dim, F ffn, V vocab, T seq; E experts, k
+top_k.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from .frozen import FrozenDict, shown
 
 @dataclass(frozen=True)
 class MLA:
-    """Multi-head latent attention (DeepSeek-V2): keys and values are rebuilt from one compressed vector a token."""
+    """Multi-head latent attention (DeepSeek-V2): keys and values are rebuilt from one compressed
+    vector a token.
+    """
 
     kv_lora_rank: int
     """Width of the compressed key/value vector."""
@@ -56,7 +59,9 @@ class RopeScaling(Checked):
     """Rotary frequencies changed for sequences longer than those a model was first trained on."""
 
     kind: str
-    """linear: all frequencies over `factor`; llama3: only the slow ones (Llama 3.1); others are known by name, not computed."""
+    """linear: all frequencies over `factor`; llama3: only the slow ones (Llama 3.1); others are
+    known by name, not computed.
+    """
     factor: float = 1.0
     """How much slower."""
     low: float = 1.0
@@ -91,7 +96,9 @@ class Model(Checked):
     gated: bool = True
     """The feed-forward has a gate matrix (SwiGLU, GeGLU): 3 matrices, not 2."""
     activation: str | None = None
-    """silu, gelu, gelu-tanh (its approximation in GPT-2) or relu; None = silu with a gate, gelu without."""
+    """silu, gelu, gelu-tanh (its approximation in GPT-2) or relu; None = silu with a gate, gelu
+    without.
+    """
     attention: str = "causal"
     """causal: a token sees the ones before it; full: it sees all (encoders, vision)."""
     window: Length | None = None
@@ -103,7 +110,9 @@ class Model(Checked):
     norm_epsilon: float = 1e-5
     """Added to the variance in norms."""
     norms_per_layer: int = 2
-    """Norms over the hidden state in a block: 2, or 4 with post-norms (Gemma 2), 1 for parallel blocks (Falcon)."""
+    """Norms over the hidden state in a block: 2, or 4 with post-norms (Gemma 2), 1 for parallel
+    blocks (Falcon).
+    """
     qk_norm: bool = False
     """Queries and keys are normalised per head (Qwen3, Gemma 3): 2h parameters."""
     qk_norm_whole: bool = False
@@ -129,13 +138,17 @@ class Model(Checked):
     dropout: bool = False
     """Dropout is active in training."""
     vocab_multiple: int = 1
-    """The vocabulary is padded up to a multiple of this (128 in Megatron-LM), times tp at run time."""
+    """The vocabulary is padded up to a multiple of this (128 in Megatron-LM), times tp at run
+    time.
+    """
     mla: MLA | None = None
     moe: MoE | None = None
     mtp_layers: int = 0
     """Extra multi-token-prediction blocks after the last layer (DeepSeek-V3)."""
     notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """What the file that described it says and this description leaves out; every prediction repeats it."""
+    """What the file that described it says and this description leaves out; every prediction
+    repeats it.
+    """
     sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
     """field -> where its number comes from (source, date, note); "*" for the whole description."""
 

@@ -1,7 +1,8 @@
 """A network as a list of dimensions, fastest first.
 
-A dimension joins `size` members, each member being all chips of the dimensions before it. An 8-GPU node on InfiniBand is
-[switch 8, switch unlimited]; a TPU v5p slice is [ring 16, ring 20, ring 28] and, above it, the data-centre network.
+A dimension joins `size` members, each member being all chips of the dimensions before it. An 8-GPU
+node on InfiniBand is [switch 8, switch unlimited]; a TPU v5p slice is [ring 16, ring 20, ring 28]
+and, above it, the data-centre network.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from .measured import Table
 
 KINDS = ("switch", "ring", "line", "mesh")
 UNMEASURED = 0.70
-"""Share of its bandwidth assumed for a dimension without a measured `efficiency`: the lowest measured one of the catalogue
-(Perlmutter, Subramanian et al. 2024, arXiv 2410.00273), so that what nobody measured is never the faster. Omni-Path, whose 0.14 is
-what NCCL makes of a fabric that it does not drive by itself, does not count."""
+"""Share of its bandwidth assumed for a dimension without a measured `efficiency`: the lowest
+measured one of the catalogue (Perlmutter, Subramanian et al. 2024, arXiv 2410.00273), so that what
+nobody measured is never the faster. Omni-Path, whose 0.14 is what NCCL makes of a fabric that it
+does not drive by itself, does not count."""
 
 
 @dataclass(frozen=True)
@@ -28,24 +30,34 @@ class Dim(Checked):
 
     name: str
     bandwidth: Annotated[float, Unit("B/s")]
-    """What one chip can send into this dimension, ONE WAY, all its links of the dimension together. A ring axis counts both
-    directions (the scaling book's W = 2 x link)."""
+    """What one chip can send into this dimension, ONE WAY, all its links of the dimension together.
+    A ring axis counts both directions (the scaling book's W = 2 x link)."""
     latency: Annotated[float, Unit("s")]
     """One hop, software included."""
     size: int | None = None
     """Members; None = as many as the cluster has (last dimension only)."""
     kind: str = "switch"
-    """switch (any to any), ring (wraps around), line (does not), mesh (a link between each pair)."""
+    """switch (any to any), ring (wraps around), line (does not), mesh (a link between each
+    pair).
+    """
     efficiency: float | None = None
-    """Share of `bandwidth` that large messages reach; None = not measured (`UNMEASURED` is assumed)."""
+    """Share of `bandwidth` that large messages reach; None = not measured (`UNMEASURED` is
+    assumed).
+    """
     reduces: bool = False
     """The switch adds up values itself (NVLink SHARP, InfiniBand SHARP)."""
     wrap: int = 1
-    """A slice of a ring axis still closes if its length is a multiple of this (TPU v5p: 4, v5e: 16); else it is a line."""
+    """A slice of a ring axis still closes if its length is a multiple of this (TPU v5p: 4, v5e:
+    16); else it is a line.
+    """
     collectives: Mapping[str, Table] = field(default_factory=FrozenDict)
-    """collective -> measured seconds by ranks and bytes of the full vector, for the option `measured`; "all_gather/cpu": CPU seconds of a rank."""
+    """collective -> measured seconds by ranks and bytes of the full vector, for the option
+    `measured`; "all_gather/cpu": CPU seconds of a rank.
+    """
     transport: str = ""
-    """What NCCL makes of its links: a name of catalog/transports; "" = `links.NEAR` for the first dimension, `links.FAR` for others."""
+    """What NCCL makes of its links: a name of catalog/transports; "" = `links.NEAR` for the first
+    dimension, `links.FAR` for others.
+    """
     shared_by: int = 1
     """Chips behind one such interface: `bandwidth` is divided among them when all send."""
 
@@ -67,8 +79,9 @@ class Dim(Checked):
     def used(self, members: Num) -> Num:
         """Share of a chip's links in this dimension that a group of so many members uses.
 
-        All of them, but in a mesh of n only those to the other members: (g - 1)/(n - 1). Each pair has its own link,
-        so groups beside each other share none. A mesh without a size is the group itself.
+        All of them, but in a mesh of n only those to the other members: (g - 1)/(n - 1). Each pair
+        has its own link, so groups beside each other share none. A mesh without a size is the group
+        itself.
         """
         if self.kind != "mesh" or not self.size or self.size == 1:
             return 1.0
@@ -88,7 +101,9 @@ class Network:
     node: int | None = None
     """Chips of one server, for what starts ranks; None = what the first dimension joins."""
     cubes: bool = False
-    """A slice is wired from whole cubes by optical switches: its axes may have any lengths, and close only if all of them may."""
+    """A slice is wired from whole cubes by optical switches: its axes may have any lengths, and
+    close only if all of them may.
+    """
     sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
     """field -> where its number comes from (source, date, note)."""
 

@@ -21,7 +21,9 @@ class Precision(Checked):
     gather_bytes: float = 2.0
     """Bytes a weight takes on the wire when shards are gathered."""
     input_bytes: float | None = None
-    """Bytes an input of a linear layer takes while it is kept for its weight gradient; None = `activation_bytes`."""
+    """Bytes an input of a linear layer takes while it is kept for its weight gradient; None =
+    `activation_bytes`.
+    """
 
     @property
     def name(self) -> str:
@@ -35,9 +37,13 @@ class Precision(Checked):
 
 
 FP8_BLOCK = 1 + 1 / 32
-"""Bytes of an FP8 number: one, and a scale of one byte for every 32 (OCP Microscaling Formats 1.0, 2023)."""
+"""Bytes of an FP8 number: one, and a scale of one byte for every 32 (OCP Microscaling Formats 1.0,
+2023).
+"""
 FP4_BLOCK = 1 / 2 + 1 / 16
-"""Bytes of an FP4 number: half, and a scale of one byte for every 16 (NVFP4, Transformer Engine 2.8, 2025)."""
+"""Bytes of an FP4 number: half, and a scale of one byte for every 16 (NVFP4, Transformer Engine
+2.8, 2025).
+"""
 
 PRECISIONS = {
     "bf16": Precision(),
@@ -51,5 +57,7 @@ PRECISIONS = {
     "tf32": Precision("tf32", 4.0, 4.0, 4.0, 4.0),
     "fp32": Precision("fp32", 4.0, 4.0, 4.0, 4.0),
 }
-"""bf16/fp16: mixed precision with fp32 gradients and master weights (Megatron-LM); -pure: gradients in 2 bytes.
-fp8, fp4: inputs of linear layers are kept quantised, other activations, weights and logits in 16 bits (Transformer Engine)."""
+"""bf16/fp16: mixed precision with fp32 gradients and master weights (Megatron-LM); -pure: gradients
+in 2 bytes. fp8, fp4: inputs of linear layers are kept quantised, other activations, weights and
+logits in 16 bits (Transformer Engine).
+"""

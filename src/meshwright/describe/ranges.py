@@ -1,4 +1,6 @@
-"""Which values a field of the description may have: ranges, choices, and what two fields must agree on."""
+"""Which values a field of the description may have: ranges, choices, and what two fields must agree
+on.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from .network import KINDS, Network
 from .recompute import PARTS
 
 WHOLE = (1.0, 1e9)
-"""Least and most of a whole number unless RANGES says otherwise; so large that no product of a few overflows."""
+"""Least and most of a whole number unless RANGES says otherwise; so large that no product of a few
+overflows.
+"""
 REAL = (1e-30, 1e30)
 """Least and most of a quantity in SI units unless RANGES says otherwise."""
 NONE_OR_MORE = (0.0, 1e30)
@@ -29,9 +33,22 @@ ANY_SHARE = (0.0, 1.0)
 RISK = (1e-6, 1 - 1e-6)
 
 TRANSPORT = (
-    "launch", "hop", "hop_ll", "climb", "climb_ll", "copied", "mix", "mix_ll", "sharp", "sharp_wait", "sharp_mix",
-    "exchange_launch", "exchange_copied", "exchange_mix", "believed_step",
-)  # fmt: skip
+    "launch",
+    "hop",
+    "hop_ll",
+    "climb",
+    "climb_ll",
+    "copied",
+    "mix",
+    "mix_ll",
+    "sharp",
+    "sharp_wait",
+    "sharp_mix",
+    "exchange_launch",
+    "exchange_copied",
+    "exchange_mix",
+    "believed_step",
+)
 """Numbers of a transport that may be nothing."""
 
 RANGES: dict[str, tuple[float, float]] = {
@@ -104,7 +121,15 @@ RANGES: dict[str, tuple[float, float]] = {
     "FusedAttention.length": NONE_OR_MORE,
     "ChipTime.wide_norm": (1.0, 100.0),
     **dict.fromkeys(
-        ("Host.backward", "Host.experts_s", "Host.embedding", "Host.head", "Host.parts", "Host.full"), NONE_OR_MORE
+        (
+            "Host.backward",
+            "Host.experts_s",
+            "Host.embedding",
+            "Host.head",
+            "Host.parts",
+            "Host.full",
+        ),
+        NONE_OR_MORE,
     ),
     "Stack.host_s": NONE_OR_MORE,
     "Stack.step_s": NONE_OR_MORE,
@@ -140,7 +165,9 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 
 ATTENTION = ("fa1", "fa2", "fa3", "cudnn", "xla", "torch", "fused-softmax")
-"""Attention kernels: FlashAttention of three generations, cuDNN's, XLA's own; unfused in plain torch, or with Megatron's fused softmax."""
+"""Attention kernels: FlashAttention of three generations, cuDNN's, XLA's own; unfused in plain
+torch, or with Megatron's fused softmax.
+"""
 SOFTWARE = {
     "cuda_graphs": ("off", "parts", "full"),
     "norm": ("fused", "torch"),
@@ -177,7 +204,11 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Chip.matrix_flops": PRECISIONS,
     "Precision.compute": PRECISIONS,
     "Job.attention_kernel": ("flash", "unfused", *ATTENTION, ASK),
-    **{f"{cls}.{name}": values for name, values in SOFTWARE.items() for cls in ("Software", "Framework")},
+    **{
+        f"{cls}.{name}": values
+        for name, values in SOFTWARE.items()
+        for cls in ("Software", "Framework")
+    },
     **dict.fromkeys(("Framework.attention", "Framework.flash", "Framework.unfused"), ATTENTION),
     "Framework.gradient_collective": ("reduce-scatter", "all-reduce"),
     "Counting.dot_product": ("2k", "2k-1"),
@@ -195,7 +226,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "ChipTime.model": ("peak", "roofline", "hierarchy", "calibrated", "by-shape"),
     "Stack.kernel": (*ATTENTION, "flash", ASK),
     **{f"Stack.{name}": SOFTWARE[name] for name in ("norm", "cuda_graphs", "float8")},
-    **{f"{kind}.quantise": (*SOFTWARE["float8"], "nvfp4") for kind in ("Kernels", "Stack", "Framework")},
+    **{
+        f"{kind}.quantise": (*SOFTWARE["float8"], "nvfp4")
+        for kind in ("Kernels", "Stack", "Framework")
+    },
     "NetworkTime.collective": ("nccl", "ring", "best", "levels", "book", "free", "measured"),
     "NetworkTime.ring_factor": ("exact", "one"),
     "NetworkTime.hop": ("slowest", "mean"),
@@ -213,35 +247,73 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Overlap.step_barrier": (*ANSWERS["step_barrier"], ASK),
     "Settings.device": ("cpu", "cuda"),
 }
-"""Allowed values of every field that holds a text, texts or keys; a field without a list must be in FREE."""
+"""Allowed values of every field that holds a text, texts or keys; a field without a list must be in
+FREE.
+"""
 
 FREE: dict[str, str] = {
     **dict.fromkeys(
-        ("Assumptions.name", "Chip.name", "Cluster.name", "Optimizer.name", "Model.name", "Dim.name", "Network.name",
-         "Scenario.name", "Law.name", "Framework.name", "Kernels.name", "Transport.name", "Chip.vendor", "Chip.aliases",
-         "Network.aliases"),
+        (
+            "Assumptions.name",
+            "Chip.name",
+            "Cluster.name",
+            "Optimizer.name",
+            "Model.name",
+            "Dim.name",
+            "Network.name",
+            "Scenario.name",
+            "Law.name",
+            "Framework.name",
+            "Kernels.name",
+            "Transport.name",
+            "Chip.vendor",
+            "Chip.aliases",
+            "Network.aliases",
+        ),
         "a name its author gives",
     ),
     **dict.fromkeys(
-        ("Assumptions.source", "Law.source", "Table.fit", "Table.axes", "Chip.sources", "Table.sources",
-         "Overhead.sources", "Model.sources", "Network.sources", "Framework.sources", "Kernels.sources", "Transport.sources"),
+        (
+            "Assumptions.source",
+            "Law.source",
+            "Table.fit",
+            "Table.axes",
+            "Chip.sources",
+            "Table.sources",
+            "Overhead.sources",
+            "Model.sources",
+            "Network.sources",
+            "Framework.sources",
+            "Kernels.sources",
+            "Transport.sources",
+        ),
         "for people",
     ),
-    **dict.fromkeys(("Chip.network", "Chip.framework", "Chip.kernel_law", "Network.chip"), "a name of the catalogue, refused there"),
-    **dict.fromkeys(("Chip.kernels", "Cluster.engine", "Dim.collectives", "Kernels.attention"), "names of what was measured"),
+    **dict.fromkeys(
+        ("Chip.network", "Chip.framework", "Chip.kernel_law", "Network.chip"),
+        "a name of the catalogue, refused there",
+    ),
+    **dict.fromkeys(
+        ("Chip.kernels", "Cluster.engine", "Dim.collectives", "Kernels.attention"),
+        "names of what was measured",
+    ),
     "Assumptions.framework": "a name of catalog/frameworks, refused there",
-    **dict.fromkeys(("Dim.transport", "Transport.like"), "a name of catalog/transports, refused there"),
+    **dict.fromkeys(
+        ("Dim.transport", "Transport.like"), "a name of catalog/transports, refused there"
+    ),
     "Framework.rules": "names of `layout.trainable`, refused there",
     "Layout.recompute": "words of `describe.recompute`, refused there",
     "Layout.schedule": "a name of `schedule.SCHEDULES`, refused there",
     "Model.notes": "sentences",
     **dict.fromkeys(("Settings.data", "Settings.weights", "Settings.output"), "a path"),
-}  # fmt: skip
+}
 """Fields that may hold any text, and why."""
 
 
 def demand_choices(instance: Any) -> None:
-    """Raise BadInput, with the nearest valid values, if a field holds a text that is not in its list."""
+    """Raise BadInput, with the nearest valid values, if a field holds a text that is not in its
+    list.
+    """
     cls: Any = type(instance)
     for name, field, allowed in _lists(cls):
         value = getattr(instance, name)
@@ -258,7 +330,9 @@ def _lists(cls: type) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
 
 
 def check(instance: Any, where: str) -> None:
-    """Raise BadInput if fields of a description contradict each other; `where` names it in the sentence."""
+    """Raise BadInput if fields of a description contradict each other; `where` names it in the
+    sentence.
+    """
     rule = RULES.get(type(instance))
     if rule and (reason := rule(instance)):
         raise BadInput(f"{where}: {reason}")
@@ -266,7 +340,10 @@ def check(instance: Any, where: str) -> None:
 
 def _model(m: Model) -> str:
     if m.head_dim is None and m.mla is None and m.hidden % m.heads:
-        return f"hidden {m.hidden} cannot be split into {m.heads} heads; change heads, or give head_dim"
+        return (
+            f"hidden {m.hidden} cannot be split into {m.heads} heads; change heads, or give"
+            " head_dim"
+        )
     if m.heads % m.K:
         return f"kv_heads {m.K} must divide heads {m.heads}"
     if m.moe and m.moe.dense_layers > m.layers:
@@ -279,7 +356,11 @@ def _moe(m: MoE) -> str:
 
 
 def _chip(c: Chip) -> str:
-    return "" if c.matrix_flops else "matrix_flops must name at least one precision, such as { bf16 = '989 TFLOP/s' }"
+    return (
+        ""
+        if c.matrix_flops
+        else "matrix_flops must name at least one precision, such as { bf16 = '989 TFLOP/s' }"
+    )
 
 
 def _network(n: Network) -> str:
@@ -288,13 +369,20 @@ def _network(n: Network) -> str:
     if any(d.size is None for d in n.dims[:-1]):
         return "only the last dimension may be without a size"
     names = [d.name for d in n.dims]
-    return f"dimension names must differ, not {', '.join(names)}" if len(set(names)) < len(names) else ""
+    return (
+        f"dimension names must differ, not {', '.join(names)}"
+        if len(set(names)) < len(names)
+        else ""
+    )
 
 
 def _layout(layout: Layout) -> str:
     lengths = {len(v) for v in layout.placement.values()}
     if layout.placement and (set(layout.placement) != set(AXES) or len(lengths) > 1):
-        return f"placement must give each of {', '.join(AXES)} as many numbers as the network has dimensions"
+        return (
+            f"placement must give each of {', '.join(AXES)} as many numbers as the network has"
+            " dimensions"
+        )
     return ""
 
 
@@ -314,9 +402,13 @@ def _table(t: Table) -> str:
 def _overhead(o: Overhead) -> str:
     if not ascending(o.ranks):
         return "ranks must ascend"
-    lengths = {len(values) for values in (o.ranks, o.step, o.microbatch, o.layer, o.layer_microbatch)}
+    lengths = {
+        len(values) for values in (o.ranks, o.step, o.microbatch, o.layer, o.layer_microbatch)
+    }
     return (
-        "" if len(lengths) == 1 else "step, microbatch, layer and layer_microbatch must have a number for each of ranks"
+        ""
+        if len(lengths) == 1
+        else "step, microbatch, layer and layer_microbatch must have a number for each of ranks"
     )
 
 
@@ -326,8 +418,14 @@ def ascending(values: Sequence[float]) -> bool:
 
 
 RULES: dict[type, Callable[[Any], str]] = {
-    Model: _model, MoE: _moe, Chip: _chip, Network: _network, Layout: _layout, Table: _table, Overhead: _overhead,
-}  # fmt: skip
+    Model: _model,
+    MoE: _moe,
+    Chip: _chip,
+    Network: _network,
+    Layout: _layout,
+    Table: _table,
+    Overhead: _overhead,
+}
 """What the fields of one dataclass must agree on: "" or the reason they do not."""
 
 

@@ -1,9 +1,11 @@
-"""From plain data (a TOML table, a JSON object, the texts of a URL) to the dataclasses of `spec`, and back.
+"""From plain data (a TOML table, a JSON object, the texts of a URL) to the dataclasses of `spec`,
+and back.
 
     read(Chip, {"name": "x", "hbm_bandwidth": "3.35 TB/s", ...}) -> Chip        to_dict(chip) -> {"name": "x", ...}
 
-A number is bare, a text with a unit, or a table { value, source, date, note } whose rest goes to the `sources` of the
-nearest dataclass that has them. Every mistake is one BadInput sentence that starts with the path of the field.
+A number is bare, a text with a unit, or a table { value, source, date, note } whose rest goes to
+the `sources` of the nearest dataclass that has them. Every mistake is one BadInput sentence that
+starts with the path of the field.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from .ranges import CHOICES, RANGES, REAL, WHOLE, check, required
 
 T = TypeVar("T")
 Known = Callable[[type, str], Any]
-"""(class, name) -> the instance of that name; BadInput if there is none, None if things of that class have no names."""
+"""(class, name) -> the instance of that name; BadInput if there is none, None if things of that
+class have no names.
+"""
 
 ORIGIN = ("source", "date", "note")
 """What may stand beside a number, or beside a whole table, to say where it comes from."""
@@ -50,14 +54,18 @@ class At:
         """One step down: a field, a key or an [index]."""
         dot = "" if step.startswith("[") else "."
         path = self.path + dot + step if self.path else step
-        return dataclasses.replace(self, where=self.where + dot + step, path=path, field=field or self.field)
+        return dataclasses.replace(
+            self, where=self.where + dot + step, path=path, field=field or self.field
+        )
 
 
 def read(cls: type[T], data: object, where: str = "", known: Known | None = None) -> T:
-    """The dataclass `cls` from a mapping; unknown, missing, malformed or impossible fields raise BadInput.
+    """The dataclass `cls` from a mapping; unknown, missing, malformed or impossible fields raise
+    BadInput.
 
-    where: name of the data in error messages;  known: finds things by name, so that a text may stand for a table, and a
-    table with a `name` and without all required fields for the thing of that name with some fields replaced.
+    where: name of the data in error messages;  known: finds things by name, so that a text may
+    stand for a table, and a table with a `name` and without all required fields for the thing of
+    that name with some fields replaced.
     """
     where = where or cls.__name__.lower()
     instance = _instance(cls, data, At(where, known=known))
@@ -110,15 +118,21 @@ def _overlaid(cls: type, data: dict[str, Any], at: At) -> dict[str, Any]:
     try:
         base = at.known(cls, _text(data["name"], at.into("name")))
     except BadInput as error:
-        raise BadInput(f"{at.where}: {error}; to define a new one give {', '.join(missing)} too") from None
+        raise BadInput(
+            f"{at.where}: {error}; to define a new one give {', '.join(missing)} too"
+        ) from None
     return data if base is None else changed(base, data)
 
 
 def changed(base: Any, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The data of `base` with those of `data` laid over it; a number that was replaced loses its source."""
+    """The data of `base` with those of `data` laid over it; a number that was replaced loses its
+    source.
+    """
     whole = to_dict(base, defaults=True)
     if origins := whole.pop("sources", None):
-        whole["sources"] = {k: v for k, v in origins.items() if re.split(r"[.\[]", k)[0] not in data}
+        whole["sources"] = {
+            k: v for k, v in origins.items() if re.split(r"[.\[]", k)[0] not in data
+        }
     return merged(whole, data)
 
 
@@ -126,7 +140,11 @@ def merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`over` laid on `base`, table by table; { value = ... } is one value."""
     result = dict(base)
     for key, value in over.items():
-        both = isinstance(value, Mapping) and "value" not in value and isinstance(base.get(key), Mapping)
+        both = (
+            isinstance(value, Mapping)
+            and "value" not in value
+            and isinstance(base.get(key), Mapping)
+        )
         result[key] = merged(base[key], value) if both else value
     return result
 
@@ -138,7 +156,9 @@ def _origins(data: dict[str, Any], at: At) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise BadInput(f"{at.where}.sources must be a table, not {brief(given)}")
     for key, origin in given.items():
-        sources[_text(key, at.into("sources"))] = _origin(origin, at.into("sources").into(brief(key)))
+        sources[_text(key, at.into("sources"))] = _origin(
+            origin, at.into("sources").into(brief(key))
+        )
     if whole := {key: data.pop(key) for key in ORIGIN if key in data}:
         sources["*"] = _origin(whole, at)
     return sources
@@ -197,7 +217,9 @@ def _mapping(kind: Any, value: object, at: At) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise BadInput(f"{at.where} must be a table, not {brief(value)}")
     keys = [_choice(_text(key, at), at) for key in value]
-    return FrozenDict({k: _value(kind, v, at.into(k)) for k, v in zip(keys, value.values(), strict=True)})
+    return FrozenDict(
+        {k: _value(kind, v, at.into(k)) for k, v in zip(keys, value.values(), strict=True)}
+    )
 
 
 def _checked(kind: type[FrozenDict[str, Any]], value: object, at: At) -> object:
@@ -213,7 +235,10 @@ def _checked(kind: type[FrozenDict[str, Any]], value: object, at: At) -> object:
 def _with_origin(value: Mapping[Any, Any], at: At) -> object:
     """The value of { value, source, date, note }; the rest is kept as the source of this field."""
     if "value" not in value:
-        raise BadInput(f"{at.where} must be one value or a table of value, {', '.join(ORIGIN)}, not {brief(value)}")
+        raise BadInput(
+            f"{at.where} must be one value or a table of value, {', '.join(ORIGIN)}, not"
+            f" {brief(value)}"
+        )
     rest = {key: v for key, v in value.items() if key != "value"}
     origin = _origin(rest, at)
     if at.sources is not None and origin:
@@ -225,7 +250,9 @@ def _text(value: object, at: At) -> str:
     if not isinstance(value, str):
         raise BadInput(f"{at.where} must be a text, not {brief(value)}")
     if len(value) > LONGEST_TEXT or not value.isprintable():
-        raise BadInput(f"{at.where} must be one line of at most {LONGEST_TEXT} printable characters")
+        raise BadInput(
+            f"{at.where} must be one line of at most {LONGEST_TEXT} printable characters"
+        )
     return value
 
 
@@ -283,7 +310,8 @@ def brief(value: object) -> str:
 def to_dict(instance: Any, defaults: bool = False) -> dict[str, Any]:
     """The plain data that `read` turns into an equal instance: numbers in SI units, no None.
 
-    defaults: also write fields that have their default value. Raises BadInput for what a file cannot hold (arrays).
+    defaults: also write fields that have their default value. Raises BadInput for what a file
+    cannot hold (arrays).
     """
     fields = dataclasses.fields(instance)
     if any(f.name == "name" for f in fields) and not required(type(instance)):
@@ -292,9 +320,12 @@ def to_dict(instance: Any, defaults: bool = False) -> dict[str, Any]:
     for f in fields:
         value = getattr(instance, f.name)
         default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-        if value is not None and Injected in typing.get_args(_hints(typing.cast(Any, type(instance)))[f.name]):
+        if value is not None and Injected in typing.get_args(
+            _hints(typing.cast(Any, type(instance)))[f.name]
+        ):
             raise BadInput(
-                f"{f.name} holds an object, which a file cannot hold: give an assumption set that has a name"
+                f"{f.name} holds an object, which a file cannot hold: give an assumption set that"
+                " has a name"
             )
         plain = None if value is None else _plain(value, f.name)
         if plain is not None and (defaults or value != default):
@@ -304,7 +335,8 @@ def to_dict(instance: Any, defaults: bool = False) -> dict[str, Any]:
 
 def _plain(value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(value):
-        return to_dict(value) or to_dict(value, defaults=True)  # an empty table would not be written
+        # an empty table would not be written
+        return to_dict(value) or to_dict(value, defaults=True)
     if isinstance(value, Mapping):
         return {k: _plain(v, where) for k, v in value.items()}
     if isinstance(value, tuple):

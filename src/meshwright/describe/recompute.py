@@ -1,13 +1,17 @@
-"""What the backward pass of a layer computes again instead of keeping: named parts, in all layers or in some.
+"""What the backward pass of a layer computes again instead of keeping: named parts, in all layers
+or in some.
 
     none    selective    full    layernorm+moe_act    full:4    save_qkv_proj
 
-A part is a set of operations by their names in `count`; parts are joined by "+". ":4" means the first 4 layers of every chunk
-of the model on a device (Megatron Core's `recompute_method = "block"`). From the same set follow the work that is done twice
-and the bytes that stay (`count.recompute`).
+A part is a set of operations by their names in `count`; parts are joined by "+". ":4" means the
+first 4 layers of every chunk of the model on a device (Megatron Core's `recompute_method =
+"block"`). From the same set follow the work that is done twice and the bytes that stay
+(`count.recompute`).
 
-Sources: Megatron Core, `recompute_granularity`, `recompute_modules`, `recompute_num_layers` (transformer_config.py); torchtitan,
-`selective_ac_option = "op"` (distributed/activation_checkpoint.py); MaxText, `remat_policy` (utils/maxtext_utils.py, commit e591f30).
+Sources: Megatron Core, `recompute_granularity`, `recompute_modules`, `recompute_num_layers`
+(transformer_config.py); torchtitan, `selective_ac_option = "op"`
+(distributed/activation_checkpoint.py); MaxText, `remat_policy` (utils/maxtext_utils.py, commit
+e591f30).
 """
 
 from __future__ import annotations
@@ -19,7 +23,9 @@ from typing import NamedTuple
 from ..errors import BadInput, unknown
 
 RECOMPUTE = ("none", "selective", "full")
-"""Words that every framework has; what "selective" means there, a framework says (`Counting.selective`)."""
+"""Words that every framework has; what "selective" means there, a framework says
+(`Counting.selective`).
+"""
 
 
 class Part(NamedTuple):
@@ -31,11 +37,20 @@ class Part(NamedTuple):
     every_second: bool = False
     """The result of every second matrix product stays too."""
     inner: bool = False
-    """Only what lies inside the operations is dropped, where that is worth it; their results stay."""
+    """Only what lies inside the operations is dropped, where that is worth it; their results
+    stay.
+    """
 
 
 EVERYTHING = ("*",)
-QKV = ("attention/qkv", "attention/q", "attention/q up", "attention/q down", "attention/kv up", "attention/kv down")
+QKV = (
+    "attention/qkv",
+    "attention/q",
+    "attention/q up",
+    "attention/q down",
+    "attention/kv up",
+    "attention/kv down",
+)
 OUT, CONTEXT = ("attention/out",), ("attention/core",)
 UP, DOWN = ("ffn/up", "experts/up", "shared/up"), ("ffn/down", "experts/down", "shared/down")
 MLP = ("ffn/up", "ffn/up bias", "ffn/activation", "ffn/activation dropout", "ffn/down")
@@ -72,11 +87,47 @@ PARTS: dict[str, Part] = {
 """Words of frameworks -> operations; the name of an operation is a part too."""
 
 OPERATIONS = (
-    *("attention/norm", *QKV, "attention/q norm", "attention/kv norm", "attention/qkv bias", "attention/qk norm"),
-    *("attention/rotary", "attention/repeat", *CONTEXT, *OUT, "attention/bias", "attention/dropout"),
-    *("attention/post norm", "attention/residual", "ffn/norm", *MLP, "ffn/bias", "ffn/dropout", "ffn/post norm"),
-    *("ffn/residual", "experts/router", "experts/dispatch", "experts/etp", "experts/up", "experts/up bias"),
-    *("experts/activation", "experts/down", "experts/down bias", "experts/combine", "shared/up", "shared/activation"),
+    *(
+        "attention/norm",
+        *QKV,
+        "attention/q norm",
+        "attention/kv norm",
+        "attention/qkv bias",
+        "attention/qk norm",
+    ),
+    *(
+        "attention/rotary",
+        "attention/repeat",
+        *CONTEXT,
+        *OUT,
+        "attention/bias",
+        "attention/dropout",
+    ),
+    *(
+        "attention/post norm",
+        "attention/residual",
+        "ffn/norm",
+        *MLP,
+        "ffn/bias",
+        "ffn/dropout",
+        "ffn/post norm",
+    ),
+    *(
+        "ffn/residual",
+        "experts/router",
+        "experts/dispatch",
+        "experts/etp",
+        "experts/up",
+        "experts/up bias",
+    ),
+    *(
+        "experts/activation",
+        "experts/down",
+        "experts/down bias",
+        "experts/combine",
+        "shared/up",
+        "shared/activation",
+    ),
     *("shared/down", "shared/gate"),
 )
 """Operations of a layer by their names in `count`."""
@@ -124,7 +175,10 @@ def recompute(text: str) -> Recompute:
     names, colon, count = text.strip().partition(":")
     layers = int(count) if count.strip().isdigit() else 0
     if colon and not layers:
-        raise BadInput(f"layout.recompute {text[:40]!r}: after the colon stands a number of layers, such as full:4")
+        raise BadInput(
+            f"layout.recompute {text[:40]!r}: after the colon stands a number of layers, such as"
+            " full:4"
+        )
     words = {word.strip() for word in names.split("+")} - {""}
     for word in sorted(words - {*RECOMPUTE, *PARTS, *OPERATIONS}):
         raise unknown("layout.recompute", word, (*RECOMPUTE, *PARTS, *OPERATIONS))
@@ -138,4 +192,7 @@ def recompute(text: str) -> Recompute:
 
 def resolved(text: str, selective: str) -> str:
     """The parts of a text, "selective" as a framework means it."""
-    return "+".join(selective if word == "selective" else word for word in recompute(text).words) or "none"
+    return (
+        "+".join(selective if word == "selective" else word for word in recompute(text).words)
+        or "none"
+    )

@@ -1,8 +1,9 @@
-"""Slices of a torus: which shape a number of chips gets, and which of its axes still close to rings.
+"""Slices of a torus: which shape a number of chips gets, and which of its axes still close to
+rings.
 
-An axis of a slice wraps round only if its length is a multiple of `Dim.wrap` (TPU v5e: the full 16; v5p: 4), and where
-slices are wired from cubes (`Network.cubes`: v4, v5p, 7x) only if that holds for every axis. Else it is a line with
-half the bandwidth.
+An axis of a slice wraps round only if its length is a multiple of `Dim.wrap` (TPU v5e: the full 16;
+v5p: 4), and where slices are wired from cubes (`Network.cubes`: v4, v5p, 7x) only if that holds for
+every axis. Else it is a line with half the bandwidth.
 Source: How To Scale Your Model, part 2.
 """
 
@@ -33,31 +34,41 @@ def axes(network: Network) -> tuple[Dim, ...]:
 
 def closed(network: Network, shape: Shape) -> tuple[bool, ...]:
     """Which axes of a slice of that shape are rings."""
-    whole = tuple(d.kind == "ring" and n % d.wrap == 0 for d, n in zip(axes(network), shape, strict=True))
+    whole = tuple(
+        d.kind == "ring" and n % d.wrap == 0 for d, n in zip(axes(network), shape, strict=True)
+    )
     return tuple(all(whole) for _ in whole) if network.cubes else whole
 
 
 def sliced(network: Network, shape: Shape) -> Network:
-    """The network of a slice: its axes have that shape, and are lines of half the bandwidth where they do not wrap.
+    """The network of a slice: its axes have that shape, and are lines of half the bandwidth where
+    they do not wrap.
 
     Raises BadInput for a shape the torus has no room for.
     """
     torus = axes(network)
     if len(shape) != len(torus):
-        raise BadInput(f"shape {_text(shape)} must have {len(torus)} sides, the axes of {network.name}")
+        raise BadInput(
+            f"shape {_text(shape)} must have {len(torus)} sides, the axes of {network.name}"
+        )
     if any(n < 1 for n in shape):
         raise BadInput(f"shape {_text(shape)} must have sides of at least 1")
     if not _fits(network, shape):
-        raise BadInput(f"a slice of {_text(shape)} does not fit into {network.name} of {_text(_sizes(torus))}")
-    dims = tuple(_cut(d, n, ring) for d, n, ring in zip(torus, shape, closed(network, shape), strict=True))
+        raise BadInput(
+            f"a slice of {_text(shape)} does not fit into {network.name} of {_text(_sizes(torus))}"
+        )
+    dims = tuple(
+        _cut(d, n, ring) for d, n, ring in zip(torus, shape, closed(network, shape), strict=True)
+    )
     return replace(network, dims=dims + network.dims[len(torus) :])
 
 
 def shape_for(network: Network, chips: int) -> tuple[Shape, int]:
-    """(shape of a slice, number of slices) for that many chips: as few slices as possible, as cubic as possible.
+    """(shape of a slice, number of slices) for that many chips: as few slices as possible, as cubic
+    as possible.
 
-    Where slices are made of cubes, shapes that close come first. Slices are alike and joined by the dimension above the
-    torus. Raises BadInput if the chips make no such slices.
+    Where slices are made of cubes, shapes that close come first. Slices are alike and joined by the
+    dimension above the torus. Raises BadInput if the chips make no such slices.
     """
     torus = axes(network)
     room = 1
@@ -73,7 +84,10 @@ def shape_for(network: Network, chips: int) -> tuple[Shape, int]:
         if shapes:
             lines = {s: network.cubes and not all(closed(network, s)) for s in shapes}
             return min(shapes, key=lambda s: (lines[s], max(s), sum(s), s)), count
-    raise BadInput(f"{chips} chips make no box on {network.name} of {_text(_sizes(torus))}, nor a few equal ones")
+    raise BadInput(
+        f"{chips} chips make no box on {network.name} of {_text(_sizes(torus))}, nor a few equal"
+        " ones"
+    )
 
 
 def _fits(network: Network, shape: Shape) -> bool:
@@ -90,7 +104,9 @@ def _sizes(torus: tuple[Dim, ...]) -> Shape:
 def _cut(dim: Dim, n: int, ring: bool) -> Dim:
     if ring:
         return replace(dim, size=n)
-    return replace(dim, size=n, kind="line", bandwidth=dim.bandwidth / (2 if dim.kind == "ring" else 1))
+    return replace(
+        dim, size=n, kind="line", bandwidth=dim.bandwidth / (2 if dim.kind == "ring" else 1)
+    )
 
 
 def _shapes(chips: int, sides: int) -> Iterator[Shape]:
@@ -119,5 +135,7 @@ def parse_shape(text: str) -> Shape:
     """The sides of "16x16x16"; BadInput if it is not a box."""
     sides = text.lower().replace("×", "x").split("x")
     if not all(side.strip().isdigit() and len(side.strip()) < 10 for side in sides):
-        raise BadInput(f"shape {text[:40]!r} must be the sides of a slice, such as 8x16 or 16x16x16")
+        raise BadInput(
+            f"shape {text[:40]!r} must be the sides of a slice, such as 8x16 or 16x16x16"
+        )
     return tuple(int(side) for side in sides)

@@ -1,6 +1,8 @@
-"""What a job says of its software beside the framework's name: settings of a run or a recipe, each one word.
+"""What a job says of its software beside the framework's name: settings of a run or a recipe, each
+one word.
 
-A setting that is not given is the framework's (`describe.framework`), whose fields have the same names and stand there with a source.
+A setting that is not given is the framework's (`describe.framework`), whose fields have the same
+names and stand there with a source.
 """
 
 from __future__ import annotations
@@ -28,15 +30,21 @@ class Software(Checked):
     float8: str | None = None
     """Scaling of FP8 numbers: delayed, tensorwise, rowwise, blockwise or mxfp8."""
     dispatcher: str | None = None
-    """What sends tokens to experts: alltoall, or deepep and hybridep, which send a token once to a node."""
+    """What sends tokens to experts: alltoall, or deepep and hybridep, which send a token once to a
+    node.
+    """
     ep_overlap: bool | None = None
     """All-to-all of the experts runs beside another microbatch's compute."""
     tp_overlap: str | None = None
-    """Collectives of tensor parallelism run beside compute: off, backward (beside the weight gradient), or all (AsyncTP, XLA)."""
+    """Collectives of tensor parallelism run beside compute: off, backward (beside the weight
+    gradient), or all (AsyncTP, XLA).
+    """
     gradients: str | None = None
     """Gradients are accumulated and reduced in fp32, or as wide as activations (half)."""
     loss: str | None = None
-    """How the loss is computed: as the framework does by itself (own), or by torch in eager mode (eager)."""
+    """How the loss is computed: as the framework does by itself (own), or by torch in eager mode
+    (eager).
+    """
     logits_gathered: bool | None = None
     """The logits of all tp ranks are gathered on each before the loss."""
 

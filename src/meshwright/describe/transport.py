@@ -1,7 +1,8 @@
 """What NCCL makes of a kind of link: the waits, rates and protocols of its collectives there.
 
-A dimension of a network names its transport (`Dim.transport`); the profiles lie in catalog/transports, each number with
-its source. A kind of link that nobody measured takes the numbers of another one (`like`) and says so.
+A dimension of a network names its transport (`Dim.transport`); the profiles lie in
+catalog/transports, each number with its source. A kind of link that nobody measured takes the
+numbers of another one (`like`) and says so.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class Transport(Checked):
 
     name: str
     inside: bool = False
-    """It joins what NCCL calls a node: GPUs that read each other's memory. Else messages go through network cards."""
+    """It joins what NCCL calls a node: GPUs that read each other's memory. Else messages go through
+    network cards.
+    """
     launch: Annotated[float, Unit("s")] = 0.0
     """Before the first byte moves; a network's is added to that of the node."""
     hop: Annotated[float, Unit("s")] = 0.0
@@ -48,8 +51,8 @@ class Transport(Checked):
     copied: float = 0.0
     """A rank copies its own part of the vector too, at 1/copied of the rate."""
     mix: float = 1.0
-    """How waits L and bytes b add up, Simple: sqrt(L^2 + 2 mix L b + b^2). 1: one after the other; 0: mostly side by side;
-    above 1: chunks of a pipeline."""
+    """How waits L and bytes b add up, Simple: sqrt(L^2 + 2 mix L b + b^2). 1: one after the other;
+    0: mostly side by side; above 1: chunks of a pipeline."""
     mix_ll: float = 1.0
     """The same for LL and for trees."""
     sharp: float = 0.0
@@ -62,19 +65,27 @@ class Transport(Checked):
     exchange_copied: float = 0.0
     exchange_mix: float = 1.0
     deepep: float = 0.5
-    """Share of the rate that DeepEP's kernels reach, which send a token once to a node (of a node's transport)."""
+    """Share of the rate that DeepEP's kernels reach, which send a token once to a node (of a node's
+    transport).
+    """
     hybridep: float = 0.5
     """The same of HybridEP's kernels."""
     believed: float = 0.8
     """Share of the bandwidth that NCCL's tuner reckons with."""
     believed_ll: tuple[Annotated[float, Unit("B/s")], ...] = ()
-    """At most so much by LL, as the tuner has it, on one, two and more nodes (of a node's transport)."""
+    """At most so much by LL, as the tuner has it, on one, two and more nodes (of a node's
+    transport).
+    """
     believed_step: Annotated[float, Unit("s")] = 0.0
-    """What the tuner adds to a step when messages leave the node, by the maker of the host's CPU (of a node's transport)."""
+    """What the tuner adds to a step when messages leave the node, by the maker of the host's CPU
+    (of a node's transport).
+    """
     believed_sharp: float = 0.85
     """Share of its rate at which the tuner believes the switch to add up."""
     like: str = ""
-    """The kind of link whose numbers it takes where it has none of its own: they are not measured on it."""
+    """The kind of link whose numbers it takes where it has none of its own: they are not measured
+    on it.
+    """
     sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
     """field -> where its number comes from."""
 

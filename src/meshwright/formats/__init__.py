@@ -1,6 +1,7 @@
 """Foreign formats, one a file, read and/or written; and the two parsers every reader goes through.
 
-Files are bounded in size and parsed by the standard library only; whatever is wrong with one is a BadInput sentence.
+Files are bounded in size and parsed by the standard library only; whatever is wrong with one is a
+BadInput sentence.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ LARGEST = 4 * 2**20
 """Bytes of a description (TOML, config.json). Measurements have their own bounds."""
 
 MOST_DOTS = 1e8
-"""Sum over lines of the squared number of dots in a TOML text: tomllib's time for a dotted key grows so."""
+"""Sum over lines of the squared number of dots in a TOML text: tomllib's time for a dotted key
+grows so.
+"""
 
 
 def read_text(path: str | Path, largest: int = LARGEST) -> str:
@@ -31,7 +34,9 @@ def read_text(path: str | Path, largest: int = LARGEST) -> str:
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not a UTF-8 text file") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise BadInput(f"{str(path)[:200]} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise BadInput(
+            f"{str(path)[:200]} cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:

@@ -1,10 +1,12 @@
-"""The description of a job on a command line: a flag for each field of cluster, job and layout, as in the TOML file.
+"""The description of a job on a command line: a flag for each field of cluster, job and layout, as
+in the TOML file.
 
     predict llama3-70b --on 1024xh100-sxm --batch 4M --tp 8 --pp 4          the model by name
     predict job.toml --batch 8M                                             a file, with some fields replaced
     plan    llama3-70b --on 1024xh100-sxm --batch 4M --tp 4,8 --pp 1..16    layout fields as constraints
 
-Every value is a text, read by `formats.toml` and `describe.read`: all three faces answer mistakes with the same sentence.
+Every value is a text, read by `formats.toml` and `describe.read`: all three faces answer mistakes
+with the same sentence.
 """
 
 from __future__ import annotations
@@ -40,24 +42,40 @@ NUMBERS = (*DEGREES, "zero")
 STDIN = "<stdin>"
 """In place of a model: the job is a TOML text on standard input."""
 CLUSTER = {
-    "on": "Chips: a number of them and a chip or network of the catalogue, such as 1024xh100-sxm or 512xselene.",
+    "on": (
+        "Chips: a number of them and a chip or network of the catalogue, such as 1024xh100-sxm or"
+        " 512xselene."
+    ),
     "network": "Another network of the catalogue than the one the chip is usually sold with.",
 }
 SAYS_MORE = {
-    "batch": "Tokens of a step such as 4M, rounded to whole sequences, or sequences such as 4096seq.",
+    "batch": (
+        "Tokens of a step such as 4M, rounded to whole sequences, or sequences such as 4096seq."
+    ),
     "seq": "Sequence length in tokens, such as 8192 or 8k (k = 1,024); default: the model's.",
-    "precision": "bf16, fp16, fp8, fp4, tf32, fp32 (mixed: fp32 gradients and master weights), bf16-pure, fp16-pure.",
+    "precision": (
+        "bf16, fp16, fp8, fp4, tf32, fp32 (mixed: fp32 gradients and master weights), bf16-pure,"
+        " fp16-pure."
+    ),
     "optimizer": "adamw, adam, adamw-no-master, sgd, muon or adafactor.",
     "assumptions": "The set of modelling choices: realistic, lbl-2024, megatron-2021, ...",
-    "framework": "What the software does: megatron-core (usual on GPUs), maxtext (on TPUs), torchtitan, ... or meshwright, the trainer of "
-    "this project.",
+    "framework": (
+        "What the software does: megatron-core (usual on GPUs), maxtext (on TPUs), torchtitan, ..."
+        " or meshwright, the trainer of this project."
+    ),
     "dp": "Data-parallel replicas; default: what tp, cp and pp leave of the chips.",
-    "schedule": "Order of the microbatches: 1f1b, interleaved, gpipe, zb-h1, zb-h2, zbv, dualpipev, ...; "
-    "default: 1f1b, or interleaved with --interleave.",
-    "placement": "Ranks of each axis in each network dimension, fastest first, such as tp=8x1,cp=1x1,dp=1x32,pp=1x4; "
-    "default: tp nearest, then cp, dp, pp.",
-    "sequence_parallel": "true or false: norms, dropout and residuals are cut along the sequence over tp.",
-}  # fmt: skip
+    "schedule": (
+        "Order of the microbatches: 1f1b, interleaved, gpipe, zb-h1, zb-h2, zbv, dualpipev, ...; "
+        "default: 1f1b, or interleaved with --interleave."
+    ),
+    "placement": (
+        "Ranks of each axis in each network dimension, fastest first, such as"
+        " tp=8x1,cp=1x1,dp=1x32,pp=1x4; default: tp nearest, then cp, dp, pp."
+    ),
+    "sequence_parallel": (
+        "true or false: norms, dropout and residuals are cut along the sequence over tp."
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -90,7 +108,9 @@ def field_docs(cls: type) -> dict[str, str]:
     lines = body.body if isinstance(body, ast.ClassDef) else []
     for field, text in zip(lines, lines[1:], strict=False):
         match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
+                value=ast.Constant(value=str(words))
+            ):
                 docs[name] = " ".join(words.split())
     return docs
 
@@ -116,11 +136,12 @@ def read_flags(
     fill: bool = True,
     search: bool = False,
 ) -> Job:
-    """The job of a model (name, config.json, JOB.toml, or "-" for a TOML text on `stdin`) and flags (name -> text).
+    """The job of a model (name, config.json, JOB.toml, or "-" for a TOML text on `stdin`) and flags
+    (name -> text).
 
-    notes: receives a sentence on what was rounded or filled in;  fill: take all chips as replicas if dp is not given;
-    search: the layout is to be searched, so a batch in tokens is rounded to what the chips share evenly.
-    Raises BadInput.
+    notes: receives a sentence on what was rounded or filled in;  fill: take all chips as replicas
+    if dp is not given; search: the layout is to be searched, so a batch in tokens is rounded to
+    what the chips share evenly. Raises BadInput.
     """
     single(given)
     source = describe(model, given, stdin)
@@ -138,17 +159,27 @@ def read_flags(
         and layout_counts
     ):
         room = max(job.cluster.chips // int(job.layout.tp * job.layout.cp * job.layout.pp), 1)
-        needs = f"the layout of the file takes {job.layout.chips} chips, but {given['on'][:40]} has {job.cluster.chips}"
-        raise BadInput(f"{needs}: drop dp and placement there to let them follow, or give --dp {room}")
+        needs = (
+            f"the layout of the file takes {job.layout.chips} chips, but {given['on'][:40]} has"
+            f" {job.cluster.chips}"
+        )
+        raise BadInput(
+            f"{needs}: drop dp and placement there to let them follow, or give --dp {room}"
+        )
     return _filled(job, notes) if fill else job
 
 
 def single(given: Mapping[str, str]) -> None:
-    """BadInput for a degree that is not one number; a search has taken its lists and ranges before."""
+    """BadInput for a degree that is not one number; a search has taken its lists and ranges
+    before.
+    """
     for name in DEGREES:
         text = given.get(name, "1")
         if ".." in text or "," in text or not any(c.isdigit() for c in text):
-            raise BadInput(f"--{name} takes one whole number here, not {text[:40]!r}; lists and ranges are for plan")
+            raise BadInput(
+                f"--{name} takes one whole number here, not {text[:40]!r}; lists and ranges are for"
+                " plan"
+            )
 
 
 def is_file(model: str) -> bool:
@@ -157,22 +188,29 @@ def is_file(model: str) -> bool:
 
 
 def describe(model: str, given: Mapping[str, str], stdin: TextIO | None = None) -> dict[str, Any]:
-    """The tables of `load_job`: those of the file, if there is one, with the flags laid over them."""
+    """The tables of `load_job`: those of the file, if there is one, with the flags laid over
+    them.
+    """
     tables: dict[str, Any] = _file(model, stdin) if is_file(model) else {"model": model}
     for flag in flags():
         if flag.name in given:
-            value: Any = placement(given[flag.name]) if flag.name == "placement" else given[flag.name]
+            value: Any = (
+                placement(given[flag.name]) if flag.name == "placement" else given[flag.name]
+            )
             table = tables.setdefault(flag.table, {})
             if isinstance(table, str):  # cluster = "1024xh100-sxm"
                 table = {"on": table}
             if not isinstance(table, Mapping):
                 raise BadInput(f"{flag.table} must be a table")
-            tables[flag.table] = {flag.name: value} if flag.name == "on" else {**table, flag.name: value}
+            tables[flag.table] = (
+                {flag.name: value} if flag.name == "on" else {**table, flag.name: value}
+            )
     if not is_file(model):
         for name, example in (("on", "1024xh100-sxm"), ("batch", "4M")):
             if name not in given:
                 raise BadInput(
-                    f"--{name} is missing: give it, such as --{name} {example}, or a JOB.toml instead of the model"
+                    f"--{name} is missing: give it, such as --{name} {example}, or a JOB.toml"
+                    " instead of the model"
                 )
         layout = tables.get("layout", {})
         if layout.get("interleave", "1").strip() != "1" and "schedule" not in layout:
@@ -216,14 +254,20 @@ RANGE = re.compile(r"(\d{1,40})\.\.(\d{1,40})")
 
 
 def split(given: Mapping[str, str], relaxed: bool | None = None) -> tuple[dict[str, str], Space]:
-    """(flags of the job, space that the layout flags leave to a search): "8", "1,2,4" or "1..16".  Raises BadInput."""
+    """(flags of the job, space that the layout flags leave to a search): "8", "1,2,4" or "1..16".
+    Raises BadInput.
+    """
     from ..search import Space
 
     rest, allowed = dict(given), {}
     for name in FIELDS:
         if name in rest:
             text = rest.pop(name)
-            allowed[name] = whole_numbers(name, text) if name in NUMBERS else [t.strip() for t in text.split(",")]
+            allowed[name] = (
+                whole_numbers(name, text)
+                if name in NUMBERS
+                else [t.strip() for t in text.split(",")]
+            )
     if "placement" in rest:
         raise BadInput("--placement is what a search chooses: it can only be given to predict")
     return rest, Space(Choices(allowed), relaxed=relaxed)
@@ -256,11 +300,15 @@ def span(name: str, part: str) -> range | None:
 
 def no_numbers(name: str, text: str) -> BadInput:
     """The sentence for what is neither a number nor a list nor a range."""
-    return BadInput(f"--{name} takes whole numbers: one, a list 1,2,4 or a range 1..16, not {text[:40]!r}")
+    return BadInput(
+        f"--{name} takes whole numbers: one, a list 1,2,4 or a range 1..16, not {text[:40]!r}"
+    )
 
 
 def write_flags(layout: Layout, job: Job, everything: bool = False) -> list[str]:
-    """The words that give this layout to `predict`; fields with their default value only if `everything`."""
+    """The words that give this layout to `predict`; fields with their default value only if
+    `everything`.
+    """
     words = []
     for field in fields(layout):
         value = getattr(layout, field.name)
@@ -269,7 +317,10 @@ def write_flags(layout: Layout, job: Job, everything: bool = False) -> list[str]
             if value and dict(placed(bare, job.cluster.sizes).placement) != dict(value):
                 words += [
                     "--placement",
-                    ",".join(f"{axis}={'x'.join(str(int(n)) for n in shares)}" for axis, shares in value.items()),
+                    ",".join(
+                        f"{axis}={'x'.join(str(int(n)) for n in shares)}"
+                        for axis, shares in value.items()
+                    ),
                 ]
         elif everything or field.name == "dp" or value != field.default:
             text = str(value).lower() if isinstance(value, (bool, str)) else str(int(value))
@@ -278,7 +329,9 @@ def write_flags(layout: Layout, job: Job, everything: bool = False) -> list[str]
 
 
 def command_line(model: str, given: Mapping[str, str], found: Prediction) -> str:
-    """The command that predicts this layout again, for copying; `model` and `given` as the user wrote them."""
+    """The command that predicts this layout again, for copying; `model` and `given` as the user
+    wrote them.
+    """
     table_of = {flag.name: flag for flag in flags()}
     words = ["meshwright", "predict", "-" if model == STDIN else model]
     for name, text in given.items():

@@ -1,7 +1,8 @@
 """Hugging Face config.json -> Model, for the decoder families people train.
 
-Old and new spellings are read (`n_embd`, `num_local_experts`, nested `text_config`, ...), and keys left out are the defaults of the
-family's class. `hf_families` says what each family is, `hf_keys` what becomes of keys that no family reads.
+Old and new spellings are read (`n_embd`, `num_local_experts`, nested `text_config`, ...), and keys
+left out are the defaults of the family's class. `hf_families` says what each family is, `hf_keys`
+what becomes of keys that no family reads.
 """
 
 from __future__ import annotations
@@ -23,14 +24,18 @@ from .hf_keys import EVERYWHERE, Config, classes, renamed
 
 __all__ = ["FAMILIES", "load_hf", "read_hf"]
 HEADS = r"(Pre|PreTrained)?Model|DoubleHeadsModel|For\w*(Classification|Answering|MultipleChoice|RewardModel|ProcessRewardModel|Embedding)"
-"""What stands after a family's name in classes that have its blocks, but another output than the language model's."""
+"""What stands after a family's name in classes that have its blocks, but another output than the
+language model's.
+"""
 NO_TOWERS = ("text_config", "quantization_config", "generation_config")
 TEXT_OF = {"gemma3": "gemma3_text"}
 """model_type of a multimodal file -> that of a text part that does not say its own."""
 
 
 def load_hf(path: str | Path, seq: int | None = None) -> Model:
-    """The model in a config.json, or in a directory that holds one; its name is that of the directory or file."""
+    """The model in a config.json, or in a directory that holds one; its name is that of the
+    directory or file.
+    """
     file = Path(path)
     with suppress(OSError, ValueError):  # read_text says what is wrong with the path
         file = file / "config.json" if file.is_dir() else file
@@ -41,9 +46,10 @@ def load_hf(path: str | Path, seq: int | None = None) -> Model:
 def read_hf(config: Mapping[str, Any], name: str = "", seq: int | None = None) -> Model:
     """The Model that a config.json describes; its `notes` say what was left out.
 
-    seq: tokens of a training sequence; None takes min(max_position_embeddings, 8192), because the former is what the
-    model can be served with after long-context tuning, not what it was trained on (learned positions: their number).
-    Raises BadInput for an unknown architecture, and for whatever is missing, malformed or not expressible.
+    seq: tokens of a training sequence; None takes min(max_position_embeddings, 8192), because the
+    former is what the model can be served with after long-context tuning, not what it was trained
+    on (learned positions: their number). Raises BadInput for an unknown architecture, and for
+    whatever is missing, malformed or not expressible.
     """
     text, notes = _text_part(config)
     kind = text.get("model_type")
@@ -56,7 +62,9 @@ def read_hf(config: Mapping[str, Any], name: str = "", seq: int | None = None) -
         del fields["activation"]  # the usual one
     fields["name"] = name or _own_name(text) or kind
     longest = c.whole("max_position_embeddings", "n_positions", "seq_length", default=2048)
-    fields["seq"] = seq or (longest if fields.get("positions") == "learned" else min(longest, LONGEST))
+    fields["seq"] = seq or (
+        longest if fields.get("positions") == "learned" else min(longest, LONGEST)
+    )
     model = read(Model, {k: v for k, v in fields.items() if v is not None}, c.where)
     shape = {**vars(model), "kv_heads": model.K, "head_dim": model.h}
     return replace(model, notes=(*notes, *_architecture(c, family), *c.unread(shape)))
@@ -66,7 +74,8 @@ def _config(text: Mapping[str, Any], kind: str, family: Family) -> Config:
     """The file under the names of its class, with the class's defaults."""
     where = f"config.json ({kind})"
     of = classes()[family.like or kind]
-    names = [(a, b) if b in of["defaults"] else (b, a) for a, b in of["aliases"].items()]  # either may be the field
+    # either may be the field
+    names = [(a, b) if b in of["defaults"] else (b, a) for a, b in of["aliases"].items()]
     defaults = {**({} if family.like else of["defaults"]), **family.defaults}
     known = frozenset((*of["defaults"], *family.defaults, *family.also, *EVERYWHERE))
     return Config(renamed(text, {**dict(names), **family.aliases}, where), defaults, where, known)
@@ -80,22 +89,30 @@ def _text_part(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]
     outer = str(config.get("model_type"))[:40]
     if config.get("is_encoder_decoder"):
         raise BadInput(f"config.json ({outer}): is_encoder_decoder is set: only decoders are read")
-    parts = [key for key, value in config.items() if isinstance(value, Mapping) and key.endswith("_config")]
+    parts = [
+        key
+        for key, value in config.items()
+        if isinstance(value, Mapping) and key.endswith("_config")
+    ]
     left = (
         ", ".join(brief(key).strip("'") for key in parts[:6] if key not in NO_TOWERS)
         or "towers and projectors of other media, which the file does not describe,"
     )
     note = f"language model only: of {outer}, {left} and their tokens are left out"
-    tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}  # the outer one decides
+    # the outer one decides
+    tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
     return {"model_type": TEXT_OF.get(outer, config.get("model_type")), **text, **tied}, [note]
 
 
 def _unknown(kind: object) -> BadInput:
-    """The sentence for a family that is not read; it must not tempt anyone to write another's name."""
+    """The sentence for a family that is not read; it must not tempt anyone to write another's
+    name.
+    """
     name = kind[:80] if isinstance(kind, str) else brief(kind)
     return BadInput(
-        f"config.json: model_type {name!r} is not known (families that are read: {', '.join(FAMILIES)}); "
-        "model_type names the model's code, so the name of another family would give wrong counts"
+        f"config.json: model_type {name!r} is not known (families that are read:"
+        f" {', '.join(FAMILIES)}); model_type names the model's code, so the name of another family"
+        " would give wrong counts"
     )
 
 
@@ -105,7 +122,9 @@ def _own_name(config: Mapping[str, Any]) -> str:
 
 
 def _architecture(c: Config, family: Family) -> Iterator[str]:
-    """A note if `architectures` names a class with another output; BadInput if it names another model."""
+    """A note if `architectures` names a class with another output; BadInput if it names another
+    model.
+    """
     names = c.listed("architectures") or []
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise BadInput(f"{c.where}: architectures must be names of classes, not {brief(wrong[0])}")
@@ -118,4 +137,7 @@ def _architecture(c: Config, family: Family) -> Iterator[str]:
             f"{c.where}: architectures says {brief(names[0])}, another model than {own[0]}: "
             "what it adds or leaves out cannot be told from this file"
         )
-    yield f"{c.where}: architectures says {brief(names[0])}, counted as {own[0]} with a language model's output head"
+    yield (
+        f"{c.where}: architectures says {brief(names[0])}, counted as {own[0]} with a language"
+        " model's output head"
+    )

@@ -1,6 +1,8 @@
-"""Model -> the config.json of Hugging Face transformers that describes it. What no family expresses is refused.
+"""Model -> the config.json of Hugging Face transformers that describes it. What no family expresses
+is refused.
 
-A family is tried by writing its file and reading it back: it fits if `read_hf` gives the same model again.
+A family is tried by writing its file and reading it back: it fits if `read_hf` gives the same model
+again.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ ARCHITECTURES = {
     "gpt2": "GPT2LMHeadModel",
 }
 OF_TOKENIZER: Config = {"bos_token_id": None, "eos_token_id": None, "dtype": "float32"}
-"""A checkpoint does not know its tokenizer's special tokens; the families' defaults would be wrong."""
+"""A checkpoint does not know its tokenizer's special tokens; the families' defaults would be
+wrong.
+"""
 NOT_COMPUTED = ("name", "seq", "vocab_multiple", "sources", "dropout")
 """Fields of a Model that do not change what its weights compute."""
 ROPE = {
@@ -31,7 +35,7 @@ ROPE = {
     "high": "high_freq_factor",
     "original": "original_max_position_embeddings",
 }
-"""Our names of rotary scaling -> theirs."""  # fmt: skip
+"""Our names of rotary scaling -> theirs."""
 
 
 def _llama(m: Model) -> Config:
@@ -43,11 +47,22 @@ def _llama(m: Model) -> Config:
             theirs: getattr(m.rope_scaling, ours) for ours, theirs in ROPE.items()
         }
     return {
-        "vocab_size": m.vocab, "hidden_size": m.hidden, "num_hidden_layers": m.layers, "intermediate_size": m.ffn,
-        "num_attention_heads": m.heads, "num_key_value_heads": m.K, "head_dim": m.h, "max_position_embeddings": m.seq,
-        "hidden_act": {"gelu-tanh": "gelu_pytorch_tanh"}.get(m.act, m.act), "rms_norm_eps": m.norm_epsilon, "rope_parameters": rope,
-        "tie_word_embeddings": m.tied_embeddings, "attention_bias": m.bias, "mlp_bias": m.bias, "attention_dropout": 0.0,
-    }  # fmt: skip
+        "vocab_size": m.vocab,
+        "hidden_size": m.hidden,
+        "num_hidden_layers": m.layers,
+        "intermediate_size": m.ffn,
+        "num_attention_heads": m.heads,
+        "num_key_value_heads": m.K,
+        "head_dim": m.h,
+        "max_position_embeddings": m.seq,
+        "hidden_act": {"gelu-tanh": "gelu_pytorch_tanh"}.get(m.act, m.act),
+        "rms_norm_eps": m.norm_epsilon,
+        "rope_parameters": rope,
+        "tie_word_embeddings": m.tied_embeddings,
+        "attention_bias": m.bias,
+        "mlp_bias": m.bias,
+        "attention_dropout": 0.0,
+    }
 
 
 def _mistral(m: Model) -> Config:
@@ -58,16 +73,33 @@ def _qwen(m: Model) -> Config:
     if not m.window:
         return {**_llama(m), "use_sliding_window": False}
     every = m.full_every
-    kinds = ["full_attention" if every and i % every == every - 1 else "sliding_attention" for i in range(m.layers)]
-    return {**_llama(m), "use_sliding_window": True, "sliding_window": m.window, "layer_types": kinds}
+    kinds = [
+        "full_attention" if every and i % every == every - 1 else "sliding_attention"
+        for i in range(m.layers)
+    ]
+    return {
+        **_llama(m),
+        "use_sliding_window": True,
+        "sliding_window": m.window,
+        "layer_types": kinds,
+    }
 
 
 def _gpt2(m: Model) -> Config:
     return {
-        "vocab_size": m.vocab, "n_embd": m.hidden, "n_layer": m.layers, "n_head": m.heads, "n_inner": m.ffn, "n_positions": m.seq,
-        "activation_function": {"gelu-tanh": "gelu_new"}.get(m.act, m.act), "layer_norm_epsilon": m.norm_epsilon,
-        "tie_word_embeddings": m.tied_embeddings, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
-    }  # fmt: skip
+        "vocab_size": m.vocab,
+        "n_embd": m.hidden,
+        "n_layer": m.layers,
+        "n_head": m.heads,
+        "n_inner": m.ffn,
+        "n_positions": m.seq,
+        "activation_function": {"gelu-tanh": "gelu_new"}.get(m.act, m.act),
+        "layer_norm_epsilon": m.norm_epsilon,
+        "tie_word_embeddings": m.tied_embeddings,
+        "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "attn_pdrop": 0.0,
+    }
 
 
 WRITERS: Mapping[str, Callable[[Model], Config]] = {
@@ -88,14 +120,22 @@ def differences(a: Model, b: Model) -> list[str]:
     """Names of the fields in which two models compute different things."""
     names = [f.name for f in fields(Model) if f.name not in NOT_COMPUTED]
     found = [name for name in names if getattr(spelled(a), name) != getattr(spelled(b), name)]
-    return [*found, *(["seq"] if a.positions == b.positions == "learned" and a.seq != b.seq else [])]
+    return [
+        *found,
+        *(["seq"] if a.positions == b.positions == "learned" and a.seq != b.seq else []),
+    ]
 
 
 def write_hf(m: Model) -> Config:
     """The config.json of a model; BadInput names what the nearest family cannot express."""
     nearest: tuple[int, str, list[str]] | None = None
     for family, writer in WRITERS.items():
-        config = {"architectures": [ARCHITECTURES[family]], "model_type": family, **writer(m), **OF_TOKENIZER}
+        config = {
+            "architectures": [ARCHITECTURES[family]],
+            "model_type": family,
+            **writer(m),
+            **OF_TOKENIZER,
+        }
         try:
             wrong = differences(m, read_hf(config, seq=m.seq))
         except BadInput:

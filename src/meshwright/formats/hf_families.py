@@ -1,7 +1,8 @@
 """The decoder families of transformers: what of a config.json makes which field of a Model.
 
-One row of FAMILIES a `model_type`: what all its models share, and a function for the rest. What a Model cannot express, such as
-experts in every second layer, is refused. Source: configuration and modeling files of transformers 4.30 to 5.23.
+One row of FAMILIES a `model_type`: what all its models share, and a function for the rest. What a
+Model cannot express, such as experts in every second layer, is refused. Source: configuration and
+modeling files of transformers 4.30 to 5.23.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class Family:
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Older name of a key -> its name."""
     like: str = ""
-    """The class whose keys it has, if transformers has none of that name; then nothing may be left out but `defaults`."""
+    """The class whose keys it has, if transformers has none of that name; then nothing may be left
+    out but `defaults`.
+    """
     classes: tuple[str, ...] = ()
     """Names of its language model's class, where they are not that of transformers."""
 
@@ -77,7 +80,9 @@ def _qwen2_moe(c: Config) -> Fields:
     """With use_sliding_window every second layer before max_window_layers has a window."""
     first, layers = c.whole("max_window_layers", default=0), c.whole("num_hidden_layers")
     if c.listed("layer_types") is None and c.flag("use_sliding_window") and 0 < first < layers:
-        raise c.refuse(f"windows in every second layer, but not beyond the first {first} (max_window_layers)")
+        raise c.refuse(
+            f"windows in every second layer, but not beyond the first {first} (max_window_layers)"
+        )
     if not c.whole("shared_expert_intermediate_size"):
         raise c.refuse("a shared expert has no width, but its gate is there")
     return {**_qwen_moe(c), "qkv_bias": c.flag("qkv_bias"), **sliding(c, every=2 if first else 1)}
@@ -103,7 +108,9 @@ def _leading_dense(c: Config) -> int:
 
 
 def _routed(c: Config) -> Fields:
-    """DeepSeek's experts. The balancing bias of V3's router is not trained by gradients: no parameter."""
+    """DeepSeek's experts. The balancing bias of V3's router is not trained by gradients: no
+    parameter.
+    """
     width = c.whole("moe_intermediate_size")
     moe = {
         "experts": c.whole("n_routed_experts"),
@@ -148,14 +155,17 @@ def _gemma2(c: Config) -> Fields:
 def _gemma3(c: Config) -> Fields:
     every = c.whole("sliding_window_pattern", default=6)
     if c.whole("_sliding_window_pattern", default=every) != every and not c.has("layer_types"):
-        raise BadInput(f"{c.where}: _sliding_window_pattern is not read by transformers: give layer_types")
+        raise BadInput(
+            f"{c.where}: _sliding_window_pattern is not read by transformers: give layer_types"
+        )
     return _gemma(c) | sliding(c, every=every)
 
 
 def _gemma(c: Config) -> Fields:
     if c.flag("attention_bias"):
         raise c.refuse("the attention has a bias on its output but the feed-forward has none")
-    if c.get("hidden_act") == "gelu":  # GemmaConfig takes the older value for what the models were trained with
+    # GemmaConfig takes the older value for what the models were trained with
+    if c.get("hidden_act") == "gelu":
         return {"activation": "gelu-tanh"}
     return {}
 
@@ -191,10 +201,13 @@ def _gpt_neox(c: Config) -> Fields:
 
 
 def _falcon(c: Config) -> Fields:
-    """7B: one key/value head, one norm before both halves of a block. 40B and 180B: a norm for each half."""
+    """7B: one key/value head, one norm before both halves of a block. 40B and 180B: a norm for each
+    half.
+    """
     heads, new = c.whole("num_attention_heads"), c.flag("new_decoder_architecture")
     kv, one = c.whole("num_kv_heads", default=heads), c.flag("multi_query")
-    norms = c.whole("num_ln_in_parallel_attn", default=2 if new else 1)  # 2: one for each half, otherwise one for both
+    # 2: one for each half, otherwise one for both
+    norms = c.whole("num_ln_in_parallel_attn", default=2 if new else 1)
     biased = c.flag("bias")
     return {
         "kv_heads": kv if new else 1 if one else heads,
@@ -211,16 +224,31 @@ BIASED: Fields = {"qkv_bias": True, "bias": True}
 HALF: Fields = {"partial_rotary_factor": 0.5}
 EXPERTS = ("moe_layer_freq", "mlp_layer_types")
 UNTRAINED: Fields = {"num_mtp_layers": 0}
-"""The class's default is 1, which transformers builds only to generate: a file must say that it is trained."""
+"""The class's default is 1, which transformers builds only to generate: a file must say that it is
+trained.
+"""
 FALCON_OLD = Family(
     LAYERNORM_GELU,
     _falcon,
-    {"tie_word_embeddings": True, "new_decoder_architecture": False, "multi_query": True, "parallel_attn": True, "alibi": False, "bias": False,
-     "activation": "gelu", "layer_norm_epsilon": 1e-5},
-    aliases={"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_head_kv": "num_kv_heads", "n_embed": "hidden_size"},
+    {
+        "tie_word_embeddings": True,
+        "new_decoder_architecture": False,
+        "multi_query": True,
+        "parallel_attn": True,
+        "alibi": False,
+        "bias": False,
+        "activation": "gelu",
+        "layer_norm_epsilon": 1e-5,
+    },
+    aliases={
+        "n_layer": "num_hidden_layers",
+        "n_head": "num_attention_heads",
+        "n_head_kv": "num_kv_heads",
+        "n_embed": "hidden_size",
+    },
     like="falcon",
     classes=("RWForCausalLM", "FalconForCausalLM"),
-)  # fmt: skip
+)
 
 FAMILIES: dict[str, Family] = {
     "llama": Family({}, biases),
@@ -252,18 +280,30 @@ FAMILIES: dict[str, Family] = {
     "gemma": Family({}, _gemma),
     "gemma2": Family({"norms_per_layer": 4}, _gemma2),
     "gemma3_text": Family(
-        {"norms_per_layer": 4, "qk_norm": True}, _gemma3, also=("sliding_window_pattern", "_sliding_window_pattern")
+        {"norms_per_layer": 4, "qk_norm": True},
+        _gemma3,
+        also=("sliding_window_pattern", "_sliding_window_pattern"),
     ),
     "falcon": Family(LAYERNORM_GELU, _falcon, aliases={"n_embed": "hidden_size"}),
     "RefinedWeb": FALCON_OLD,
     "RefinedWebModel": FALCON_OLD,
     "olmo": Family({"norm": "nonparametric"}, biases, also=HEAD),
     "olmo2": Family({"qk_norm": True, "qk_norm_whole": True}, biases, also=HEAD),
-    "olmo3": Family({"qk_norm": True, "qk_norm_whole": True}, _olmo3, {"rope_theta": 500000.0}, also=HEAD),
-    "gpt_oss": Family({"attention_sinks": True}, _gpt_oss, {"rope_theta": 150000.0}, also=("experts_per_token",)),
+    "olmo3": Family(
+        {"qk_norm": True, "qk_norm_whole": True}, _olmo3, {"rope_theta": 500000.0}, also=HEAD
+    ),
+    "gpt_oss": Family(
+        {"attention_sinks": True}, _gpt_oss, {"rope_theta": 150000.0}, also=("experts_per_token",)
+    ),
     "phi3": Family({}, sliding, also=HEAD),
     "bloom": Family(
-        {**LAYERNORM_GELU, **BIASED, "positions": "alibi", "embedding_norm": True, "activation": "gelu-tanh"},
+        {
+            **LAYERNORM_GELU,
+            **BIASED,
+            "positions": "alibi",
+            "embedding_norm": True,
+            "activation": "gelu-tanh",
+        },
         also=("seq_length",),
         aliases={"n_embed": "hidden_size"},
     ),

@@ -1,7 +1,9 @@
-"""The keys of a config.json: read with the defaults of the family's class, known to change nothing, or reported.
+"""The keys of a config.json: read with the defaults of the family's class, known to change nothing,
+or reported.
 
-A key that is left out is the class's default (catalog/transformers.json); one that is null is null, as for transformers. What is
-neither read nor listed here is refused if its name speaks of another architecture, and otherwise noted: nothing is passed over.
+A key that is left out is the class's default (catalog/transformers.json); one that is null is null,
+as for transformers. What is neither read nor listed here is refused if its name speaks of another
+architecture, and otherwise noted: nothing is passed over.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ HARMLESS = re.compile(
         )
     )
 )
-"""Names that change neither shapes nor products: texts, ids, dropout of weights we do not keep, routing rules, scales, positions."""
+"""Names that change neither shapes nor products: texts, ids, dropout of weights we do not keep,
+routing rules, scales, positions.
+"""
 OTHER_ARCHITECTURE = re.compile(
     r"expert|(^|_)moe(_|$)|layer_types|layers_block_type|block_(configs|types|pattern)|cross_attention|encoder_decoder|mamba|(^|_)ssm"
     r"|linear_(attn|attention|num|conv|key|value)|lora_rank|^index_|mtp|nextn|(no|nope)_rope|rope_layers|dual_chunk|hybrid"
@@ -63,10 +67,17 @@ OTHER_ARCHITECTURE = re.compile(
 """Names of parts that a family does not have; set to anything but false they make another model."""
 SYNONYMS = {
     **dict.fromkeys(("num_layers", "n_layers", "n_layer", "num_hidden_layers"), ("layers",)),
-    **dict.fromkeys(("d_model", "dim", "n_embd", "n_embed", "hidden_size", "embed_dim"), ("hidden",)),
+    **dict.fromkeys(
+        ("d_model", "dim", "n_embd", "n_embed", "hidden_size", "embed_dim"), ("hidden",)
+    ),
     **dict.fromkeys(("num_heads", "n_heads", "n_head", "num_attention_heads"), ("heads",)),
-    **dict.fromkeys(("ffn_embed_dim", "ffn_dim", "d_ff", "intermediate_size", "ffn_hidden_size", "n_inner"), ("ffn",)),
-    **dict.fromkeys(("n_kv_heads", "num_kv_heads", "num_key_value_heads", "n_head_kv"), ("kv_heads",)),
+    **dict.fromkeys(
+        ("ffn_embed_dim", "ffn_dim", "d_ff", "intermediate_size", "ffn_hidden_size", "n_inner"),
+        ("ffn",),
+    ),
+    **dict.fromkeys(
+        ("n_kv_heads", "num_kv_heads", "num_key_value_heads", "n_head_kv"), ("kv_heads",)
+    ),
     **dict.fromkeys(("attention_head_dim", "head_dim", "kv_channels", "head_size"), ("head_dim",)),
     "hidden_dim": ("hidden", "ffn"),
     "n_vocab": ("vocab",),
@@ -98,12 +109,16 @@ class Config:
     """Keys that were read so far."""
 
     def get(self, *keys: str) -> Any:
-        """The first of the keys that is there and not null; None if one is there; else the first default, or None."""
+        """The first of the keys that is there and not null; None if one is there; else the first
+        default, or None.
+        """
         self.asked.update(keys)
         given = [self.data[key] for key in keys if key in self.data and key in self.known]
         if given:
             return next((value for value in given if value is not None), None)
-        return next((self.defaults[key] for key in keys if self.defaults.get(key) is not None), None)
+        return next(
+            (self.defaults[key] for key in keys if self.defaults.get(key) is not None), None
+        )
 
     def has(self, key: str) -> bool:
         """The file says something of the key that the class reads."""
@@ -115,13 +130,22 @@ class Config:
         if value is None:
             if default is None:
                 raise BadInput(
-                    f"{self.where} has no {' or '.join(key for key in keys if key in self.known) or keys[0]}"
+                    f"{self.where} has no"
+                    f" {' or '.join(key for key in keys if key in self.known) or keys[0]}"
                 )
             return default
-        if isinstance(value, float) and value == value and abs(value) <= MOST and value == int(value):
+        if (
+            isinstance(value, float)
+            and value == value
+            and abs(value) <= MOST
+            and value == int(value)
+        ):
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
-            raise BadInput(f"{self.where}: {keys[0]} must be a whole number from 0 to {MOST:,}, not {brief(value)}")
+            raise BadInput(
+                f"{self.where}: {keys[0]} must be a whole number from 0 to {MOST:,}, not"
+                f" {brief(value)}"
+            )
         return value
 
     def real(self, *keys: str, most: float, default: float) -> float:
@@ -130,7 +154,9 @@ class Config:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-            raise BadInput(f"{self.where}: {keys[0]} must be between 0 and {most:g}, not {brief(value)}")
+            raise BadInput(
+                f"{self.where}: {keys[0]} must be between 0 and {most:g}, not {brief(value)}"
+            )
         return float(value)
 
     def flag(self, *keys: str, default: bool = False) -> bool:
@@ -152,9 +178,11 @@ class Config:
         return BadInput(f"{self.where}: {what}, which this description of a model cannot express")
 
     def unread(self, shape: Mapping[str, Any]) -> Iterator[str]:
-        """A note on the keys that no reader asked for; BadInput for one that makes another architecture.
+        """A note on the keys that no reader asked for; BadInput for one that makes another
+        architecture.
 
-        shape: the Model's fields that were read, which another program's name of the same must not contradict.
+        shape: the Model's fields that were read, which another program's name of the same must not
+        contradict.
         """
         left = []
         for key, value in self.data.items():
@@ -164,8 +192,9 @@ class Config:
             if means := [shape.get(name) for name in SYNONYMS.get(key, ())]:
                 if value not in means:
                     raise BadInput(
-                        f"{self.where}: {key} is {brief(value)}, a name that its class does not read: it takes "
-                        f"{' or '.join(brief(x) for x in means)} from the keys of transformers or their defaults"
+                        f"{self.where}: {key} is {brief(value)}, a name that its class does not"
+                        f" read: it takes {' or '.join(brief(x) for x in means)} from the keys of"
+                        " transformers or their defaults"
                     )
                 continue
             if OTHER_ARCHITECTURE.search(key):
@@ -192,12 +221,16 @@ def same(a: object, b: object) -> bool:
 
 
 def renamed(config: Mapping[str, Any], aliases: Mapping[str, str], where: str) -> dict[str, Any]:
-    """The config with every key under the name that its class uses; BadInput if two names of one disagree."""
+    """The config with every key under the name that its class uses; BadInput if two names of one
+    disagree.
+    """
     made = dict(config)
     for other, own in aliases.items():
         if other not in made:
             continue
         value = made.pop(other)
         if not same(made.setdefault(own, value), value):
-            raise BadInput(f"{where}: {own} and {other} are one key, but {brief(made[own])} and {brief(value)}")
+            raise BadInput(
+                f"{where}: {own} and {other} are one key, but {brief(made[own])} and {brief(value)}"
+            )
     return made

@@ -1,7 +1,9 @@
-"""Where Hugging Face keeps each parameter: our global name -> the name in model.safetensors, and what the file does to the matrix.
+"""Where Hugging Face keeps each parameter: our global name -> the name in model.safetensors, and
+what the file does to the matrix.
 
-`{}` is the number of the layer. A model has those rows whose parameters it has (biases, norms of heads, a head of its own).
-Rotary pairs are (i, i + r/2) in both. Source: modeling files of transformers 5.23 and the published checkpoints.
+`{}` is the number of the layer. A model has those rows whose parameters it has (biases, norms of
+heads, a head of its own). Rotary pairs are (i, i + r/2) in both. Source: modeling files of
+transformers 5.23 and the published checkpoints.
 """
 
 from __future__ import annotations
@@ -76,7 +78,13 @@ GPT2: Table = {
     "layers.{}.ffn.down.weight": Place("transformer.h.{}.mlp.c_proj.weight", True),
     "layers.{}.ffn.down.bias": Place("transformer.h.{}.mlp.c_proj.bias"),
 }
-TABLES: Mapping[str, Table] = {"llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gpt2": GPT2}
+TABLES: Mapping[str, Table] = {
+    "llama": LLAMA,
+    "mistral": LLAMA,
+    "qwen2": LLAMA,
+    "qwen3": LLAMA,
+    "gpt2": GPT2,
+}
 """By `model_type` of config.json."""
 BODY = re.compile(r"(?:model|transformer)\.")
 """What files of a model without its head (and the first GPT-2 files) leave out of the names."""

@@ -1,8 +1,9 @@
 """Traces of torch.profiler (Kineto's Chrome JSON): seconds of each class of kernel.
 
-On a GPU events of the categories "kernel" count; without one the operators of the CPU ("cpu_op"), each without the operators inside it.
-Old traces spell the categories "Kernel", "Memcpy", "Operator". What a communication kernel does is said by its arguments or by
-the operation that launched it, where its own name does not (NCCL does all-to-all with sends and receives).
+On a GPU events of the categories "kernel" count; without one the operators of the CPU ("cpu_op"),
+each without the operators inside it. Old traces spell the categories "Kernel", "Memcpy",
+"Operator". What a communication kernel does is said by its arguments or by the operation that
+launched it, where its own name does not (NCCL does all-to-all with sends and receives).
 """
 
 from __future__ import annotations
@@ -30,30 +31,53 @@ LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "privateuse
 ANNOTATIONS = ("user_annotation", "gpu_user_annotation", *ON_CPU)
 """Categories, in lower case, as different versions of PyTorch write them."""
 FUSED = (("elementwise", r"^triton_(poi|per|red|for)_"),)
-"""Inductor names a fused kernel after all operations around it; only its templates (triton_tem_) are products."""
+"""Inductor names a fused kernel after all operations around it; only its templates (triton_tem_)
+are products.
+"""
 COMMUNICATION = (
     ("all_reduce", r"all_?reduce|cross_device_reduce"),
     ("all_gather", r"all_?gather"),
     ("reduce_scatter", r"reduce_?scatter"),
     ("all_to_all", r"all_?to_?all|deep_ep\b.*(dispatch|combine)"),
-    ("broadcast", r"[nr]ccl.*broadcast|c10d::broadcast|gloo:broadcast|^_?broadcast(_oop|_coalesced)?$"),
+    (
+        "broadcast",
+        r"[nr]ccl.*broadcast|c10d::broadcast|gloo:broadcast|^_?broadcast(_oop|_coalesced)?$",
+    ),
     ("send", r"send_?recv|([nr]ccl:|c10d::|gloo:|^)(send|recv)"),
     ("reduce", r"[nr]ccl\w*kernel_reduce_|([nr]ccl:|c10d::|gloo:|^)_?reduce_?$"),
-    ("communication", r"[nr]ccl\w*kernel|rccl_|msccl|nvshmem|userbuffers|^[nr]ccl:|^c10d::|^gloo:|deep_ep\b"),
-)  # fmt: skip
+    (
+        "communication",
+        r"[nr]ccl\w*kernel|rccl_|msccl|nvshmem|userbuffers|^[nr]ccl:|^c10d::|^gloo:|deep_ep\b",
+    ),
+)
 """Collectives; `communication` is one whose name does not say which."""
 COMPUTE = (
-    ("attention", r"flash|fmha|attention|softmax.*dropout|cudnn.*(sdpa|mha)|attn_|attn(fwd|bwd)|mha_(fwd|bwd|varlen)|bwd_(kernel_d[kq]|preprocess)|dk_?dv"),
-    ("memory", r"mem(cpy|set)|(direct|float\w*)_copy_kernel|CatArray|FillFunctor|chunk_cat|split_with_sizes_copy"
-               r"|n(chw|hwc)ToN(hwc|chw)|rocclr_(copy|fill)|^(Copy|Fill)(Host|Device|Buffer)|multi_tensor_apply.*::Copy<"
-               r"|::_?(foreach_)?(copy_?|cat|zero_|fill_|to_copy|clone|contiguous|pin_memory)$"),
-    ("optimizer", r"multi_tensor|adam|adagrad|optimizer|lamb(?!da)|(?<![a-z])sgd|fused_?sgd|\bmuon|_foreach_"),
-    ("gemm", r"gemm|gemv|cutlass|xmma|cublas|nvjet|wgmma|Cijk_|(hip|roc)blas|tensile|split_?k_?reduce|matmul|fused_moe"
-             r"|tensorop|(scaled|grouped)_mm|triton_(tem_\w*)?b?mm|::_?(mm|addmm|bmm|linear|linear_backward|baddbmm|mv|dot)$"
-             r"|conv(?!er[st])|scudnn|winograd|fprop|[dw]grad"),
-)  # fmt: skip
+    (
+        "attention",
+        r"flash|fmha|attention|softmax.*dropout|cudnn.*(sdpa|mha)|attn_|attn(fwd|bwd)|mha_(fwd|bwd|varlen)|bwd_(kernel_d[kq]|preprocess)|dk_?dv",
+    ),
+    (
+        "memory",
+        r"mem(cpy|set)|(direct|float\w*)_copy_kernel|CatArray|FillFunctor|chunk_cat|split_with_sizes_copy"
+        r"|n(chw|hwc)ToN(hwc|chw)|rocclr_(copy|fill)|^(Copy|Fill)(Host|Device|Buffer)|multi_tensor_apply.*::Copy<"
+        r"|::_?(foreach_)?(copy_?|cat|zero_|fill_|to_copy|clone|contiguous|pin_memory)$",
+    ),
+    (
+        "optimizer",
+        r"multi_tensor|adam|adagrad|optimizer|lamb(?!da)|(?<![a-z])sgd|fused_?sgd|\bmuon|_foreach_",
+    ),
+    (
+        "gemm",
+        r"gemm|gemv|cutlass|xmma|cublas|nvjet|wgmma|Cijk_|(hip|roc)blas|tensile|split_?k_?reduce|matmul|fused_moe"
+        r"|tensorop|(scaled|grouped)_mm|triton_(tem_\w*)?b?mm|::_?(mm|addmm|bmm|linear|linear_backward|baddbmm|mv|dot)$"
+        r"|conv(?!er[st])|scudnn|winograd|fprop|[dw]grad",
+    ),
+)
 """Products of matrices are one class, convolutions among them."""
-CLASSES = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern in (*FUSED, *COMMUNICATION, *COMPUTE))
+CLASSES = tuple(
+    (name, re.compile(pattern, re.IGNORECASE))
+    for name, pattern in (*FUSED, *COMMUNICATION, *COMPUTE)
+)
 """The first pattern that a name matches is its class; the rest is elementwise."""
 COLLECTIVES = tuple(name for name, _ in COMMUNICATION)
 UNSAID = ("send", "broadcast", "communication")
@@ -61,7 +85,9 @@ UNSAID = ("send", "broadcast", "communication")
 NESTED = 8
 """Annotations that are looked at before an event: they nest (c10d::, record_param_comms, nccl:)."""
 OVERLAP = 1.001
-"""Seconds of all kernels over those of the clock, above which they overlap (ends of neighbours are rounded)."""
+"""Seconds of all kernels over those of the clock, above which they overlap (ends of neighbours are
+rounded).
+"""
 
 
 class Class(NamedTuple):
@@ -78,12 +104,14 @@ class Classes(dict[str, Class]):
 
 
 def load(path: str | Path) -> Classes:
-    """What the kernels of a trace (.json or .json.gz) do; BadInput if it is none, holds none or is too large."""
+    """What the kernels of a trace (.json or .json.gz) do; BadInput if it is none, holds none or is
+    too large.
+    """
     found = classes(events(path))
     if not found:
         raise BadInput(
-            f"{path} holds neither kernels nor operators (events of the categories kernel or cpu_op): "
-            "record activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+            f"{path} holds neither kernels nor operators (events of the categories kernel or"
+            " cpu_op): record activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
         )
     return found
 
@@ -97,7 +125,9 @@ def events(path: str | Path) -> list[dict[str, Any]]:
             raise BadInput(f"{path} is larger than {LARGEST // 2**20} MiB: profile fewer steps")
         trace = json.loads(data)
     except (OSError, EOFError) as error:
-        raise BadInput(f"{str(path)[:200]} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise BadInput(
+            f"{str(path)[:200]} cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
     except (ValueError, RecursionError):
         raise BadInput(f"{path} is not a JSON trace of torch.profiler") from None
     found = trace.get("traceEvents") if isinstance(trace, dict) else trace
@@ -111,7 +141,9 @@ def events(path: str | Path) -> list[dict[str, Any]]:
 
 def timed(event: dict[str, Any]) -> bool:
     """It has a name, a start and a duration."""
-    numbers = all(isinstance(event.get(key), (int, float)) and abs(event[key]) < MOST for key in ("ts", "dur"))
+    numbers = all(
+        isinstance(event.get(key), (int, float)) and abs(event[key]) < MOST for key in ("ts", "dur")
+    )
     return numbers and isinstance(event.get("name"), str) and event["dur"] >= 0
 
 
@@ -136,18 +168,27 @@ def classes(found: Iterable[dict[str, Any]]) -> Classes:
     for kind, duration in spent:
         seconds[kind] += duration / 1e6
         calls[kind] += 1
-    made = Classes({kind: Class(s, calls[kind]) for kind, s in sorted(seconds.items(), key=lambda item: -item[1])})
+    made = Classes(
+        {
+            kind: Class(s, calls[kind])
+            for kind, s in sorted(seconds.items(), key=lambda item: -item[1])
+        }
+    )
     busy = on_the_clock(counted)
     if (total := sum(seconds.values())) > OVERLAP * busy:
         made.notes = (
-            f"{lanes} overlap: the seconds of all classes add up to {show(total, 's')}, "
-            f"of which the clock saw {show(busy, 's')}",
+            (
+                f"{lanes} overlap: the seconds of all classes add up to {show(total, 's')}, "
+                f"of which the clock saw {show(busy, 's')}"
+            ),
         )
     return made
 
 
 def on_the_clock(found: Iterable[dict[str, Any]]) -> float:
-    """Seconds in which at least one of the events of a device (or process) runs, summed over devices."""
+    """Seconds in which at least one of the events of a device (or process) runs, summed over
+    devices.
+    """
     busy = 0.0
     ends: dict[str, float] = {}
     for e in sorted(found, key=lambda e: float(e["ts"])):
@@ -165,7 +206,9 @@ def class_of(name: str) -> str:
 
 
 class Launchers:
-    """Which collective a kernel of a communication library belongs to, where its name does not say."""
+    """Which collective a kernel of a communication library belongs to, where its name does not
+    say.
+    """
 
     def __init__(self, events: Sequence[dict[str, Any]]) -> None:
         self.launches = {
@@ -176,7 +219,11 @@ class Launchers:
         self.said: dict[tuple[str, str], list[tuple[float, float, str]]] = defaultdict(list)
         self.ids: dict[str, str] = {}
         for e in events:
-            if category(e) in ANNOTATIONS and (kind := class_of(e["name"])) in COLLECTIVES and kind != "communication":
+            if (
+                category(e) in ANNOTATIONS
+                and (kind := class_of(e["name"])) in COLLECTIVES
+                and kind != "communication"
+            ):
                 self.said[lane(e)].append((float(e["ts"]), float(e["ts"]) + float(e["dur"]), kind))
                 if "External id" in arguments(e):
                     self.ids[str(arguments(e)["External id"])] = kind
@@ -184,9 +231,15 @@ class Launchers:
             spans.sort()
 
     def class_of(self, kernel: dict[str, Any]) -> str:
-        """Its class by its argument `Collective name`, else by its own name, else by what stands around or launched it."""
+        """Its class by its argument `Collective name`, else by its own name, else by what stands
+        around or launched it.
+        """
         collective = arguments(kernel).get("Collective name")
-        if isinstance(collective, str) and (kind := class_of(collective)) in COLLECTIVES and kind != "communication":
+        if (
+            isinstance(collective, str)
+            and (kind := class_of(collective)) in COLLECTIVES
+            and kind != "communication"
+        ):
             return kind
         kind = class_of(kernel["name"])
         return next(self.launched_by(kernel), kind) if kind in UNSAID else kind

@@ -1,4 +1,5 @@
-"""A measured machine as a TOML file: what `meshwright calibrate` writes, and `--on 4x./machine.toml` takes.
+"""A measured machine as a TOML file: what `meshwright calibrate` writes, and `--on
+4x./machine.toml` takes.
 
 [chip]     as in the catalogue, with [chip.kernels."fp32/matmul forward"]: axes, points, seconds, residual, source, date
 [network]  as in the catalogue, with dims[i].collectives: seconds by ranks and bytes
@@ -30,5 +31,7 @@ def load_machine(path: str | Path) -> Cluster:
 
 def dump_machine(machine: Cluster, remark: str = "") -> str:
     """The TOML text that `load_machine` reads back."""
-    data: dict[str, Any] = {name: value for name, value in to_dict(machine).items() if name in TABLES}
+    data: dict[str, Any] = {
+        name: value for name, value in to_dict(machine).items() if name in TABLES
+    }
     return "".join(f"# {line}\n" for line in remark.splitlines()) + dumps_toml(data)

@@ -1,11 +1,13 @@
-"""Output of nccl-tests (all_reduce_perf and its kin), and tables of measured collectives: seconds by collective, group and bytes.
+"""Output of nccl-tests (all_reduce_perf and its kin), and tables of measured collectives: seconds
+by collective, group and bytes.
 
 A line of nccl-tests says what its line of titles says, in whatever version:
     size count type [redop] [root]  time algbw busbw ...  time algbw busbw ...   (out of place, then in place)
-with times in microseconds and GB/s. `size` is the full vector: what each rank ends with (all-gather) or starts with
-(reduce-scatter, all-to-all), and algbw = size / time, which every line is held to.
-Before the size a launcher may have written anything: a rank (mpirun --tag-output, srun --label), a time, a pod.
-Source: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md and src/common.cu, versions 2.0 to 2.19.
+with times in microseconds and GB/s. `size` is the full vector: what each rank ends with
+(all-gather) or starts with (reduce-scatter, all-to-all), and algbw = size / time, which every line
+is held to. Before the size a launcher may have written anything: a rank (mpirun --tag-output, srun
+--label), a time, a pod. Source: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md and src/common.cu,
+versions 2.0 to 2.19.
 """
 
 from __future__ import annotations
@@ -27,12 +29,18 @@ MOST_ROWS = 100_000
 MOST_BYTES, SHORTEST_S, LONGEST_S = 1e18, 1e-12, 1e9
 MICROSECOND, GB = 1e-6, 1e9
 KINDS = {
-    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all", "broadcast": "broadcast",
-    "reduce": "reduce", "sendrecv": "send",
-}  # fmt: skip
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "sendrecv": "send",
+}
 RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\b.*?\son\s+(\S+)\s")
 NAME = re.compile(
-    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv|reduce)_perf", re.IGNORECASE
+    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv|reduce)_perf",
+    re.IGNORECASE,
 )
 TITLES = re.compile(r"#\s*(?:size|bytes)\s+(?:count|N)\s+type\s+(.*algbw.*)")
 """The line that names the columns; what follows `type` differs by version."""
@@ -52,12 +60,15 @@ class Sample(NamedTuple):
 
 
 def load(path: str | Path, kind: str = "") -> list[Sample]:
-    """The samples of a file, nccl-tests' text or a CSV of the columns COLUMNS; BadInput if it is neither.
+    """The samples of a file, nccl-tests' text or a CSV of the columns COLUMNS; BadInput if it is
+    neither.
 
     kind: the collective, where neither the text nor the name of the file says it.
     """
     text = read_text(path, LARGEST)
-    head = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
+    head = next(
+        (line for line in text.splitlines() if line.strip() and not line.startswith("#")), ""
+    )
     found = list(
         of_csv(text)
         if head.startswith("collective,")
@@ -65,7 +76,8 @@ def load(path: str | Path, kind: str = "") -> list[Sample]:
     )
     if not found:
         raise BadInput(
-            f"{path} holds no measured collectives: neither lines of nccl-tests nor a table of {', '.join(COLUMNS)}"
+            f"{path} holds no measured collectives: neither lines of nccl-tests nor a table of"
+            f" {', '.join(COLUMNS)}"
         )
     if len(found) > MOST_ROWS:
         raise BadInput(f"{path} holds more than {MOST_ROWS} measured collectives")
@@ -73,13 +85,16 @@ def load(path: str | Path, kind: str = "") -> list[Sample]:
 
 
 def of_name(text: str, name: str = "") -> str:
-    """The collective that the program's name in the text, or else the name of the file, says; "" if neither does."""
+    """The collective that the program's name in the text, or else the name of the file, says; "" if
+    neither does.
+    """
     match = NAME.search(text) or NAME.search(name)
     return KINDS[match[1].lower().replace("_", "")] if match else ""
 
 
 def of_text(text: str, kind: str, where: str) -> Iterator[Sample]:
-    """The lines of one run or of several after each other; time is the mean of out of place and in place, as far as it has both.
+    """The lines of one run or of several after each other; time is the mean of out of place and in
+    place, as far as it has both.
 
     kind: the collective of lines that stand before any program's name.
     """
@@ -97,7 +112,15 @@ def of_text(text: str, kind: str, where: str) -> Iterator[Sample]:
             if titles and len(cells) < titles.index("algbw"):
                 continue  # no line of the table: something that a program said between
             if titles or sum(numbers([cell]) for cell in cells) >= 3:
-                yield from sample(float(row[1]), cells, titles, ranks, kind, f"{where}: {line.strip()[:100]!r}", where)
+                yield from sample(
+                    float(row[1]),
+                    cells,
+                    titles,
+                    ranks,
+                    kind,
+                    f"{where}: {line.strip()[:100]!r}",
+                    where,
+                )
         elif said := of_name(line):
             kind = said
 
@@ -114,12 +137,19 @@ def sample(
     """What one line says; BadInput if it is not known of what, or if it contradicts itself."""
     if not kind:
         raise BadInput(
-            f"{where} does not say which collective it measured: name the file all_reduce_perf.txt or the like"
+            f"{where} does not say which collective it measured: name the file all_reduce_perf.txt"
+            " or the like"
         )
     if len(ranks) < 2:
-        raise BadInput(f"{where} does not list its ranks (lines '#  Rank  0 ... on HOST device ...'), or only one")
+        raise BadInput(
+            f"{where} does not list its ranks (lines '#  Rank  0 ... on HOST device ...'), or"
+            " only one"
+        )
     if not titles:
-        raise BadInput(f"{where} has no line of titles ('#  size  count  type ... time  algbw  busbw') before its rows")
+        raise BadInput(
+            f"{where} has no line of titles ('#  size  count  type ... time  algbw  busbw') before"
+            " its rows"
+        )
     if "time" not in titles:
         raise BadInput(
             f"{where} has no column time, but {' '.join(titles)[:80]}: measure without -C, "
@@ -128,7 +158,8 @@ def sample(
     nodes = Counter(ranks.values())
     if len(set(nodes.values())) > 1:
         raise BadInput(
-            f"{where}: its nodes have different numbers of ranks ({', '.join(map(str, nodes.values()))[:80]})"
+            f"{where}: its nodes have different numbers of ranks"
+            f" ({', '.join(map(str, nodes.values()))[:80]})"
         )
     times = list(measured(size, cells, titles, line))
     if times and possible(size, seconds := sum(times) / len(times)):
@@ -136,8 +167,11 @@ def sample(
 
 
 def measured(size: float, cells: list[str], titles: list[str], line: str) -> Iterator[float]:
-    """Seconds of each column `time` that has one; each must be size / algbw as far as both are printed."""
-    if "redop" in titles and numbers(cells[:1]):  # some versions leave it blank for what reduces nothing
+    """Seconds of each column `time` that has one; each must be size / algbw as far as both are
+    printed.
+    """
+    # some versions leave it blank for what reduces nothing
+    if "redop" in titles and numbers(cells[:1]):
         titles = [title for title in titles if title != "redop"]
     for at, title in enumerate(titles):
         if title != "time" or titles[at + 1 : at + 2] != ["algbw"] or cells[at : at + 1] == ["N/A"]:
@@ -145,7 +179,9 @@ def measured(size: float, cells: list[str], titles: list[str], line: str) -> Ite
         try:
             time, rate = interval(cells[at], MICROSECOND), interval(cells[at + 1], GB)
         except (ValueError, IndexError, OverflowError):
-            raise BadInput(f"{line} is not a line of nccl-tests with the columns {' '.join(titles)[:120]}") from None
+            raise BadInput(
+                f"{line} is not a line of nccl-tests with the columns {' '.join(titles)[:120]}"
+            ) from None
         if not time[0] * rate[0] <= size <= time[1] * rate[1]:
             raise BadInput(
                 f"{line} contradicts itself: algbw must be size / time, but {size:.15g} bytes "
@@ -163,7 +199,9 @@ def numbers(cells: list[str]) -> bool:
 
 
 def interval(text: str, unit: float) -> tuple[float, float]:
-    """Where a printed number may lie: one of its last digit's places either way (rounded, or cut off)."""
+    """Where a printed number may lie: one of its last digit's places either way (rounded, or cut
+    off).
+    """
     mantissa, _, exponent = text.lower().partition("e")
     place = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
     value = float(text)
@@ -171,8 +209,12 @@ def interval(text: str, unit: float) -> tuple[float, float]:
 
 
 def of_csv(text: str) -> Iterator[Sample]:
-    """The lines of a table; those of collectives we do not model, or without a size or time, are left out."""
-    rows = csv.DictReader(line for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    """The lines of a table; those of collectives we do not model, or without a size or time, are
+    left out.
+    """
+    rows = csv.DictReader(
+        line for line in text.splitlines() if line.strip() and not line.startswith("#")
+    )
     if missing := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
         raise BadInput(f"the table of collectives has no column {', '.join(missing)}")
     for row in rows:
@@ -196,8 +238,14 @@ Group = tuple[str, int, int]
 
 
 def fits(samples: list[Sample]) -> dict[Group, Line]:
-    """A line through each collective of each group: latency + bytes / rate, with its median error."""
-    return {group: alpha_beta(*zip(*rows, strict=True)) for group, rows in by_group(samples).items() if len(rows) > 1}
+    """A line through each collective of each group: latency + bytes / rate, with its median
+    error.
+    """
+    return {
+        group: alpha_beta(*zip(*rows, strict=True))
+        for group, rows in by_group(samples).items()
+        if len(rows) > 1
+    }
 
 
 def by_group(samples: list[Sample]) -> dict[Group, list[tuple[float, float]]]:
@@ -205,13 +253,20 @@ def by_group(samples: list[Sample]) -> dict[Group, list[tuple[float, float]]]:
     found: dict[Group, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for s in samples:
         found[s.kind, s.nodes, s.per_node][s.bytes].append(s.seconds)
-    return {group: [(x, sum(t) / len(t)) for x, t in sorted(rows.items())] for group, rows in found.items()}
+    return {
+        group: [(x, sum(t) / len(t)) for x, t in sorted(rows.items())]
+        for group, rows in found.items()
+    }
 
 
-def tables(samples: list[Sample], level: int, sources: dict[str, dict[str, str]]) -> dict[str, Table]:
-    """Collective -> table by ranks and bytes, of groups inside a node (level 0) or of one rank a node (level 1).
+def tables(
+    samples: list[Sample], level: int, sources: dict[str, dict[str, str]]
+) -> dict[str, Table]:
+    """Collective -> table by ranks and bytes, of groups inside a node (level 0) or of one rank a
+    node (level 1).
 
-    Sizes are those that every group of a collective has. Groups that span both levels at once are left to the formulas.
+    Sizes are those that every group of a collective has. Groups that span both levels at once are
+    left to the formulas.
     """
     rows = by_group(samples)
     made = {}
@@ -221,7 +276,11 @@ def tables(samples: list[Sample], level: int, sources: dict[str, dict[str, str]]
             for (k, nodes, n), r in rows.items()
             if k == kind and (nodes == 1 if level == 0 else n == 1)
         }
-        sizes = sorted(set.intersection(*({x for x, _ in r} for r in groups.values()))) if groups else []
+        sizes = (
+            sorted(set.intersection(*({x for x, _ in r} for r in groups.values())))
+            if groups
+            else []
+        )
         if len(sizes) < 2:
             continue
         ranks = sorted(groups)
@@ -232,6 +291,11 @@ def tables(samples: list[Sample], level: int, sources: dict[str, dict[str, str]]
             for n, x in lines.items()
         )
         made[kind] = Table(
-            ("ranks", "bytes"), (tuple(map(float, ranks)), tuple(sizes)), seconds, None, fit[:500], sources
+            ("ranks", "bytes"),
+            (tuple(map(float, ranks)), tuple(sizes)),
+            seconds,
+            None,
+            fit[:500],
+            sources,
         )
     return made

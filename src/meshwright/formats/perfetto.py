@@ -1,13 +1,13 @@
-"""Chrome trace JSON of a timeline, for ui.perfetto.dev, chrome://tracing and the tools that read profiler traces (write
-only).
+"""Chrome trace JSON of a timeline, for ui.perfetto.dev, chrome://tracing and the tools that read
+profiler traces (write only).
 
-A process is a rank; its threads are streams: compute, send, receive. Two slices of one thread never overlap, which
-the format forbids: messages under way at once get threads of their own, "send 2" and so on. Arrows (flow events) lead
-from a message at its sender to the same one at its receiver. Times are in microseconds, rounded to nanoseconds; sends
-that take no time are left out.
+A process is a rank; its threads are streams: compute, send, receive. Two slices of one thread never
+overlap, which the format forbids: messages under way at once get threads of their own, "send 2" and
+so on. Arrows (flow events) lead from a message at its sender to the same one at its receiver. Times
+are in microseconds, rounded to nanoseconds; sends that take no time are left out.
 
-Source: "Trace Event Format" (Google, 2016): ph X complete event, M metadata, s and f flow; Perfetto documentation,
-"Other formats".
+Source: "Trace Event Format" (Google, 2016): ph X complete event, M metadata, s and f flow; Perfetto
+documentation, "Other formats".
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def write(timeline: Timeline, title: str = "pipeline schedule") -> dict[str, Any
 
 
 def write_all(timelines: Mapping[str, Timeline], title: str) -> dict[str, Any]:
-    """Several timelines in one trace, one below the other: the processes of each begin with its name."""
+    """Several timelines in one trace, one below the other: the processes of each begin with its
+    name.
+    """
     events, names, first = list[Event](), list[Event](), 0
     for name, timeline in timelines.items():
         found, flows = _events(timeline), len(events)
@@ -47,7 +49,11 @@ def write_all(timelines: Mapping[str, Timeline], title: str) -> dict[str, Any]:
     return {
         "traceEvents": [*names, *events],
         "displayTimeUnit": "ms",
-        "otherData": {"title": title, "makespan_s": one.makespan_s, "bubble_fraction": one.bubble_fraction},
+        "otherData": {
+            "title": title,
+            "makespan_s": one.makespan_s,
+            "bubble_fraction": one.bubble_fraction,
+        },
     }
 
 
@@ -65,7 +71,13 @@ def _events(timeline: Timeline) -> list[Event]:
 def _computed(timeline: Timeline) -> Iterator[Event]:
     """A slice for each action."""
     for rank, actions in enumerate(timeline.order):
-        times = zip(actions, timeline.stages[rank], timeline.start_s[rank], timeline.end_s[rank], strict=True)
+        times = zip(
+            actions,
+            timeline.stages[rank],
+            timeline.start_s[rank],
+            timeline.end_s[rank],
+            strict=True,
+        )
         for action, stage, start, end in times:
             args = {"stage": stage, "chunk": action.chunk, "microbatch": action.microbatch}
             name = f"{action.kind} {action.microbatch}"
@@ -74,7 +86,10 @@ def _computed(timeline: Timeline) -> Iterator[Event]:
 
 def _message(send: Send, flow: int, out: int, into: int) -> Iterator[Event]:
     """The message at both ends, and the arrow between them."""
-    name, args = f"{send.kind} {send.microbatch}", {"from": send.sender, "to": send.receiver, "stage": send.stage}
+    name, args = (
+        f"{send.kind} {send.microbatch}",
+        {"from": send.sender, "to": send.receiver, "stage": send.stage},
+    )
     yield _slice(name, "send", send.sender, out, send.start_s, send.end_s, args)
     yield _slice(name, "receive", send.receiver, into, send.start_s, send.end_s, args)
     arrow = {"name": name, "cat": "message", "id": flow, "ts": _microseconds(send.start_s)}
@@ -82,10 +97,21 @@ def _message(send: Send, flow: int, out: int, into: int) -> Iterator[Event]:
     yield {**arrow, "ph": "f", "bp": "e", "pid": send.receiver, "tid": into}
 
 
-def _slice(name: str, category: str, pid: int, tid: int, start_s: float, end_s: float, args: Event) -> Event:
+def _slice(
+    name: str, category: str, pid: int, tid: int, start_s: float, end_s: float, args: Event
+) -> Event:
     begin = _microseconds(start_s)
     length = round(_microseconds(end_s) - begin, 3)
-    return {"name": name, "cat": category, "ph": "X", "pid": pid, "tid": tid, "ts": begin, "dur": length, "args": args}
+    return {
+        "name": name,
+        "cat": category,
+        "ph": "X",
+        "pid": pid,
+        "tid": tid,
+        "ts": begin,
+        "dur": length,
+        "args": args,
+    }
 
 
 def _microseconds(seconds: float) -> float:
@@ -93,12 +119,16 @@ def _microseconds(seconds: float) -> float:
 
 
 def _lanes(messages: list[tuple[int, Send]]) -> list[int]:
-    """For each (rank, message), ascending by start, the first of the rank's lanes that is free by then."""
+    """For each (rank, message), ascending by start, the first of the rank's lanes that is free by
+    then.
+    """
     free: dict[int, list[float]] = {}  # rank -> when each of its lanes is free again
     taken = []
     for rank, send in messages:
         lanes = free.setdefault(rank, [])
-        lane = next((k for k, until in enumerate(lanes) if until <= _microseconds(send.start_s)), len(lanes))
+        lane = next(
+            (k for k, until in enumerate(lanes) if until <= _microseconds(send.start_s)), len(lanes)
+        )
         lanes[lane : lane + 1] = [_microseconds(send.end_s)]
         taken.append(lane)
     return taken
@@ -115,5 +145,8 @@ def _names(threads: list[tuple[int, int]], of: str) -> Iterator[Event]:
     for pid, tid in threads:
         stream, lane = STREAMS[tid // LANES], tid % LANES
         name = f"{stream} {lane + 1}" if lane else stream
-        for key, args in (("thread_name", {"name": name}), ("thread_sort_index", {"sort_index": tid})):
+        for key, args in (
+            ("thread_name", {"name": name}),
+            ("thread_sort_index", {"sort_index": tid}),
+        ):
             yield {"name": key, "ph": "M", "pid": pid, "tid": tid, "args": args}

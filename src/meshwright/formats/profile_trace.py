@@ -1,10 +1,12 @@
 """The Chrome trace of a rank's profiled steps (read only): waits for messages by axis, and memory.
 
-Ranges (ph X) named by `train.profile`: "step 7" around a step, "pipeline" and "settle" around its microbatches and what follows them, "wait
-tp" around a wait. Only waits within those two count: that for the norm, of all ranks together, is of no axis. Instants named "[memory]",
-written by PyTorch's profiler, carry "Total Allocated": bytes allocated since the profile began and not freed yet.
+Ranges (ph X) named by `train.profile`: "step 7" around a step, "pipeline" and "settle" around its
+microbatches and what follows them, "wait tp" around a wait. Only waits within those two count: that
+for the norm, of all ranks together, is of no axis. Instants named "[memory]", written by PyTorch's
+profiler, carry "Total Allocated": bytes allocated since the profile began and not freed yet.
 
-Source: "Trace Event Format" (Google, 2016); the memory instants as in PyTorch 2.13's libkineto output.
+Source: "Trace Event Format" (Google, 2016); the memory instants as in PyTorch 2.13's libkineto
+output.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def read(path: Path) -> Profile:
         within = sorted(span(event) for event in ranges(events, "") if event["name"] in WITHIN)
         waits = [(event["name"][5:25], span(event)) for event in ranges(events, "wait ")]
         memory = [
-            (finite(e["ts"]), finite(e["args"]["Total Allocated"])) for e in events if e.get("name") == "[memory]"
+            (finite(e["ts"]), finite(e["args"]["Total Allocated"]))
+            for e in events
+            if e.get("name") == "[memory]"
         ]
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise BadInput(
@@ -57,7 +61,9 @@ def ranges(events: Sequence[Mapping[str, Any]], prefix: str) -> list[Mapping[str
     return [
         e
         for e in events
-        if e.get("ph") == "X" and e.get("cat") == "user_annotation" and str(e.get("name")).startswith(prefix)
+        if e.get("ph") == "X"
+        and e.get("cat") == "user_annotation"
+        and str(e.get("name")).startswith(prefix)
     ]
 
 

@@ -1,4 +1,6 @@
-"""A run as its folder describes it: the job, a row a step, and what each rank recorded of a few steps."""
+"""A run as its folder describes it: the job, a row a step, and what each rank recorded of a few
+steps.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class StepRecord:
     process_cpu_s: float
     """Of all threads of the rank, those that carry messages among them."""
     bytes: Mapping[str, float]
-    """Kept between steps: weights, gradients, optimizer; and peak, the most ever held by the process (CPU) or allocated (GPU)."""
+    """Kept between steps: weights, gradients, optimizer; and peak, the most ever held by the
+    process (CPU) or allocated (GPU).
+    """
     parts: tuple[Part, ...]
 
     def of(self, *kinds: str) -> list[Part]:
@@ -80,9 +84,13 @@ class Profile:
 
     steps: tuple[int, ...]
     wait_s: Mapping[str, float]
-    """axis -> seconds in which the rank waits for messages on that axis, mean over steps; pp: sends and receives between stages."""
+    """axis -> seconds in which the rank waits for messages on that axis, mean over steps; pp: sends
+    and receives between stages.
+    """
     peak_bytes: float | None
-    """Most bytes allocated at once within the first of these steps, above those held when it began; None if not measured."""
+    """Most bytes allocated at once within the first of these steps, above those held when it began;
+    None if not measured.
+    """
 
 
 @dataclass(frozen=True)
@@ -115,10 +123,14 @@ def like_the_newest(made: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     return [row for row in made if all(row.get(table) == made[-1].get(table) for table in JOB)]
 
 
-def alike(rows: Sequence[Mapping[str, Any]], made: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """The rows of `like_the_newest` attempts: their seconds can be laid beside each other, and beside one prediction.
+def alike(
+    rows: Sequence[Mapping[str, Any]], made: Sequence[Mapping[str, Any]]
+) -> tuple[Mapping[str, Any], ...]:
+    """The rows of `like_the_newest` attempts: their seconds can be laid beside each other, and
+    beside one prediction.
 
-    The first step of an attempt, which sets things up, is left out if there are others. made: all attempts.
+    The first step of an attempt, which sets things up, is left out if there are others. made: all
+    attempts.
     """
     same = {row["attempt"] for row in like_the_newest(made)}
     found = [row for row in rows if not made or row.get("attempt") in same] or list(rows)

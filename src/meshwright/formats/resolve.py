@@ -20,9 +20,11 @@ __all__ = ["Job", "cluster", "model"]
 
 
 def model(name: str, *, files: bool = True) -> Model:
-    """The model of that name or Hugging Face id, or of a config.json at that path (or in that directory).
+    """The model of that name or Hugging Face id, or of a config.json at that path (or in that
+    directory).
 
-    files: may the name be a path; False where the name comes from untrusted input.  Raises BadInput.
+    files: may the name be a path; False where the name comes from untrusted input.  Raises
+    BadInput.
     """
     path = name.endswith(".json") or "/" in name or "\\" in name or _is_directory(name)
     if files and path and not catalog.has("models", name):
@@ -31,9 +33,11 @@ def model(name: str, *, files: bool = True) -> Model:
 
 
 def cluster(text: str, network: str | Network | None = None, *, files: bool = True) -> Cluster:
-    """So many chips of the catalogue ("1024xh100-sxm"), or of a machine that `meshwright calibrate` wrote ("4x./machine.toml").
+    """So many chips of the catalogue ("1024xh100-sxm"), or of a machine that `meshwright calibrate`
+    wrote ("4x./machine.toml").
 
-    network: another network than the chip's own;  files: may a path be given (False for untrusted input).  Raises BadInput.
+    network: another network than the chip's own;  files: may a path be given (False for untrusted
+    input).  Raises BadInput.
     """
     count, what = catalog.counted(text)
     if not (files and what.endswith(".toml")):

@@ -6,8 +6,9 @@
     record/rank-RRRR.jsonl   what a rank did in a few steps: a line about the rank, then a line a step
     profile/rank-RRRR.json   a Chrome trace of a few other steps (read in `formats.profile_trace`)
 
-The first line of a record: schema, rank, ranks, place {axis: index}, host, cores, device, threads. A line a step: step, began_unix_s,
-wall_s, thread_cpu_s, process_cpu_s, bytes {kind: bytes}, parts [[kind, stage, microbatch, start_s, end_s, busy_s], ...].
+The first line of a record: schema, rank, ranks, place {axis: index}, host, cores, device, threads.
+A line a step: step, began_unix_s, wall_s, thread_cpu_s, process_cpu_s, bytes {kind: bytes}, parts
+[[kind, stage, microbatch, start_s, end_s, busy_s], ...].
 """
 
 from __future__ import annotations
@@ -50,8 +51,15 @@ def read(folder: str | Path) -> Run:
     except (OSError, ValueError):
         known = False
     if not known:
-        raise BadInput(f"{str(folder)[:200]!r} is no folder of a run: it has no job.toml (meshwright train writes one)")
-    job, rows, ranks = load_job(path / "job.toml", files=False), metrics(path / "metrics.jsonl"), records(path)
+        raise BadInput(
+            f"{str(folder)[:200]!r} is no folder of a run: it has no job.toml (meshwright train"
+            " writes one)"
+        )
+    job, rows, ranks = (
+        load_job(path / "job.toml", files=False),
+        metrics(path / "metrics.jsonl"),
+        records(path),
+    )
     traces = {rank.rank: path / PROFILE / rank_file(rank.rank, "json") for rank in ranks}
     profiles = {rank: profile_trace.read(f) for rank, f in traces.items() if f.is_file()}
     return Run(str(path), job, rows, ranks, profiles, attempts(path))
@@ -60,7 +68,9 @@ def read(folder: str | Path) -> Run:
 def attempts(folder: Path) -> tuple[dict[str, Any], ...]:
     """The attempts of a run, oldest first; none in a folder of an older version."""
     path = folder / ATTEMPTS
-    rows = [row for row in lines(path, LARGEST_RUN) if isinstance(row, dict)] if path.exists() else []
+    rows = (
+        [row for row in lines(path, LARGEST_RUN) if isinstance(row, dict)] if path.exists() else []
+    )
     for row in rows:
         number(row.get("attempt"), f"{path}: attempt")
         for key in ("layout", "job", "order"):
@@ -71,7 +81,9 @@ def attempts(folder: Path) -> tuple[dict[str, Any], ...]:
 
 def metrics(path: Path) -> tuple[dict[str, Any], ...]:
     """The rows of a metrics.jsonl, none if there is no such file."""
-    rows = [row for row in lines(path, LARGEST_RUN) if isinstance(row, dict)] if path.exists() else []
+    rows = (
+        [row for row in lines(path, LARGEST_RUN) if isinstance(row, dict)] if path.exists() else []
+    )
     for row in rows:
         for key in ("step", "step_time_s", "cpu_s"):
             number(row.get(key), f"{path}: {key}")
@@ -92,16 +104,25 @@ def lines(path: Path, largest: int = LARGEST_RECORD) -> list[Any]:
 
 
 def records(folder: Path) -> tuple[RankRecord, ...]:
-    """The records of all ranks, by rank; none if nothing was recorded. All ranks of the run must be there."""
+    """The records of all ranks, by rank; none if nothing was recorded. All ranks of the run must be
+    there.
+    """
     files = sorted((folder / RECORD).glob("rank-*.jsonl"))[: MOST_RANKS + 1]
     if not files:
         return ()
     if len(files) > MOST_RANKS or sum(file.stat().st_size for file in files) > LARGEST_RUN:
-        raise BadInput(f"{folder / RECORD} holds more than {MOST_RANKS} records or {LARGEST_RUN // 2**20} MiB")
+        raise BadInput(
+            f"{folder / RECORD} holds more than {MOST_RANKS} records or {LARGEST_RUN // 2**20} MiB"
+        )
     found = tuple(rank_record(file) for file in files)
     whole = found[0].ranks
-    if [each.rank for each in found] != [*range(whole)] or any(each.ranks != whole for each in found):
-        raise BadInput(f"{folder / RECORD} holds {len(found)} records, not those of ranks 0 to {whole - 1} of one run")
+    if [each.rank for each in found] != [*range(whole)] or any(
+        each.ranks != whole for each in found
+    ):
+        raise BadInput(
+            f"{folder / RECORD} holds {len(found)} records, not those of ranks 0 to {whole - 1} of"
+            " one run"
+        )
     shared = set.intersection(*({step.step for step in each.steps} for each in found))
     if not shared:
         return ()
@@ -122,12 +143,17 @@ def rank_record(path: Path) -> RankRecord:
     place = head.get("place")
     if not isinstance(place, dict) or len(place) > 8:
         raise BadInput(f"{path}: place must say where the rank stands on each axis")
-    whole = {key: int(number(head.get(key), f"{path}: {key}")) for key in ("rank", "ranks", "cores", "threads")}
+    whole = {
+        key: int(number(head.get(key), f"{path}: {key}"))
+        for key in ("rank", "ranks", "cores", "threads")
+    }
     steps = tuple(step_record(row, f"{path}, line {count}") for count, row in enumerate(rows, 2))
     if any(b.step <= a.step for a, b in pairwise(steps)):
         raise BadInput(f"{path}: recorded steps must follow each other, each once")
     return RankRecord(
-        place={str(axis)[:20]: int(number(index, f"{path}: place")) for axis, index in place.items()},
+        place={
+            str(axis)[:20]: int(number(index, f"{path}: place")) for axis, index in place.items()
+        },
         host=str(head.get("host"))[:200],
         device=str(head.get("device"))[:20],
         steps=steps,
@@ -143,7 +169,8 @@ def step_record(row: object, where: str) -> StepRecord:
         or not isinstance(row.get("parts"), list)
     ):
         raise BadInput(
-            f"{where}: a recorded step has step, began_unix_s, wall_s, thread_cpu_s, process_cpu_s, bytes and parts"
+            f"{where}: a recorded step has step, began_unix_s, wall_s, thread_cpu_s, process_cpu_s,"
+            " bytes and parts"
         )
     seconds = {
         key: number(row.get(key), f"{where}: {key}")
@@ -151,7 +178,9 @@ def step_record(row: object, where: str) -> StepRecord:
     }
     return StepRecord(
         step=int(number(row.get("step"), f"{where}: step")),
-        bytes={str(kind)[:40]: number(value, f"{where}: bytes") for kind, value in row["bytes"].items()},
+        bytes={
+            str(kind)[:40]: number(value, f"{where}: bytes") for kind, value in row["bytes"].items()
+        },
         parts=tuple(part(value, where) for value in row["parts"]),
         **seconds,
     )
@@ -162,7 +191,9 @@ def part(value: object, where: str) -> Part:
     if not isinstance(value, list) or len(value) != 6 or not isinstance(value[0], str):
         raise BadInput(f"{where}: a part is [kind, stage, microbatch, start_s, end_s, busy_s]")
     kind, *numbers = value
-    stage, microbatch, start, end, busy = (number(n, f"{where}: part {kind[:20]}", least=-1e9) for n in numbers)
+    stage, microbatch, start, end, busy = (
+        number(n, f"{where}: part {kind[:20]}", least=-1e9) for n in numbers
+    )
     if end < start or busy < 0:
         raise BadInput(f"{where}: part {kind[:20]} ends before it begins")
     return Part(kind[:20], int(stage), int(microbatch), start, end, busy)
@@ -171,7 +202,8 @@ def part(value: object, where: str) -> Part:
 def number(value: object, where: str, least: float = 0.0) -> float:
     """A finite number of at least `least`."""
     if (
-        isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= MOST  # nan is neither
+        # nan is neither
+        isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= MOST
     ):
         raise BadInput(f"{where} must be a number of at least {least:g}, not {str(value)[:40]!r}")
     return float(value)

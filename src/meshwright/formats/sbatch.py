@@ -1,12 +1,14 @@
 """A Slurm script that starts a job's ranks with torchrun, one task a node (write only).
 
-Before the time limit Slurm tells the script, which passes SIGTERM on: the ranks finish their step, save and end, and the job goes back
-into the queue. A node that fails or a preemption puts it back too; each start goes on from the newest checkpoint.
+Before the time limit Slurm tells the script, which passes SIGTERM on: the ranks finish their step,
+save and end, and the job goes back into the queue. A node that fails or a preemption puts it back
+too; each start goes on from the newest checkpoint.
 
-srun is told the CPUs and GPUs of its tasks: since Slurm 22.05 it does not take --cpus-per-task from sbatch, and a task would get one CPU.
+srun is told the CPUs and GPUs of its tasks: since Slurm 22.05 it does not take --cpus-per-task from
+sbatch, and a task would get one CPU.
 
-Source: man pages of sbatch, srun and scontrol, Slurm 24.05: --signal, --requeue, SLURM_JOB_NODELIST, SLURM_CPUS_ON_NODE; signals sent to
-srun reach its tasks.
+Source: man pages of sbatch, srun and scontrol, Slurm 24.05: --signal, --requeue,
+SLURM_JOB_NODELIST, SLURM_CPUS_ON_NODE; signals sent to srun reach its tasks.
 Containers are those of the pyxis plugin (github.com/NVIDIA/pyxis, --container-image).
 """
 
@@ -43,15 +45,20 @@ class Slurm:
             value = getattr(self, field.name)
             if value is not None and not PLAIN.fullmatch(value):
                 raise BadInput(
-                    f"--{field.name} {value[:60]!r} may only hold letters, digits and . , : @ / + = # ~ % - _"
+                    f"--{field.name} {value[:60]!r} may only hold letters, digits and . , : @ / + ="
+                    " # ~ % - _"
                 )
         if self.time is not None and not TIME.fullmatch(self.time):
-            raise BadInput(f"--time {self.time!r} must look like 30 (minutes), 24:00:00 or 2-12:00:00")
+            raise BadInput(
+                f"--time {self.time!r} must look like 30 (minutes), 24:00:00 or 2-12:00:00"
+            )
 
 
 def write(launch: Launch, slurm: Slurm) -> str:
     """The script."""
-    return "\n".join(["#!/bin/bash", *about(launch), *directives(launch, slurm), "", *body(launch, slurm), ""])
+    return "\n".join(
+        ["#!/bin/bash", *about(launch), *directives(launch, slurm), "", *body(launch, slurm), ""]
+    )
 
 
 def about(launch: Launch) -> list[str]:
@@ -59,17 +66,32 @@ def about(launch: Launch) -> list[str]:
     layout = launch.job.layout
     axes = ", ".join(f"{axis} {int(getattr(layout, axis))}" for axis in AXES)
     path = "".join(c if c.isprintable() else "?" for c in launch.path)
-    return [f"# {launch.nodes * launch.ranks} ranks on {launch.nodes} nodes: {axes}. Written by meshwright export from {path};",
-            "# submit it where that path is right, on a file system that all nodes share. It goes on with what the run's folder holds."]  # fmt: skip
+    return [
+        (
+            f"# {launch.nodes * launch.ranks} ranks on {launch.nodes} nodes: {axes}. Written by"
+            f" meshwright export from {path};"
+        ),
+        (
+            "# submit it where that path is right, on a file system that all nodes share. It goes"
+            " on with what the run's folder holds."
+        ),
+    ]
 
 
 def directives(launch: Launch, slurm: Slurm) -> list[str]:
     """The lines that Slurm reads."""
     name = re.sub(r"[^\w.-]", "-", launch.job.model.name, flags=re.ASCII)
     values = {
-        "job-name": name or "meshwright", "nodes": launch.nodes, "ntasks-per-node": 1, **asked(launch), "partition": slurm.partition,
-        "account": slurm.account, "time": slurm.time, "signal": f"B:USR1@{launch.grace_s + LEAD_S}", "open-mode": "append",
-    }  # fmt: skip
+        "job-name": name or "meshwright",
+        "nodes": launch.nodes,
+        "ntasks-per-node": 1,
+        **asked(launch),
+        "partition": slurm.partition,
+        "account": slurm.account,
+        "time": slurm.time,
+        "signal": f"B:USR1@{launch.grace_s + LEAD_S}",
+        "open-mode": "append",
+    }
     lines = [f"#SBATCH --{option}={value}" for option, value in values.items() if value is not None]
     return [*lines, "#SBATCH --exclusive", "#SBATCH --requeue"]
 
@@ -83,10 +105,19 @@ def asked(launch: Launch) -> dict[str, int]:
 
 def body(launch: Launch, slurm: Slurm) -> list[str]:
     """The commands."""
-    of_task = {"cpus-per-task": '"$SLURM_CPUS_ON_NODE"', **asked(launch)}  # beside GPUs, all cores of the node
-    srun = ["srun", "--kill-on-bad-exit=1", *(f"--{option}={value}" for option, value in of_task.items())]
+    # beside GPUs, all cores of the node
+    of_task = {"cpus-per-task": '"$SLURM_CPUS_ON_NODE"', **asked(launch)}
+    srun = [
+        "srun",
+        "--kill-on-bad-exit=1",
+        *(f"--{option}={value}" for option, value in of_task.items()),
+    ]
     if slurm.container:
-        srun += [f"--container-image={slurm.container}", '--container-mounts="$PWD:$PWD"', '--container-workdir="$PWD"']
+        srun += [
+            f"--container-image={slurm.container}",
+            '--container-mounts="$PWD:$PWD"',
+            '--container-workdir="$PWD"',
+        ]
     environment = {**torchrun.ENVIRONMENT, "OMP_NUM_THREADS": launch.threads}
     return [
         *(f"export {name}={value}" for name, value in environment.items()),
@@ -95,13 +126,17 @@ def body(launch: Launch, slurm: Slurm) -> list[str]:
         "trap 'again=yes; kill -TERM $ranks' USR1  # the time limit is near: save and end",
         "",
         " ".join(srun) + " \\",
-        "    " + " \\\n        ".join(broken(torchrun.words(launch, "$head", "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"))) + " &",
+        "    "
+        + " \\\n        ".join(
+            broken(torchrun.words(launch, "$head", "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"))
+        )
+        + " &",
         "ranks=$!",
         "wait $ranks; code=$?",
         "while kill -0 $ranks 2>/dev/null; do wait $ranks; code=$?; done  # a trap cuts wait short",
         'if [ "$again" ]; then scontrol requeue "$SLURM_JOB_ID"; fi',
         "exit $code",
-    ]  # fmt: skip
+    ]
 
 
 def broken(words: list[str]) -> list[str]:

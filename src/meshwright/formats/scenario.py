@@ -1,4 +1,5 @@
-"""Scenarios of limits, from words and files: "h100", "a100/sparse", "h100-sxm@dgx-h100/sparse", "mine.toml".
+"""Scenarios of limits, from words and files: "h100", "a100/sparse", "h100-sxm@dgx-h100/sparse",
+"mine.toml".
 
 A file describes one scenario; chip, network and law are names or tables:
 
@@ -47,8 +48,14 @@ def load_scenario(text: str, *, files: bool = True) -> Scenario:
     name, _, network = base.partition("@")
     chip = catalog.chip(name)
     joined = catalog.network(network or chip.network)
-    found = Scenario(text, chip, joined, assumptions=fitting(chip, EPOCH), precision=precision(chip))
-    return replace(found, law=replace(found.law, experts=SPARSE)) if kind.lower() == "sparse" else found
+    found = Scenario(
+        text, chip, joined, assumptions=fitting(chip, EPOCH), precision=precision(chip)
+    )
+    return (
+        replace(found, law=replace(found.law, experts=SPARSE))
+        if kind.lower() == "sparse"
+        else found
+    )
 
 
 def read_scenario(table: Mapping[str, Any], name: str = "scenario") -> Scenario:

@@ -35,16 +35,23 @@ BELOW_ZERO = re.compile(r"-[\d.]")
 
 
 def translated(words: Sequence[str]) -> list[str]:
-    """The words as this command spells them.  Raises BadInput for flags whose meaning another flag has."""
+    """The words as this command spells them.  Raises BadInput for flags whose meaning another flag
+    has.
+    """
     found: list[str] = []
     for word in words:
         flag, equals, value = word.partition("=")
         if flag in MACHINE and flag not in OWN.get(words[0], ()):
-            raise BadInput(f"{flag} is not known: --on says how many chips and which, such as --on 8xh100-sxm")
+            raise BadInput(
+                f"{flag} is not known: --on says how many chips and which, such as --on 8xh100-sxm"
+            )
         previous = found[-1] if found else ""
         if previous in IN_SEQUENCES or flag in IN_SEQUENCES and equals:
             number = value if equals else word
-            found[-1:] = [*(found[-1:] if equals else []), f"--batch={number}{'seq' * number.isdigit()}"]
+            found[-1:] = [
+                *(found[-1:] if equals else []),
+                f"--batch={number}{'seq' * number.isdigit()}",
+            ]
         elif BELOW_ZERO.match(word) and previous.startswith("--") and "=" not in previous:
             found[-1] = f"{previous}={word}"  # a value, not a flag
         else:

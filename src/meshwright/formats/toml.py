@@ -56,9 +56,9 @@ def load_job(
 ) -> Job:
     """The job in a TOML file, or in a dict of the same tables.
 
-    files: may the description name other files (False for strangers);  notes: receives a sentence on what was rounded;
-    shared_out: round a batch in tokens to sequences that the chips can share evenly (for a search of layouts).
-    Raises BadInput for every mistake, with the path of the field.
+    files: may the description name other files (False for strangers);  notes: receives a sentence
+    on what was rounded; shared_out: round a batch in tokens to sequences that the chips can share
+    evenly (for a search of layouts). Raises BadInput for every mistake, with the path of the field.
     """
     folder = Path()
     if not isinstance(source, Mapping):
@@ -82,7 +82,11 @@ def load_job(
     job = read(Job, {**rest, **parts, "batch": 1}, "job", known)
     batch, note = parse_batch(rest["batch"], job.T, job.cluster.chips if shared_out else 1)
     if notes is not None:
-        notes += [said for said in (_length(rest, job.seq), _length(source["model"], job.model.seq), note) if said]
+        notes += [
+            said
+            for said in (_length(rest, job.seq), _length(source["model"], job.model.seq), note)
+            if said
+        ]
     return replace(job, batch=batch)
 
 
@@ -91,14 +95,18 @@ def _length(table: object, seq: int) -> str | None:
     text = table.get("seq") if isinstance(table, Mapping) else None
     if not isinstance(text, str) or not PREFIXED.search(text):
         return None
-    return f"seq: {text.strip()} are {seq:,} tokens (in lengths of sequences k is 1,024, as in 8k and 128k)"
+    return (
+        f"seq: {text.strip()} are {seq:,} tokens (in lengths of sequences k is 1,024, as in 8k and"
+        " 128k)"
+    )
 
 
 def parse_batch(text: str | int | float, seq: int, chips: int = 1) -> tuple[int, str | None]:
-    """(sequences, note): "512seq" are sequences; "4M", and bare numbers, are tokens, rounded to whole sequences.
+    """(sequences, note): "512seq" are sequences; "4M", and bare numbers, are tokens, rounded to
+    whole sequences.
 
-    seq: tokens of a sequence;  chips: tokens that make no whole sequences are rounded to what so many chips share
-    (`shared`);  note: says what was rounded, None if nothing was.
+    seq: tokens of a sequence;  chips: tokens that make no whole sequences are rounded to what so
+    many chips share (`shared`);  note: says what was rounded, None if nothing was.
     """
     if isinstance(text, str) and (match := SEQUENCES.fullmatch(text[:100])):
         number = parse(match[1] or text, "", "batch")
@@ -106,26 +114,37 @@ def parse_batch(text: str | int | float, seq: int, chips: int = 1) -> tuple[int,
             raise BadInput(f"batch {text[:40]!r} must be a whole number of sequences")
         return int(_in_range(number, text)), None
     if isinstance(text, bool) or not isinstance(text, (str, int, float)):
-        raise BadInput(f"batch must be tokens such as '4M', or sequences such as '512seq', not {brief(text)}")
+        raise BadInput(
+            f"batch must be tokens such as '4M', or sequences such as '512seq', not {brief(text)}"
+        )
     tokens = parse(text, "token", "batch")
     if 0 < tokens < seq:
         raise BadInput(
-            f"batch of {tokens:,.0f} tokens is less than one sequence of {seq:,}; for sequences write '{tokens:.0f}seq'"
+            f"batch of {tokens:,.0f} tokens is less than one sequence of {seq:,}; for sequences"
+            f" write '{tokens:.0f}seq'"
         )
     count = int(_in_range(round(tokens / seq), text))
     if count * seq == tokens:
         return count, None
     whole = f"batch: {tokens:,.0f} tokens rounded to"
-    if (better := shared(tokens / seq, chips)) != count and math.gcd(better, chips) > math.gcd(count, chips):
-        return better, (
-            f"{whole} {better:,} sequences of {seq:,} ({better * seq:,} tokens, {better * seq / tokens - 1:+.1%}), which "
-            f"{math.gcd(better, chips):,} of {chips:,} chips share evenly; --batch {count}seq is nearer"
+    if (better := shared(tokens / seq, chips)) != count and math.gcd(better, chips) > math.gcd(
+        count, chips
+    ):
+        return (
+            better,
+            (
+                f"{whole} {better:,} sequences of {seq:,} ({better * seq:,} tokens,"
+                f" {better * seq / tokens - 1:+.1%}), which {math.gcd(better, chips):,} of"
+                f" {chips:,} chips share evenly; --batch {count}seq is nearer"
+            ),
         )
     return count, f"{whole} {count:,} sequences of {seq:,} ({count * seq:,} tokens)"
 
 
 def shared(sequences: float, chips: int) -> int:
-    """The multiple of the largest divisor of `chips` that lies within ROUNDED of that many sequences."""
+    """The multiple of the largest divisor of `chips` that lies within ROUNDED of that many
+    sequences.
+    """
     for d in reversed(divisors(chips)):
         near = round(sequences / d) * d
         if near and abs(near - sequences) <= ROUNDED * sequences:
@@ -175,7 +194,9 @@ def _model(given: object, folder: Path, files: bool) -> object:
         return table
     config = table.pop("config")
     if not files or not isinstance(config, str):
-        raise BadInput(f"model.config must be the path of a file{'' if files else '; files are not read here'}")
+        raise BadInput(
+            f"model.config must be the path of a file{'' if files else '; files are not read here'}"
+        )
     return changed(resolve.model(str(folder / config)), table)
 
 
@@ -200,8 +221,8 @@ def _cluster(given: object, files: bool) -> object:
 
 
 def dump_job(job: Job) -> str:
-    """The TOML text that `load_job` turns into an equal job; catalogue entries by name, the rest in SI units, no defaults
-    but those that have a name."""
+    """The TOML text that `load_job` turns into an equal job; catalogue entries by name, the rest in
+    SI units, no defaults but those that have a name."""
     cluster = to_dict(job.cluster)
     if job.cluster.name and _is_named(job.cluster):
         cluster = {"on": job.cluster.name}

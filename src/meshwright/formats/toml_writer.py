@@ -11,7 +11,9 @@ from ..errors import BadInput
 
 
 def dumps_toml(data: Mapping[str, Any], path: str = "") -> str:
-    """TOML text of nested dicts, lists, texts, numbers and flags; tables in lists are written inline."""
+    """TOML text of nested dicts, lists, texts, numbers and flags; tables in lists are written
+    inline.
+    """
     lines = [f"{_key(k)} = {_literal(v)}" for k, v in data.items() if not isinstance(v, Mapping)]
     text = "\n".join(lines) + "\n" if lines else ""
     for key, value in data.items():

@@ -1,7 +1,9 @@
-"""The torchrun command that starts a job's ranks on each of its nodes, the same line everywhere (write only).
+"""The torchrun command that starts a job's ranks on each of its nodes, the same line everywhere
+(write only).
 
-Ranks are numbered through the nodes one after the other, as the layout's placement numbers them. Restarts on several nodes need a
-new store for each attempt: torch 2.13 counts attempts node by node (pytorch issue 135712), so the store is not shared with the rendezvous.
+Ranks are numbered through the nodes one after the other, as the layout's placement numbers them.
+Restarts on several nodes need a new store for each attempt: torch 2.13 counts attempts node by node
+(pytorch issue 135712), so the store is not shared with the rendezvous.
 
 Source: `torchrun --help` and torch/distributed/launcher/api.py of PyTorch 2.13.
 """
@@ -58,34 +60,45 @@ def nodes(job: Job, per_node: int | None = None) -> tuple[int, int]:
     size = min(server(job.cluster.network, world) if per_node is None else per_node, world)
     if size < 1 or world % size:
         raise BadInput(
-            f"{world} ranks do not fill nodes of {size}, and torchrun starts the same number on each: "
-            f"--per-node may be {may_be(world)}"
+            f"{world} ranks do not fill nodes of {size}, and torchrun starts the same number on"
+            f" each: --per-node may be {may_be(world)}"
         )
     return world // size, size
 
 
 def server(network: Network, world: int) -> int:
-    """GPUs of one server: those the network names, else what its first dimension joins; BadInput if that is no server."""
+    """GPUs of one server: those the network names, else what its first dimension joins; BadInput if
+    that is no server.
+    """
     first = network.dims[0]
     if network.node:
         return network.node
     if first.kind not in NODES_OF:
-        raise BadInput(f"network {network.name} has no nodes, its first dimension is a {first.kind}: give --per-node")
+        raise BadInput(
+            f"network {network.name} has no nodes, its first dimension is a {first.kind}: give"
+            " --per-node"
+        )
     size = min(first.size or world, world)
     if size > LARGEST_NODE:
-        raise BadInput(f"network {network.name} joins {size} chips over several servers: give --per-node")
+        raise BadInput(
+            f"network {network.name} joins {size} chips over several servers: give --per-node"
+        )
     return size
 
 
 def of_vendor(job: Job) -> str | None:
-    """The device that a job's chips are to PyTorch; None if its vendor makes no GPUs, or is not known."""
+    """The device that a job's chips are to PyTorch; None if its vendor makes no GPUs, or is not
+    known.
+    """
     return DEVICES.get(job.cluster.chip.vendor.lower())
 
 
 def device(job: Job, given: str | None, asked: str | None = None) -> str:
-    """cpu or cuda: what the chips of the plan are. BadInput where ranks would silently run on something else.
+    """cpu or cuda: what the chips of the plan are. BadInput where ranks would silently run on
+    something else.
 
-    given: [train] device of the file, None if it says nothing;  asked: what the user asks for all the same.
+    given: [train] device of the file, None if it says nothing;  asked: what the user asks for all
+    the same.
     """
     if asked is not None:
         if asked not in RUNS_ON:
@@ -93,7 +106,10 @@ def device(job: Job, given: str | None, asked: str | None = None) -> str:
         return asked
     chip, own = job.cluster.chip, of_vendor(job)
     if own is None and chip.vendor:
-        made = f"this plan is for {chip.name} of {chip.vendor}, and meshwright train runs on CPUs and GPUs"
+        made = (
+            f"this plan is for {chip.name} of {chip.vendor}, and meshwright train runs on CPUs and"
+            " GPUs"
+        )
         raise BadInput(f"{made}: --device cpu starts it on CPUs all the same")
     if own and given and given != own:
         refused = f"this plan is for {chip.name}, but [train] device is {given!r}"
@@ -102,13 +118,19 @@ def device(job: Job, given: str | None, asked: str | None = None) -> str:
 
 
 def write(launch: Launch, host: str = "$HEAD", run: str = "$RUN") -> str:
-    """The line, with its environment in front. host, run: words of the shell for the first node and the name of this start."""
+    """The line, with its environment in front. host, run: words of the shell for the first node and
+    the name of this start.
+    """
     environment = {**ENVIRONMENT, "OMP_NUM_THREADS": str(launch.threads)}
-    return " ".join([*(f"{name}={value}" for name, value in environment.items()), *words(launch, host, run)])
+    return " ".join(
+        [*(f"{name}={value}" for name, value in environment.items()), *words(launch, host, run)]
+    )
 
 
 def words(launch: Launch, host: str, run: str) -> list[str]:
-    """The command. It resumes whatever the run's folder holds, for a restarted node cannot know whether it is the first attempt."""
+    """The command. It resumes whatever the run's folder holds, for a restarted node cannot know
+    whether it is the first attempt.
+    """
     return [
         "torchrun",
         f"--nnodes={launch.nodes}",
@@ -118,5 +140,13 @@ def words(launch: Launch, host: str, run: str) -> list[str]:
         "--rdzv-backend=c10d",
         f'--rdzv-id="{run}"',
         f'--rdzv-endpoint="{host}:{PORT}"',
-        *("-m", "meshwright", "train", shlex.quote(launch.path), "--device", launch.device, "--resume"),
+        *(
+            "-m",
+            "meshwright",
+            "train",
+            shlex.quote(launch.path),
+            "--device",
+            launch.device,
+            "--resume",
+        ),
     ]

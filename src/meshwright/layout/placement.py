@@ -1,4 +1,6 @@
-"""Where the ranks of each axis lie in the network unless a layout says so: tp nearest, then cp, dp, pp, as launchers number ranks."""
+"""Where the ranks of each axis lie in the network unless a layout says so: tp nearest, then cp, dp,
+pp, as launchers number ranks.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,13 @@ from ..num import Num, product
 
 
 def placed(layout: Layout, sizes: tuple[int, ...]) -> Layout:
-    """The layout with its placement filled in: axes in order AXES take the fast dimensions first, as launchers number ranks.
+    """The layout with its placement filled in: axes in order AXES take the fast dimensions first,
+    as launchers number ranks.
 
-    layout: scalar degrees;  sizes: members of each network dimension (`Cluster.sizes`). A placement given stays as it is. Shares are whole where
-    that fits the last dimension; else ranks are numbered through, and the share of dp beyond a dimension is a fraction (97 ranks in nodes of 8: 12.125).
+    layout: scalar degrees;  sizes: members of each network dimension (`Cluster.sizes`). A placement
+    given stays as it is. Shares are whole where that fits the last dimension; else ranks are
+    numbered through, and the share of dp beyond a dimension is a fraction (97 ranks in nodes of 8:
+    12.125).
     """
     if layout.placement:
         return layout

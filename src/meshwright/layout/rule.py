@@ -22,7 +22,9 @@ class Rule:
     sentence: Callable[[Job, Layout], str]
     """Field, reason and nearest valid values, for a scalar layout that breaks it."""
     options: tuple[str, ...] = ()
-    """Choices it looks at beside degrees: schedule (with its chunks), zero, recompute, sequence_parallel."""
+    """Choices it looks at beside degrees: schedule (with its chunks), zero, recompute,
+    sequence_parallel.
+    """
     placed: bool = False
     """It looks at where ranks lie in the network."""
     replicas: bool = False

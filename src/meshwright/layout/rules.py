@@ -1,6 +1,8 @@
-"""What makes a layout legal. Each rule is a condition on numbers or arrays and the sentence for those who break it.
+"""What makes a layout legal. Each rule is a condition on numbers or arrays and the sentence for
+those who break it.
 
-The search counts how many layouts each rule rejects, `predict` and the command line print the sentence, the trainer refuses to start.
+The search counts how many layouts each rule rejects, `predict` and the command line print the
+sentence, the trainer refuses to start.
 """
 
 from __future__ import annotations
@@ -33,11 +35,16 @@ def _stages(l: Layout) -> str:
 
 def _most_stages(l: Layout, chunks: int) -> str:
     """How many stages so many chunks make."""
-    return f"pp may be at most {max(chunks // int(schedule_named(l.schedule).chunks(l.interleave)), 1)}"
+    return (
+        "pp may be at most"
+        f" {max(chunks // int(schedule_named(l.schedule).chunks(l.interleave)), 1)}"
+    )
 
 
 def _ends(job: Job, layout: Layout) -> int:
-    """Stages that embedding and head may fill alone: with several chunks on a device the others hold its layers."""
+    """Stages that embedding and head may fill alone: with several chunks on a device the others
+    hold its layers.
+    """
     chunked = schedule_named(layout.schedule).chunks(layout.interleave) > 1
     return 2 if chunked and job.model.vocab else 0
 
@@ -61,19 +68,23 @@ CHIPS = Rule(
     "chips",
     lambda j, l: l.chips <= j.cluster.chips,
     lambda j, l: (
-        f"tp {l.tp} x cp {l.cp} x pp {l.pp} x dp {l.dp} needs {l.chips} chips, but the cluster has {j.cluster.chips}"
+        f"tp {l.tp} x cp {l.cp} x pp {l.pp} x dp {l.dp} needs {l.chips} chips, but the cluster has"
+        f" {j.cluster.chips}"
     ),
 )
 HEADS = Rule(
     "heads over tp",
     lambda j, l: divides(l.tp, j.model.heads),
-    lambda j, l: f"heads {j.model.heads} cannot be split {l.tp} ways: tp may be {may_be(j.model.heads)}",
+    lambda j, l: (
+        f"heads {j.model.heads} cannot be split {l.tp} ways: tp may be {may_be(j.model.heads)}"
+    ),
 )
 KV_HEADS = Rule(
     "kv heads over tp",
     lambda j, l: divides(l.tp, j.model.K) | divides(j.model.K, l.tp),
     lambda j, l: (
-        f"kv heads {j.model.K} and tp {l.tp}: one must be a multiple of the other: tp may be {may_be(j.model.K)}, or a multiple of {j.model.K}"
+        f"kv heads {j.model.K} and tp {l.tp}: one must be a multiple of the other: tp may be"
+        f" {may_be(j.model.K)}, or a multiple of {j.model.K}"
     ),
 )
 FFN = Rule(
@@ -84,7 +95,8 @@ FFN = Rule(
 SEQUENCE = Rule(
     "sequence over cp",
     lambda j, l: (
-        divides(l.cp * (l.tp if sharded(l.scheme, l.sequence_parallel) else 1), j.T * l.microbatch) & (l.cp <= j.T)
+        divides(l.cp * (l.tp if sharded(l.scheme, l.sequence_parallel) else 1), j.T * l.microbatch)
+        & (l.cp <= j.T)
     ),
     lambda j, l: (
         f"a microbatch of {l.microbatch} x {j.T} tokens cannot be split over cp {l.cp}"
@@ -94,7 +106,10 @@ SEQUENCE = Rule(
 )
 HIDDEN = Rule(
     "hidden over the grid",
-    lambda j, l: divides(l.tp, j.model.hidden) & (divides(l.cp, j.model.hidden) if l.scheme == "summa" else True),
+    lambda j, l: (
+        divides(l.tp, j.model.hidden)
+        & (divides(l.cp, j.model.hidden) if l.scheme == "summa" else True)
+    ),
     lambda j, l: (
         f"hidden {j.model.hidden} cannot be split over tp {l.tp}"
         + (f" and cp {l.cp}: both" if l.scheme == "summa" else ": it")
@@ -103,7 +118,9 @@ HIDDEN = Rule(
 )
 LAYERS = Rule(
     "layers over pp",
-    lambda j, l: l.pp * schedule_named(l.schedule).chunks(l.interleave) <= j.model.layers + _ends(j, l),
+    lambda j, l: (
+        l.pp * schedule_named(l.schedule).chunks(l.interleave) <= j.model.layers + _ends(j, l)
+    ),
     lambda j, l: (
         f"{j.model.layers} layers are too few for {_stages(l)}: a chunk needs a layer"
         + (", the first and the last at least embedding and head" if _ends(j, l) else "")
@@ -114,50 +131,63 @@ FILLED = Rule(
     "layers in every stage",
     lambda j, l: l.pp * schedule_named(l.schedule).chunks(l.interleave) <= j.model.layers,
     lambda j, l: (
-        f"{j.model.layers} layers are too few for {_stages(l)}: here a chunk needs a layer; {_most_stages(l, j.model.layers)}"
+        f"{j.model.layers} layers are too few for {_stages(l)}: here a chunk needs a layer;"
+        f" {_most_stages(l, j.model.layers)}"
     ),
 )
 EVEN_LAYERS = Rule(
     "even stages",
     lambda j, l: divides(l.pp * schedule_named(l.schedule).chunks(l.interleave), j.model.layers),
     lambda j, l: (
-        f"layers {j.model.layers} cannot be split evenly over {_stages(l)}: pp may be {may_be(j.model.layers)}"
+        f"layers {j.model.layers} cannot be split evenly over {_stages(l)}: pp may be"
+        f" {may_be(j.model.layers)}"
     ),
 )
 EXPERTS = Rule(
     "experts over ep",
     lambda j, l: divides(l.ep, _experts(j)),
-    lambda j, l: f"experts {_experts(j)} cannot be split {l.ep} ways: ep may be {may_be(_experts(j))}",
+    lambda j, l: (
+        f"experts {_experts(j)} cannot be split {l.ep} ways: ep may be {may_be(_experts(j))}"
+    ),
 )
 EXPERT_RANKS = Rule(
     "expert ranks",
     lambda j, l: divides(l.ep * l.etp, l.tp * l.cp * l.dp),
     lambda j, l: (
-        f"ep {l.ep} x etp {l.etp} must divide tp x cp x dp = {l.tp * l.cp * l.dp}, whose ranks it borrows: it may be {may_be(int(l.tp * l.cp * l.dp))}"
+        f"ep {l.ep} x etp {l.etp} must divide tp x cp x dp = {l.tp * l.cp * l.dp}, whose ranks it"
+        f" borrows: it may be {may_be(int(l.tp * l.cp * l.dp))}"
     ),
 )
 EXPERT_FFN = Rule(
     "expert width over etp",
     lambda j, l: divides(l.etp, _expert_ffn(j)),
-    lambda j, l: f"expert ffn {_expert_ffn(j)} cannot be split {l.etp} ways: etp may be {may_be(_expert_ffn(j))}",
+    lambda j, l: (
+        f"expert ffn {_expert_ffn(j)} cannot be split {l.etp} ways: etp may be"
+        f" {may_be(_expert_ffn(j))}"
+    ),
 )
 EXPERT_SEQUENCE = Rule(
     "experts need sequence parallelism",
     lambda j, l: (l.tp == 1) | bool(l.sequence_parallel) | (not j.model.moe),
-    lambda j, l: "a mixture of experts with tp > 1 needs sequence_parallel, so that each rank routes its own tokens",
+    lambda j, l: (
+        "a mixture of experts with tp > 1 needs sequence_parallel, so that each rank routes its own"
+        " tokens"
+    ),
 )
 BATCH = Rule(
     "batch over dp",
     lambda j, l: l.dp * l.microbatch <= j.batch,
     lambda j, l: (
-        f"batch of {j.batch} sequences is too small for dp {l.dp} x microbatch {l.microbatch}: dp x microbatch may be at most {j.batch}"
+        f"batch of {j.batch} sequences is too small for dp {l.dp} x microbatch {l.microbatch}: dp x"
+        f" microbatch may be at most {j.batch}"
     ),
 )
 EVEN_BATCH = Rule(
     "even batch",
     lambda j, l: divides(l.dp * l.microbatch, j.batch),
     lambda j, l: (
-        f"batch of {j.batch} sequences cannot be split over dp {l.dp} x microbatch {l.microbatch}: dp x microbatch may be {may_be(j.batch)}"
+        f"batch of {j.batch} sequences cannot be split over dp {l.dp} x microbatch {l.microbatch}:"
+        f" dp x microbatch may be {may_be(j.batch)}"
     ),
     replicas=True,
 )
@@ -169,33 +199,60 @@ REPLICATED = Rule(
         & ((l.dp_replicate == 1) | (l.zero > 0))
     ),
     lambda j, l: (
-        f"dp_replicate {l.dp_replicate} must divide dp {l.dp} (and the replicas of an expert), with zero 1, 2 or 3: it may be "
-        f"{may_be(int(l.dp))}"
+        f"dp_replicate {l.dp_replicate} must divide dp {l.dp} (and the replicas of an expert), with"
+        f" zero 1, 2 or 3: it may be {may_be(int(l.dp))}"
     ),
 )
 SCHEDULE = Rule(
     "schedule",
     lambda j, l: schedule_named(l.schedule).legal(l.pp, microbatches(j, l), l.interleave),
-    lambda j, l: "; ".join(schedule_named(l.schedule).rules(int(l.pp), int(microbatches(j, l)), int(l.interleave))),
+    lambda j, l: "; ".join(
+        schedule_named(l.schedule).rules(int(l.pp), int(microbatches(j, l)), int(l.interleave))
+    ),
 )
 
 
 def plain(m: Model) -> bool:
     """A dense model without what the SUMMA layer does not count."""
-    return m.moe is None and m.mla is None and m.norms_per_layer == 2 and not m.qk_norm and not m.attention_sinks
+    return (
+        m.moe is None
+        and m.mla is None
+        and m.norms_per_layer == 2
+        and not m.qk_norm
+        and not m.attention_sinks
+    )
 
 
 SUMMA = Rule(
     "summa models",
     lambda j, l: l.scheme != "summa" or plain(j.model),
-    lambda j, l: "scheme summa is defined for dense models with plain attention: use scheme megatron",
+    lambda j, l: (
+        "scheme summa is defined for dense models with plain attention: use scheme megatron"
+    ),
 )
 
 ALWAYS = (
-    POSITIVE, CHIPS, HEADS, KV_HEADS, FFN, SEQUENCE, HIDDEN, LAYERS, EXPERTS, EXPERT_RANKS, EXPERT_FFN, EXPERT_SEQUENCE, BATCH, REPLICATED, SCHEDULE, SUMMA,
-)  # fmt: skip
+    POSITIVE,
+    CHIPS,
+    HEADS,
+    KV_HEADS,
+    FFN,
+    SEQUENCE,
+    HIDDEN,
+    LAYERS,
+    EXPERTS,
+    EXPERT_RANKS,
+    EXPERT_FFN,
+    EXPERT_SEQUENCE,
+    BATCH,
+    REPLICATED,
+    SCHEDULE,
+    SUMMA,
+)
 STRICT = (EVEN_LAYERS, EVEN_BATCH)
-"""Also kept by layouts in which everything divides; without them the last stage and the last microbatch are partly idle."""
+"""Also kept by layouts in which everything divides; without them the last stage and the last
+microbatch are partly idle.
+"""
 
 
 NAMED = {rule.name: rule for rule in (*ALWAYS, *STRICT, *trainable.TRAINER)}
@@ -219,7 +276,9 @@ def unsupported(job: Job, layout: Layout) -> list[str]:
 
 
 def broken(job: Job, layout: Layout, rules: tuple[Rule, ...] = ALWAYS) -> list[str]:
-    """Why the (scalar) layout cannot run this job, a sentence each; empty if it can. The schedule must exist."""
+    """Why the (scalar) layout cannot run this job, a sentence each; empty if it can. The schedule
+    must exist.
+    """
     schedule_named(layout.schedule)
     first = [POSITIVE.sentence(job, layout)] if not POSITIVE.holds(job, layout) else []
     why = first or [r.sentence(job, layout) for r in rules if not r.holds(job, layout)]
@@ -227,25 +286,32 @@ def broken(job: Job, layout: Layout, rules: tuple[Rule, ...] = ALWAYS) -> list[s
 
 
 def _placement(job: Job, layout: Layout) -> list[str]:
-    """A placement given by hand must multiply up to the degrees and fit the network's dimensions."""
+    """A placement given by hand must multiply up to the degrees and fit the network's
+    dimensions.
+    """
     sizes = job.cluster.sizes
     for axis, shares in layout.placement.items():
         if axis not in ("tp", "cp", "dp", "pp") or len(shares) != len(sizes):
             return [
-                f"placement {axis!r} must be one of tp, cp, dp, pp with a number for each of the {len(sizes)} network dimensions"
+                f"placement {axis!r} must be one of tp, cp, dp, pp with a number for each of the"
+                f" {len(sizes)} network dimensions"
             ]
         total: Any = 1
         for share in shares:
             total *= share
         if any(s < 1 for s in shares) or total != getattr(layout, axis):
-            return [f"placement {axis} = {list(shares)} must multiply up to {axis} = {getattr(layout, axis)}"]
+            return [
+                f"placement {axis} = {list(shares)} must multiply up to {axis} ="
+                f" {getattr(layout, axis)}"
+            ]
     for i, size in enumerate(sizes):
         here: Any = 1
         for shares in layout.placement.values():
             here *= shares[i]
         if here > size:
             return [
-                f"placement puts {here} ranks in network dimension {i + 1} ({job.cluster.network.dims[i].name}), which joins {size}"
+                f"placement puts {here} ranks in network dimension {i + 1}"
+                f" ({job.cluster.network.dims[i].name}), which joins {size}"
             ]
     return []
 
@@ -256,4 +322,15 @@ def demand(job: Job, layout: Layout) -> None:
         raise BadInput("; ".join(why))
 
 
-__all__ = ["ALWAYS", "FILLED", "STRICT", "Rule", "broken", "demand", "may_be", "of_framework", "sharded", "unsupported"]
+__all__ = [
+    "ALWAYS",
+    "FILLED",
+    "STRICT",
+    "Rule",
+    "broken",
+    "demand",
+    "may_be",
+    "of_framework",
+    "sharded",
+    "unsupported",
+]

@@ -1,4 +1,6 @@
-"""How a step is dealt out: microbatches to replicas, layers to the stages and chunks of a pipeline."""
+"""How a step is dealt out: microbatches to replicas, layers to the stages and chunks of a
+pipeline.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,11 @@ def cut(job: Job, pp: Num, schedule: Schedule, v: Num) -> Cut:
 
 
 def stage_layers(layers: int, stages: int) -> list[range]:
-    """The layers of each stage: as even as can be; where they do not divide, the last stage has one fewer, then the first, then those between.
+    """The layers of each stage: as even as can be; where they do not divide, the last stage has one
+    fewer, then the first, then those between.
 
-    The same order as in the prediction (`schedule.dealt.Cut`): the ends also hold the head and the embedding.
+    The same order as in the prediction (`schedule.dealt.Cut`): the ends also hold the head and the
+    embedding.
     """
     most, spare = -(-layers // stages), -layers % stages
     fewer = [stages - 1, 0, *range(stages - 2, 0, -1)][:spare]
@@ -36,9 +40,17 @@ def stage_layers(layers: int, stages: int) -> list[range]:
 def stage_numbers(layout: Layout, rank: int) -> list[int]:
     """The stages a rank of the pp axis holds, by chunk."""
     schedule, p, v = schedule_named(layout.schedule), int(layout.pp), int(layout.interleave)
-    return [0] if p == 1 else [schedule.stage_of(rank, chunk, p, v) for chunk in range(int(schedule.chunks(v)))]
+    return (
+        [0]
+        if p == 1
+        else [schedule.stage_of(rank, chunk, p, v) for chunk in range(int(schedule.chunks(v)))]
+    )
 
 
 def stage_count(layout: Layout) -> int:
     """Stages of the whole pipeline."""
-    return 1 if layout.pp == 1 else int(layout.pp * schedule_named(layout.schedule).chunks(layout.interleave))
+    return (
+        1
+        if layout.pp == 1
+        else int(layout.pp * schedule_named(layout.schedule).chunks(layout.interleave))
+    )

@@ -1,6 +1,8 @@
-"""What the trainer of this project cannot run, beside what no layout may be: the rules of the framework `meshwright`, by name.
+"""What the trainer of this project cannot run, beside what no layout may be: the rules of the
+framework `meshwright`, by name.
 
-They need no torch, so that a plan and a prediction know them too. Settings of a run, ranks and memory stand in `train.rules`.
+They need no torch, so that a plan and a prediction know them too. Settings of a run, ranks and
+memory stand in `train.rules`.
 """
 
 from __future__ import annotations
@@ -22,24 +24,29 @@ def model(m: Model) -> list[str]:
     """What the trainer's decoder does not have."""
     missing = {
         "model.mla: latent attention is not trained yet": m.mla,
-        "model.bias with shared experts is not trained: the output bias would be one too many": m.moe
-        and m.moe.shared_ffn
-        and m.bias,
+        "model.bias with shared experts is not trained: the output bias would be one too many": (
+            m.moe and m.moe.shared_ffn and m.bias
+        ),
         "model.mtp_layers: multi-token prediction is not trained": m.mtp_layers,
         "model.attention_sinks are not trained": m.attention_sinks,
         "model.embedding_norm is not trained": m.embedding_norm,
         "model.qk_norm_whole: a norm over all heads is not trained": m.qk_norm and m.qk_norm_whole,
         "model.dropout: set it to false, the trainer has no dropout": m.dropout,
-        f"model.norms_per_layer must be 2 to train, not {m.norms_per_layer}": m.norms_per_layer != 2,
+        f"model.norms_per_layer must be 2 to train, not {m.norms_per_layer}": (
+            m.norms_per_layer != 2
+        ),
         "model.positions alibi are not trained: rope, learned or none": m.positions == "alibi",
         "model.vocab must be at least 2 to train": m.vocab < 2,
-        f"model.head_dim {m.h}, or the share of it that is rotated, must be even for rotary positions": m.positions
-        == "rope"
-        and m.rotary % 2,
+        f"model.head_dim {m.h}, or the share of it that is rotated, must be even for rotary positions": (
+            m.positions == "rope" and m.rotary % 2
+        ),
         "model.activation other is not trained: silu, gelu, gelu-tanh or relu": m.act == "other",
-        "model.rope_scaling: high must be more than low": m.rope_scaling and m.rope_scaling.high <= m.rope_scaling.low,
-        "model.rope_scaling: only linear and llama3 are computed": m.rope_scaling
-        and m.rope_scaling.kind not in ("linear", "llama3"),
+        "model.rope_scaling: high must be more than low": (
+            m.rope_scaling and m.rope_scaling.high <= m.rope_scaling.low
+        ),
+        "model.rope_scaling: only linear and llama3 are computed": (
+            m.rope_scaling and m.rope_scaling.kind not in ("linear", "llama3")
+        ),
     }
     return [sentence for sentence, holds in missing.items() if holds]
 
@@ -52,7 +59,8 @@ def numbers(job: Job) -> list[str]:
         why.append(f"precision {compute} is not trained: take fp32, bf16 or fp16")
     elif compute != "fp32" and job.precision.gradient_bytes != 4:
         why.append(
-            f"precision {compute}-pure is not trained: take {compute}, which keeps gradients and weights in fp32"
+            f"precision {compute}-pure is not trained: take {compute}, which keeps gradients and"
+            " weights in fp32"
         )
     if job.optimizer.name not in ("adamw", "adamw-no-master"):
         why.append(f"optimizer {job.optimizer.name} is not trained: take adamw")
@@ -79,7 +87,9 @@ def whole(shares: tuple[Any, ...]) -> Any:
 
 RUNNABLE = ", ".join(s.name for s in SCHEDULES.values() if s.torch_name)
 
-MODEL = Rule("trained model", lambda j, l: not model(j.model), lambda j, l: "; ".join(model(j.model)))
+MODEL = Rule(
+    "trained model", lambda j, l: not model(j.model), lambda j, l: "; ".join(model(j.model))
+)
 NUMBERS = Rule("trained numbers", lambda j, l: not numbers(j), lambda j, l: "; ".join(numbers(j)))
 SCHEME = Rule(
     "trained scheme",
@@ -89,15 +99,17 @@ SCHEME = Rule(
 SCHEDULE = Rule(
     "schedules of PyTorch",
     lambda j, l: True if schedule_named(l.schedule).torch_name else l.pp == 1,
-    lambda j, l: f"layout.schedule {l.schedule} has no counterpart in PyTorch: take one of {RUNNABLE}",
+    lambda j, l: (
+        f"layout.schedule {l.schedule} has no counterpart in PyTorch: take one of {RUNNABLE}"
+    ),
     options=("schedule",),
 )
 STARVED = Rule(
     "a microbatch for every stage",
     lambda j, l: (l.pp == 1) | (microbatches(j, l) >= l.pp) if l.schedule == "1f1b" else True,
     lambda j, l: (
-        f"schedule 1f1b runs in PyTorch only with at least as many microbatches as stages, not {int(microbatches(j, l))} for pp "
-        f"{l.pp}: take gpipe, or a smaller microbatch"
+        "schedule 1f1b runs in PyTorch only with at least as many microbatches as stages, not"
+        f" {int(microbatches(j, l))} for pp {l.pp}: take gpipe, or a smaller microbatch"
     ),
     options=("schedule",),
 )
@@ -117,7 +129,8 @@ COPIES = Rule(
     "trained groups of dp",
     lambda j, l: l.dp_replicate == 1,
     lambda j, l: (
-        f"layout.dp_replicate {l.dp_replicate} is run as [train] shards {int(l.dp / l.dp_replicate)}: set that"
+        f"layout.dp_replicate {l.dp_replicate} is run as [train] shards"
+        f" {int(l.dp / l.dp_replicate)}: set that"
     ),
     options=("zero",),
 )
@@ -125,8 +138,8 @@ HALVES = Rule(
     "halves of whole layers",
     lambda j, l: l.pp == 1 if halved(l) and l.recompute == "full" else True,
     lambda j, l: (
-        f"layout.schedule {l.schedule} with recompute full computes every layer twice more, once for each half of the backward "
-        "pass: take recompute selective or none"
+        f"layout.schedule {l.schedule} with recompute full computes every layer twice more, once"
+        " for each half of the backward pass: take recompute selective or none"
     ),
     options=("schedule", "recompute"),
 )
@@ -134,8 +147,8 @@ SHARDED_HALVES = Rule(
     "halves of sharded weights",
     lambda j, l: l.pp == 1 if halved(l) and l.zero == 3 else True,
     lambda j, l: (
-        f"layout.zero 3 with schedule {l.schedule} is not carried out rightly by PyTorch 2.13 (weights are gone before their half of "
-        "the backward pass): take zero 2"
+        f"layout.zero 3 with schedule {l.schedule} is not carried out rightly by PyTorch 2.13"
+        " (weights are gone before their half of the backward pass): take zero 2"
     ),
     options=("schedule", "zero"),
 )
@@ -152,18 +165,24 @@ PARTS = Rule(
 SHARED = Rule(
     "shared experts over tp",
     lambda j, l: j.model.moe.shared_ffn % l.tp == 0 if j.model.moe else True,
-    lambda j, l: f"model.moe.shared_ffn {j.model.moe.shared_ffn if j.model.moe else 0} cannot be split over tp {l.tp}",
+    lambda j, l: (
+        f"model.moe.shared_ffn {j.model.moe.shared_ffn if j.model.moe else 0} cannot be split over"
+        f" tp {l.tp}"
+    ),
 )
 KV_HEADS = Rule(
     "whole kv heads",
     lambda j, l: divides(l.tp, j.model.K),
-    lambda j, l: f"layout.tp {l.tp} must divide the {j.model.K} kv heads: tp may be {may_be(j.model.K)}",
+    lambda j, l: (
+        f"layout.tp {l.tp} must divide the {j.model.K} kv heads: tp may be {may_be(j.model.K)}"
+    ),
 )
 VOCABULARY = Rule(
     "vocabulary over tp",
     lambda j, l: divides(l.tp, j.model.padded_vocab),
     lambda j, l: (
-        f"layout.tp {l.tp} must divide the vocabulary of {j.model.padded_vocab} rows: set model.vocab_multiple to {l.tp}"
+        f"layout.tp {l.tp} must divide the vocabulary of {j.model.padded_vocab} rows: set"
+        f" model.vocab_multiple to {l.tp}"
     ),
 )
 SEQUENCES = Rule(
@@ -178,13 +197,16 @@ SEQUENCES = Rule(
 POSITIONS = Rule(
     "learned positions",
     lambda j, l: j.model.positions != "learned" or j.model.seq >= j.T,
-    lambda j, l: f"a sequence of {j.T} tokens is longer than the model's {j.model.seq} learned positions",
+    lambda j, l: (
+        f"a sequence of {j.T} tokens is longer than the model's {j.model.seq} learned positions"
+    ),
 )
 EXPERT_SHARES = Rule(
     "whole expert ranks",
     lambda j, l: True if j.model.moe is None else (l.ep == 1) | _expert_shares(j, l),
     lambda j, l: (
-        f"layout.ep {l.ep} does not divide the ranks of tp x cp x dp in every network dimension, whose sizes are {j.cluster.sizes}"
+        f"layout.ep {l.ep} does not divide the ranks of tp x cp x dp in every network dimension,"
+        f" whose sizes are {j.cluster.sizes}"
     ),
     placed=True,
     replicas=True,
@@ -198,7 +220,23 @@ def _expert_shares(job: Job, l: Layout) -> Any:
 
 
 TRAINER = (
-    MODEL, SCHEME, SCHEDULE, STARVED, CHUNKS, RECOMPUTED, COPIES, HALVES, SHARDED_HALVES, EXPERTS, PARTS, SHARED, KV_HEADS, VOCABULARY, SEQUENCES,
-    POSITIONS, NUMBERS, EXPERT_SHARES,
-)  # fmt: skip
+    MODEL,
+    SCHEME,
+    SCHEDULE,
+    STARVED,
+    CHUNKS,
+    RECOMPUTED,
+    COPIES,
+    HALVES,
+    SHARDED_HALVES,
+    EXPERTS,
+    PARTS,
+    SHARED,
+    KV_HEADS,
+    VOCABULARY,
+    SEQUENCES,
+    POSITIONS,
+    NUMBERS,
+    EXPERT_SHARES,
+)
 """All of them, in the order in which they are said."""

@@ -1,5 +1,5 @@
-"""How far it goes: the largest run in a given time, where utilisation falls and why, the smallest cluster; rooflines
-of meshes."""
+"""How far it goes: the largest run in a given time, where utilisation falls and why, the smallest
+cluster; rooflines of meshes."""
 
 from .answer import Limit, Limits, bill, largest_run, limits, smallest_cluster, split
 from .curve import Curve, Point, curve
@@ -8,6 +8,24 @@ from .scenario import Scenario, preset, presets
 from .sensitivity import CHANGES, Sensitivity, sensitivity
 
 __all__ = [
-    "CHANGES", "LAWS", "Curve", "Law", "Limit", "Limits", "Point", "Power", "Scenario", "Sensitivity", "bill", "curve",
-    "largest_run", "law", "limits", "preset", "presets", "sensitivity", "smallest_cluster", "split",
-]  # fmt: skip
+    "CHANGES",
+    "LAWS",
+    "Curve",
+    "Law",
+    "Limit",
+    "Limits",
+    "Point",
+    "Power",
+    "Scenario",
+    "Sensitivity",
+    "bill",
+    "curve",
+    "largest_run",
+    "law",
+    "limits",
+    "preset",
+    "presets",
+    "sensitivity",
+    "smallest_cluster",
+    "split",
+]

@@ -1,4 +1,6 @@
-"""How far it goes: limits of scenarios, the largest run on given chips, the smallest cluster for a given run."""
+"""How far it goes: limits of scenarios, the largest run on given chips, the smallest cluster for a
+given run.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Limit:
     """Real shapes and numbers of chips, exactly the time there is."""
     smooth_crossing: Crossing | None
     closed: ClosedForms | None
-    """Closed forms of dense models; None for sparse ones, and if the chip's memories are not known."""
+    """Closed forms of dense models; None for sparse ones, and if the chip's memories are not
+    known.
+    """
 
     @property
     def scenario(self) -> Scenario:
@@ -43,7 +47,9 @@ class Limit:
 
     @property
     def largest(self) -> Point | None:
-        """The largest run on the grid that can be trained at all (the latency wall, if the grid goes on)."""
+        """The largest run on the grid that can be trained at all (the latency wall, if the grid
+        goes on).
+        """
         return self.curve.points[-1] if self.curve.points else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,11 +81,13 @@ class Limits:
         return {"scenarios": [line.to_dict() for line in self.lines]}
 
 
-def limits(scenarios: Sequence[Scenario | str] | Scenario | str = ("h100",), smooth: bool = True) -> Limits:
+def limits(
+    scenarios: Sequence[Scenario | str] | Scenario | str = ("h100",), smooth: bool = True
+) -> Limits:
     """Utilisation against training compute, and where it falls, of one or several scenarios.
 
-    scenarios: or names of the paper's ("h100", "a100/sparse", see `presets`).  smooth: also the curve without grids.
-    Raises BadInput.
+    scenarios: or names of the paper's ("h100", "a100/sparse", see `presets`).  smooth: also the
+    curve without grids. Raises BadInput.
     """
     many = [scenarios] if isinstance(scenarios, (str, Scenario)) else list(scenarios)
     if not many:
@@ -102,7 +110,11 @@ def _limit(scenario: Scenario, smooth: bool) -> Limit:
 
 def ends(line: Curve) -> Crossing:
     """Where linear scaling ends on a curve."""
-    return crossing([p.flops for p in line.points], [p.utilisation for p in line.points], line.scenario.threshold)
+    return crossing(
+        [p.flops for p in line.points],
+        [p.utilisation for p in line.points],
+        line.scenario.threshold,
+    )
 
 
 def smooth_widths(law: Law, least: float = 12288.0, most: float = 128 * 12288.0) -> Any:
@@ -112,27 +124,36 @@ def smooth_widths(law: Law, least: float = 12288.0, most: float = 128 * 12288.0)
 
 
 def split(p: Point) -> dict[str, float]:
-    """How the parallelism is divided: share of log N that tensor, data, pipeline and expert parallelism have; they
-    add up to 1."""
+    """How the parallelism is divided: share of log N that tensor, data, pipeline and expert
+    parallelism have; they add up to 1."""
     d, whole = p.degrees, math.log(p.degrees.chips) if p.degrees.chips > 1 else 1.0
     parts = {"tp": d.tp_model * d.tp_ff, "dp": d.dp, "pp": d.pp, "ep": d.ep}
     return {axis: math.log(n) / whole for axis, n in parts.items()}
 
 
 def bill(p: Point, scenario: Scenario) -> dict[str, float | None]:
-    """Rent and energy of a whole run, every chip at its power limit; None where the price or the power is not known."""
+    """Rent and energy of a whole run, every chip at its power limit; None where the price or the
+    power is not known.
+    """
     seconds, chip = p.chips * p.duration_s, scenario.chip
     hours = seconds / 3600
-    return {"chip_hours": hours, "cost_usd": chip.rent_usd(hours), "energy_j": chip.energy_j(seconds)}
+    return {
+        "chip_hours": hours,
+        "cost_usd": chip.rent_usd(hours),
+        "energy_j": chip.energy_j(seconds),
+    }
 
 
 def width(law: Law, flops: float) -> float:
-    """Width of the model that a law trains with so many FLOPs; BadInput if it is beyond all reason."""
+    """Width of the model that a law trains with so many FLOPs; BadInput if it is beyond all
+    reason.
+    """
     low, high = (math.log(x) for x in (NARROWEST, WIDEST))
     if not shape(law, NARROWEST).flops <= flops <= shape(law, WIDEST).flops:
         least, most = (shape(law, x).flops for x in (NARROWEST, WIDEST))
         raise BadInput(
-            f"a run of {flops:.3g} FLOP is outside what the scaling law {law.name} covers: {least:.1g} to {most:.1g}"
+            f"a run of {flops:.3g} FLOP is outside what the scaling law {law.name} covers:"
+            f" {least:.1g} to {most:.1g}"
         )
     for _ in range(60):
         middle = (low + high) / 2
@@ -141,19 +162,24 @@ def width(law: Law, flops: float) -> float:
 
 
 def smallest_cluster(scenario: Scenario, flops: float) -> Point:
-    """The smallest cluster that makes a run of so many FLOPs in the scenario's time, in real numbers (smooth mode).
+    """The smallest cluster that makes a run of so many FLOPs in the scenario's time, in real
+    numbers (smooth mode).
 
     Raises NoLayout if no cluster can.
     """
     real = scenario.smooth
     points = points_at(real, np.array([width(real.law, flops)]))
     if not points:
-        raise NoLayout(f"no number of chips makes a run of {flops:.3g} FLOP in {show(scenario.duration_s, 's')}")
+        raise NoLayout(
+            f"no number of chips makes a run of {flops:.3g} FLOP in"
+            f" {show(scenario.duration_s, 's')}"
+        )
     return points[0]
 
 
 def largest_run(scenario: Scenario, chips: float) -> Point:
-    """The largest run of the law that so many chips make in the scenario's time, in real numbers (smooth mode).
+    """The largest run of the law that so many chips make in the scenario's time, in real numbers
+    (smooth mode).
 
     Raises NoLayout if not even a model of width 512 can be trained.
     """
@@ -170,5 +196,8 @@ def largest_run(scenario: Scenario, chips: float) -> Point:
         low, high = grid[last], grid[min(last + 1, len(grid) - 1)]
     if best is None:
         time = show(scenario.duration_s, "s")
-        raise NoLayout(f"{chips:g} chips of {scenario.chip.name} train no model of the law {real.law.name} in {time}")
+        raise NoLayout(
+            f"{chips:g} chips of {scenario.chip.name} train no model of the law {real.law.name} in"
+            f" {time}"
+        )
     return best

@@ -1,10 +1,12 @@
-"""Limits in closed form: where bandwidth, and where latency, ends linear scaling, if everything is balanced.
+"""Limits in closed form: where bandwidth, and where latency, ends linear scaling, if everything is
+balanced.
 
-Letters: C multiply-adds/s of one accelerator (the paper takes a whole 8-GPU node for one), d' side of the square
-slice of a weight matrix it holds, b' tokens of a nanobatch, t duration of the run, t_L latency of one layer's
-product, L layers, E experts, b tokens of a batch. T in multiply-adds inside, in FLOPs (twice that) outside. Chosen as
-in the paper: PP = L, EP = E, 2 L microbatches, the least d' and b' that hide communication. Source: Erdil &
-Schneider-Joseph 2024, arXiv 2411.01137, section 5 (equations 13-18) and appendix 8.3.
+Letters: C multiply-adds/s of one accelerator (the paper takes a whole 8-GPU node for one), d' side
+of the square slice of a weight matrix it holds, b' tokens of a nanobatch, t duration of the run,
+t_L latency of one layer's product, L layers, E experts, b tokens of a batch. T in multiply-adds
+inside, in FLOPs (twice that) outside. Chosen as in the paper: PP = L, EP = E, 2 L microbatches, the
+least d' and b' that hide communication. Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137,
+section 5 (equations 13-18) and appendix 8.3.
 """
 
 from __future__ import annotations
@@ -23,16 +25,22 @@ FLOP_PER_MAC = 2.0
 BANDWIDTH_CONSTANT = 960.0
 """Equation 13 is X^2 / (960 E): T = 60 N^2/E, N_crit = b N/(4 L E d'^2 b'), and N_crit C t = T."""
 LATENCY_CONSTANT = 320.0 / 3.0
-"""Equation 18 is 3 X^2 / (320 E), nine times equation 14: only the critical path of one microbatch is left."""
+"""Equation 18 is 3 X^2 / (320 E), nine times equation 14: only the critical path of one microbatch
+is left.
+"""
 RESIDENT = 4.0
-"""Memory on the chip, in slices d'^2, that lets weights and gradients stay there, so that small nanobatches do."""
+"""Memory on the chip, in slices d'^2, that lets weights and gradients stay there, so that small
+nanobatches do.
+"""
 SMALL_NANOBATCH = 16.0
 """Tokens of a nanobatch when weights stay on the chip."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """An accelerator of the closed forms: a node of several chips taken for one. Words are elements of 2 bytes."""
+    """An accelerator of the closed forms: a node of several chips taken for one. Words are elements
+    of 2 bytes.
+    """
 
     macs_per_s: float
     network_words_per_s: float
@@ -58,11 +66,13 @@ class Setting:
 def node(chip: Chip, network: Network, precision: str = "fp16", word: float = 2.0) -> Node:
     """The node of a chip: as many as the first network dimension joins; its link is the second one.
 
-    Raises BadInput if the chip has no memory hierarchy. With three dimensions or more the second is meant.
+    Raises BadInput if the chip has no memory hierarchy. With three dimensions or more the second is
+    meant.
     """
     if chip.hierarchy is None:
         raise BadInput(
-            f"chip {chip.name} has no memory hierarchy in its data (chip.hierarchy), which the closed forms need"
+            f"chip {chip.name} has no memory hierarchy in its data (chip.hierarchy), which the"
+            " closed forms need"
         )
     h, near, far = chip.hierarchy, network.dims[0], network.dims[min(1, len(network.dims) - 1)]
     chips = float(near.size or 1)
@@ -73,12 +83,16 @@ def node(chip: Chip, network: Network, precision: str = "fp16", word: float = 2.
 
 
 def slice_side(n: Node) -> float:
-    """d' = 4 C / (3 B_net): smaller slices and tensor-parallel traffic outlasts the products (equation 16)."""
+    """d' = 4 C / (3 B_net): smaller slices and tensor-parallel traffic outlasts the products
+    (equation 16).
+    """
     return 4 * n.macs_per_s / (3 * n.network_words_per_s)
 
 
 def nanobatch(n: Node, side: float) -> float:
-    """b' = 16 if weights stay on the chip (S >= 4 d'^2), else C / B_DRAM: reading them takes as long as using them."""
+    """b' = 16 if weights stay on the chip (S >= 4 d'^2), else C / B_DRAM: reading them takes as
+    long as using them.
+    """
     stays = n.sram_words / side**2 >= RESIDENT
     return SMALL_NANOBATCH if stays else n.macs_per_s / n.memory_words_per_s
 
@@ -104,21 +118,31 @@ def largest_parameters(s: Setting) -> float:
 
 
 def scaled_flops(
-    s: Setting, reach: Num, exponent: Num, constant: float = BANDWIDTH_CONSTANT, at: float = 3e23, macs: bool = False
+    s: Setting,
+    reach: Num,
+    exponent: Num,
+    constant: float = BANDWIDTH_CONSTANT,
+    at: float = 3e23,
+    macs: bool = False,
 ) -> Num:
-    """T if b/L grows as (T/T0)^a (appendix 8.3): T = [ (b0/L0 T0^-a X)^2 / (constant E) ]^(1/(1 - 2a)), in FLOPs.
+    """T if b/L grows as (T/T0)^a (appendix 8.3): T = [ (b0/L0 T0^-a X)^2 / (constant E) ]^(1/(1 -
+    2a)), in FLOPs.
 
-    exponent: a < 1/2;  at: T0 in FLOPs.  macs = False inserts T0 in FLOPs where T is in multiply-adds, as the paper's
-    numbers do; True puts both in multiply-adds.
+    exponent: a < 1/2;  at: T0 in FLOPs.  macs = False inserts T0 in FLOPs where T is in
+    multiply-adds, as the paper's numbers do; True puts both in multiply-adds.
     """
     base = at / FLOP_PER_MAC if macs else at
     power = 1 / (1 - 2 * exponent)
-    return FLOP_PER_MAC * ((s.batch / s.layers * base ** (-exponent) * reach) ** 2 / (constant * s.experts)) ** power
+    return (
+        FLOP_PER_MAC
+        * ((s.batch / s.layers * base ** (-exponent) * reach) ** 2 / (constant * s.experts))
+        ** power
+    )
 
 
 def balanced_square(peak_flops: float, bytes_per_s: float) -> float:
-    """Side of the square product that takes as long to compute as to stream: 2 n^3 / C = 3 n^2 words of 2 bytes / B
-    (section 4.1.1)."""
+    """Side of the square product that takes as long to compute as to stream: 2 n^3 / C = 3 n^2
+    words of 2 bytes / B (section 4.1.1)."""
     return 3 * peak_flops / bytes_per_s
 
 
@@ -147,7 +171,11 @@ def closed_forms(n: Node, s: Setting) -> ClosedForms:
     side = slice_side(n)
     tokens = nanobatch(n, side)
     return ClosedForms(
-        side, tokens, n.sram_words / side**2, float(critical_flops(s, bandwidth_reach(n, s, side, tokens))),
-        float(critical_flops(s, latency_reach(s))), float(critical_flops(s, latency_reach(s), LATENCY_CONSTANT)),
+        side,
+        tokens,
+        n.sram_words / side**2,
+        float(critical_flops(s, bandwidth_reach(n, s, side, tokens))),
+        float(critical_flops(s, latency_reach(s))),
+        float(critical_flops(s, latency_reach(s), LATENCY_CONSTANT)),
         largest_parameters(s),
-    )  # fmt: skip
+    )

@@ -1,7 +1,8 @@
 """Where linear scaling ends: the sizes of training at which utilisation falls below a threshold.
 
-Utilisation is jagged, because chips come in doublings and widths on a grid: it crosses the threshold several times. So
-two ends are given: the first model at or below it, as the paper tells it, and the last crossing, interpolated.
+Utilisation is jagged, because chips come in doublings and widths on a grid: it crosses the
+threshold several times. So two ends are given: the first model at or below it, as the paper tells
+it, and the last crossing, interpolated.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ class Crossing:
     first_flops: float | None
     """The first model at or below the threshold (the paper's rule)."""
     last_flops: float | None
-    """The last time utilisation falls through the threshold, between two models: log T goes with utilisation."""
+    """The last time utilisation falls through the threshold, between two models: log T goes with
+    utilisation.
+    """
     never: bool
     """No model is above the threshold."""
 

@@ -1,8 +1,9 @@
-"""Utilisation against the size of a training run: for each model of a law the smallest cluster that trains it in time.
+"""Utilisation against the size of a training run: for each model of a law the smallest cluster that
+trains it in time.
 
-Chips come in E 2^k; the smallest number that trains the model in less than the scenario's duration counts. A curve
-ends with the last model that can be trained at all, or at a utilisation of 0.1 %. Source: Erdil & Schneider-Joseph
-2024, arXiv 2411.01137, sections 4.4 and 6.
+Chips come in E 2^k; the smallest number that trains the model in less than the scenario's duration
+counts. A curve ends with the last model that can be trained at all, or at a utilisation of 0.1 %.
+Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, sections 4.4 and 6.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from .simulate import AXES, Degrees, Machine, Step, simulate, utilisation
 from .space import Column
 
 DOUBLINGS = 12
-"""A model that cannot be trained with 2^12 times the chips its arithmetic needs cannot be trained."""
+"""A model that cannot be trained with 2^12 times the chips its arithmetic needs cannot be
+trained.
+"""
 LEAST_UTILISATION = 1e-3
 FINENESS = 8
 """Numbers of chips to a doubling in smooth mode."""
@@ -54,7 +57,10 @@ class Point:
     def to_dict(self) -> dict[str, Any]:
         """SI units, keys that end in their unit."""
         d = {k: float(v) for k, v in self.degrees._asdict().items()}
-        seconds = {("bubble_share" if k == "bubble" else f"{k}_s"): float(v) for k, v in self.step._asdict().items()}
+        seconds = {
+            ("bubble_share" if k == "bubble" else f"{k}_s"): float(v)
+            for k, v in self.step._asdict().items()
+        }
         plain = {
             k: float(getattr(self, k))
             for k in (
@@ -97,7 +103,9 @@ class Curve:
 
 
 def curve(scenario: Scenario, hidden: Any = None) -> Curve:
-    """The curve of a scenario.  hidden: widths of the models, ascending; None = the paper's grid."""
+    """The curve of a scenario.  hidden: widths of the models, ascending; None = the paper's
+    grid.
+    """
     wide = np.asarray(widths() if hidden is None else hidden, dtype=np.float64)
     points, kept = points_at(scenario, wide), []
     for i in range(len(wide)):
@@ -108,7 +116,9 @@ def curve(scenario: Scenario, hidden: Any = None) -> Curve:
 
 
 def points_at(scenario: Scenario, hidden: Column) -> dict[int, Point]:
-    """Position of a width -> its point, for all widths below the first that cannot be trained in time."""
+    """Position of a width -> its point, for all widths below the first that cannot be trained in
+    time.
+    """
     on, s = scenario.machine, shape(scenario.law, hidden)
     chips = first_guess(on, s, scenario.duration_s)
     possible = trainable(on, s, scenario.duration_s)
@@ -117,7 +127,9 @@ def points_at(scenario: Scenario, hidden: Column) -> dict[int, Point]:
     for _ in range(DOUBLINGS + 1):
         if not len(alive):
             break
-        found = fastest(scenario, s.at(alive), chips[alive], budget(scenario, s.at(alive), chips[alive]))
+        found = fastest(
+            scenario, s.at(alive), chips[alive], budget(scenario, s.at(alive), chips[alive])
+        )
         for i in np.nonzero(found.feasible)[0].tolist():
             points[int(alive[i])] = point(scenario, s.at(alive[i]), chips[alive[i]], found, i)
         alive = alive[~found.feasible]
@@ -126,7 +138,9 @@ def points_at(scenario: Scenario, hidden: Column) -> dict[int, Point]:
     if scenario.whole:
         return points
     index = np.array(sorted(points), dtype=np.int64)
-    return dict(zip(index.tolist(), filled(scenario, s.at(index), [points[i] for i in index]), strict=True))
+    return dict(
+        zip(index.tolist(), filled(scenario, s.at(index), [points[i] for i in index]), strict=True)
+    )
 
 
 def budget(scenario: Scenario, s: Shape, chips: Column) -> Column:
@@ -136,10 +150,11 @@ def budget(scenario: Scenario, s: Shape, chips: Column) -> Column:
 
 
 def filled(scenario: Scenario, s: Shape, points: list[Point]) -> list[Point]:
-    """Points of a smooth curve: not a power of two, but the number of chips that takes exactly the time there is.
+    """Points of a smooth curve: not a power of two, but the number of chips that takes exactly the
+    time there is.
 
-    Halving the step finds the last of 2^(1/8) steps below the doubling that is still in time; between it and the
-    next, log time goes with log chips.
+    Halving the step finds the last of 2^(1/8) steps below the doubling that is still in time;
+    between it and the next, log time goes with log chips.
     """
     doubled = np.array([p.chips for p in points])
     good, bad = np.zeros(len(points)), np.full(len(points), float(FINENESS))
@@ -154,25 +169,39 @@ def filled(scenario: Scenario, s: Shape, points: list[Point]) -> list[Point]:
     chips = doubled * 2.0 ** (-bad / FINENESS)
     allowed = budget(scenario, s, chips)
     late = fastest(scenario, s, chips, LATE * allowed).seconds / allowed * scenario.duration_s
-    return [exactly(scenario.machine, p, chips[i], late[i], scenario.duration_s) for i, p in enumerate(points)]
+    return [
+        exactly(scenario.machine, p, chips[i], late[i], scenario.duration_s)
+        for i, p in enumerate(points)
+    ]
 
 
 def exactly(on: Machine, p: Point, chips: float, late_s: float, duration_s: float) -> Point:
-    """A point moved to the duration, between its own number of chips and a smaller one that takes `late_s`."""
+    """A point moved to the duration, between its own number of chips and a smaller one that takes
+    `late_s`.
+    """
     share = np.log(duration_s / p.duration_s) / np.log(late_s / p.duration_s)
     least = float(p.chips * (chips / p.chips) ** share)
-    return replace(p, chips=least, utilisation=utilisation(p.flops, on.peak, least, duration_s), duration_s=duration_s)
+    return replace(
+        p,
+        chips=least,
+        utilisation=utilisation(p.flops, on.peak, least, duration_s),
+        duration_s=duration_s,
+    )
 
 
 def first_guess(on: Machine, s: Shape, duration_s: float) -> Column:
-    """The smallest E 2^k that would do at the sustained rate of the chips, were there nothing but arithmetic."""
+    """The smallest E 2^k that would do at the sustained rate of the chips, were there nothing but
+    arithmetic.
+    """
     least = s.flops / (duration_s * on.rates.matrix)
     chips: Column = s.E * 2.0 ** np.maximum(ceil(log2(least / s.E)), 0.0)
     return chips
 
 
 def trainable(on: Machine, s: Shape, duration_s: float) -> Any:
-    """Whether launching the kernels alone leaves time: those of each of L blocks for each step, one after the other."""
+    """Whether launching the kernels alone leaves time: those of each of L blocks for each step, one
+    after the other.
+    """
     kernels = sum(launches(half, on.rates) for op in unit() for half in (op.forward, op.backward))
     return kernels * s.L * on.rates.launch_s * s.steps < duration_s
 
@@ -181,7 +210,9 @@ def point(scenario: Scenario, s: Shape, chips: float, found: Found, i: int) -> P
     """The best of model i, simulated once more by itself."""
     on, s, chips = scenario.machine, Shape(*map(float, s)), float(chips)
     d, lower = Degrees(*(float(x[i]) for x in found.degrees)), found.lower[i]
-    step = simulate(on, s, d, {a: group(getattr(d, a), low) for a, low in zip(AXES, lower, strict=True)})
+    step = simulate(
+        on, s, d, {a: group(getattr(d, a), low) for a, low in zip(AXES, lower, strict=True)}
+    )
     lost = float(scenario.duration_s / scenario.useful_s(chips, s.parameters))
     took = float(s.steps * step.total * lost)
     used = float(utilisation(s.flops, on.peak, chips, took))

@@ -1,13 +1,14 @@
 """Failures: chips break, runs restart from their last checkpoint, and part of the time is lost.
 
-With M = MTBF of a chip / chips the mean time between failures of the cluster, delta seconds for a checkpoint, tau
-seconds of work between two and R seconds to restart, a run of useful time T_s takes (failures are exponential, and
-may strike checkpoints and restarts too)
+With M = MTBF of a chip / chips the mean time between failures of the cluster, delta seconds for a
+checkpoint, tau seconds of work between two and R seconds to restart, a run of useful time T_s takes
+(failures are exponential, and may strike checkpoints and restarts too)
 
     T_w = M e^(R/M) (e^((tau + delta)/M) - 1) T_s / tau
 
-and tau = sqrt(2 delta M) (1 + sqrt(delta/2M)/3 + delta/18M) - delta is best to higher order (Young: the root alone).
-Sources: Young 1974; Daly 2006, "A higher order estimate of the optimum checkpoint interval", equations 20 and 37.
+and tau = sqrt(2 delta M) (1 + sqrt(delta/2M)/3 + delta/18M) - delta is best to higher order (Young:
+the root alone). Sources: Young 1974; Daly 2006, "A higher order estimate of the optimum checkpoint
+interval", equations 20 and 37.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ class Failures:
     """How often chips fail, and what a failure and a checkpoint cost."""
 
     chip_mtbf_s: Annotated[float, Unit("s")] = 16384 * 54 * 86400.0 / 419
-    """5.8 years: 419 unexpected interruptions in 54 days on 16,384 H100. Grattafiori et al. 2024 (Llama 3), section
-    3.3.4."""
+    """5.8 years: 419 unexpected interruptions in 54 days on 16,384 H100. Grattafiori et al. 2024
+    (Llama 3), section 3.3.4."""
     restart_s: Annotated[float, Unit("s")] = 600.0
-    """From a failure to the first new step: detect, replace, load, warm up. Assumed: ten minutes."""
+    """From a failure to the first new step: detect, replace, load, warm up. Assumed: ten
+    minutes.
+    """
     storage_bytes_per_s: Annotated[float, Unit("B/s")] = 2e12 / 16384
-    """What one chip's share of the storage takes. Grattafiori et al. 2024, section 3.3.1: 2 TB/s sustained for 16,384
-    H100."""
+    """What one chip's share of the storage takes. Grattafiori et al. 2024, section 3.3.1: 2 TB/s
+    sustained for 16,384 H100."""
     state_bytes: float = 14.0
     """Bytes of a checkpoint for each parameter: a weight in 2 bytes and Adam's state in 12."""
 
@@ -56,7 +59,9 @@ class Loss:
 
 
 def interval(checkpoint_s: Num, mtbf_s: Num) -> Num:
-    """Daly's best time between checkpoints: the higher-order root, or M once a checkpoint takes as long as 2 M."""
+    """Daly's best time between checkpoints: the higher-order root, or M once a checkpoint takes as
+    long as 2 M.
+    """
     x = checkpoint_s / (2 * mtbf_s)
     best = sqrt(2 * checkpoint_s * mtbf_s) * (1 + sqrt(x) / 3 + x / 9) - checkpoint_s
     return where(x < 1, best, mtbf_s)
@@ -70,7 +75,9 @@ def goodput(mtbf_s: Num, checkpoint_s: Num, interval_s: Num, restart_s: Num) -> 
 
 
 def loss(f: Failures, chips: Num, parameters: Num) -> Loss:
-    """What failures cost a run of a model on so many chips, checkpoints written by all of them together."""
+    """What failures cost a run of a model on so many chips, checkpoints written by all of them
+    together.
+    """
     mtbf = f.chip_mtbf_s / chips
     checkpoint = maximum(parameters * f.state_bytes / (chips * f.storage_bytes_per_s), 1e-9)
     tau = interval(checkpoint, mtbf)

@@ -3,9 +3,9 @@
     layers   L = depth(D F)             experts  E = experts(D F), or 1          F = ffn_ratio D
     tokens   = tokens_per_parameter N   batch    b = E^s batch(T) tokens         T = FLOPs of the whole training
 
-A law rounds depth, experts and batch to numbers with small odd factors (`mantissas` times a power of two), so that
-they can be divided; without mantissas it is smooth. Source of the laws: Erdil & Schneider-Joseph 2024, arXiv
-2411.01137, sections 2.3 and 6; DeepSeek-AI 2024 for its batch.
+A law rounds depth, experts and batch to numbers with small odd factors (`mantissas` times a power
+of two), so that they can be divided; without mantissas it is smooth. Source of the laws: Erdil &
+Schneider-Joseph 2024, arXiv 2411.01137, sections 2.3 and 6; DeepSeek-AI 2024 for its batch.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def shape(law: Law, D: Values) -> Shape:
 
 
 def rounded(x: Values, mantissas: tuple[int, ...]) -> Values:
-    """The nearest f 2^k with f among the mantissas, the smaller one of two equally near; x itself (at least 1) if
-    there are none."""
+    """The nearest f 2^k with f among the mantissas, the smaller one of two equally near; x itself
+    (at least 1) if there are none."""
     if not mantissas:
         return maximum(x, 1.0)
     grid = np.unique(np.outer(mantissas, 2.0 ** np.arange(MOST_DOUBLINGS)))
@@ -118,8 +118,8 @@ def rounded(x: Values, mantissas: tuple[int, ...]) -> Values:
 
 
 def widths(least: float = 12288.0, most: float = 128 * 12288.0) -> Any:
-    """Model widths of the paper's curves: odd numbers up to 15 times 2^11 ... 2^21, between the width of GPT-3 and
-    128 times that."""
+    """Model widths of the paper's curves: odd numbers up to 15 times 2^11 ... 2^21, between the
+    width of GPT-3 and 128 times that."""
     grid = np.unique(np.outer(np.arange(1, 16, 2), 2.0 ** np.arange(11, 22)))
     return grid[(grid >= least) & (grid <= most)]
 
@@ -130,11 +130,24 @@ EPOCH = "Erdil & Schneider-Joseph 2024, arXiv 2411.01137"
 LAWS = {
     law.name: law
     for law in (
-        Law("baseline", Power(2.0**22, 1 / 6, 3e23), source=f"{EPOCH}, section 6: 4M tokens at 3e23 FLOP, b ~ T^(1/6)"),
-        Law("deepseek", Power(0.2920, 0.3271), source="DeepSeek-AI 2024, arXiv 2401.02954: 0.2920 T^0.3271"),
-        Law("fixed", Power(2.0**22), batch_experts=0.0, source=f"{EPOCH}, section 6.3: 4M tokens whatever the size"),
+        Law(
+            "baseline",
+            Power(2.0**22, 1 / 6, 3e23),
+            source=f"{EPOCH}, section 6: 4M tokens at 3e23 FLOP, b ~ T^(1/6)",
+        ),
+        Law(
+            "deepseek",
+            Power(0.2920, 0.3271),
+            source="DeepSeek-AI 2024, arXiv 2401.02954: 0.2920 T^0.3271",
+        ),
+        Law(
+            "fixed",
+            Power(2.0**22),
+            batch_experts=0.0,
+            source=f"{EPOCH}, section 6.3: 4M tokens whatever the size",
+        ),
     )
-}  # fmt: skip
+}
 
 
 def law(name: str) -> Law:

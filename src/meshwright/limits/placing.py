@@ -1,8 +1,9 @@
-"""How the ranks of the five axes may lie in the levels of a network: every factorisation of every level but the last.
+"""How the ranks of the five axes may lie in the levels of a network: every factorisation of every
+level but the last.
 
-A level of 8 chips holds, say, 4 ranks along D and 2 along F; the last level takes what is left of each axis. Traffic
-of an axis depends only on where that axis lies, so times are tables over a few placements, and a whole placement is
-one entry of each table.
+A level of 8 chips holds, say, 4 ranks along D and 2 along F; the last level takes what is left of
+each axis. Traffic of an axis depends only on where that axis lies, so times are tables over a few
+placements, and a whole placement is one entry of each table.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ BEST = -1
 
 @dataclass(frozen=True)
 class Placings:
-    """All placements in levels of given sizes, and tables of what single axes and pairs of them may do."""
+    """All placements in levels of given sizes, and tables of what single axes and pairs of them may
+    do.
+    """
 
     whole: tuple[Lower, ...]
     tensor: tuple[Lower, ...]
@@ -41,8 +44,9 @@ class Placings:
     single: tuple[Lower, ...]
     """Distinct placements of dp alone."""
     rounds: tuple[tuple[tuple[Index, Index, Index], Index], ...]
-    """One for the tensor axes alone, one with the replicas, one for all: entries of tensor, between and single (`BEST`
-    where the axes have no place yet), and the entry of the round before that each goes on from."""
+    """One for the tensor axes alone, one with the replicas, one for all: entries of tensor, between
+    and single (`BEST` where the axes have no place yet), and the entry of the round before that
+    each goes on from."""
 
 
 def demand_few(sizes: tuple[int, ...]) -> None:
@@ -50,8 +54,9 @@ def demand_few(sizes: tuple[int, ...]) -> None:
     ways = math.prod(len(factorisations(n, len(AXES))) for n in sizes)
     if ways > MOST:
         raise BadInput(
-            f"levels of {' x '.join(map(str, sizes))} chips can be filled by {len(AXES)} axes in {ways:,} ways, "
-            f"more than the {MOST:,} that are looked at; describe the network with fewer or smaller levels"
+            f"levels of {' x '.join(map(str, sizes))} chips can be filled by {len(AXES)} axes in"
+            f" {ways:,} ways, more than the {MOST:,} that are looked at; describe the network with"
+            " fewer or smaller levels"
         )
 
 
@@ -64,18 +69,23 @@ def factorisations(n: int, parts: int) -> list[tuple[int, ...]]:
 
 @lru_cache(maxsize=256)
 def placings(sizes: tuple[int, ...]) -> Placings:
-    """All placements of the five axes in levels of these sizes (the last level, unlimited, not among them).
+    """All placements of the five axes in levels of these sizes (the last level, unlimited, not
+    among them).
 
     Raises BadInput if there are too many.
     """
     demand_few(sizes)
-    whole: list[Lower] = [tuple(zip(*levels, strict=True)) if levels else ((),) * len(AXES)
-                          for levels in product(*(factorisations(n, len(AXES)) for n in sizes))]  # fmt: skip
+    whole: list[Lower] = [
+        tuple(zip(*levels, strict=True)) if levels else ((),) * len(AXES)
+        for levels in product(*(factorisations(n, len(AXES)) for n in sizes))
+    ]
     parts = [[p[1:3] for p in whole], [p[3:] for p in whole], [p[:1] for p in whole]]
     distinct = [sorted(set(part)) for part in parts]
     numbers = [{p: i for i, p in enumerate(d)} for d in distinct]
     tensor, between, single = (tuple(d) for d in distinct)
-    entry = [np.array([number[p] for p in part]) for number, part in zip(numbers, parts, strict=True)]
+    entry = [
+        np.array([number[p] for p in part]) for number, part in zip(numbers, parts, strict=True)
+    ]
     pairs, pair = np.unique(np.stack([entry[0], entry[2]]), axis=1, return_inverse=True)
     alone, first = np.arange(len(tensor)), np.zeros(len(tensor), dtype=np.int64)
     rounds = (

@@ -1,9 +1,11 @@
-"""The paper's question asked of whole transformers: what it leaves out, put back, and taken out again one at a time.
+"""The paper's question asked of whole transformers: what it leaves out, put back, and taken out
+again one at a time.
 
-A scaling law gives width, depth, experts and batch; the model is a decoder with attention, norms, an embedding and an
-output head. It is counted, timed, ordered and fitted into memory by the same core that predicts any other job, and
-the search finds its best layout among all legal ones (Megatron 1D tensor parallelism, context, pipeline, data and
-expert parallelism, ZeRO, recomputation, zero-bubble schedules). Chips fail; the run restarts from checkpoints.
+A scaling law gives width, depth, experts and batch; the model is a decoder with attention, norms,
+an embedding and an output head. It is counted, timed, ordered and fitted into memory by the same
+core that predicts any other job, and the search finds its best layout among all legal ones
+(Megatron 1D tensor parallelism, context, pipeline, data and expert parallelism, ZeRO,
+recomputation, zero-bubble schedules). Chips fail; the run restarts from checkpoints.
 """
 
 from __future__ import annotations
@@ -32,7 +34,11 @@ VOCABULARY = 128256
 """Of Llama 3 (Grattafiori et al. 2024)."""
 ENDLESS = 1e30
 SPACE = Space(
-    interleave=(2, 4, 8), recompute=("none", "full"), zero=(0, 1, 3), sequence_parallel=(True,), relaxed=False
+    interleave=(2, 4, 8),
+    recompute=("none", "full"),
+    zero=(0, 1, 3),
+    sequence_parallel=(True,),
+    relaxed=False,
 )
 """Layouts looked at: strict, everything divides."""
 WIDTHS = tuple(float(f * 2**k) for k in range(10, 17) for f in (4, 5, 6, 7))
@@ -62,15 +68,16 @@ class RealPoint:
     batch_tokens: float
     chips: int
     utilisation: float
-    """FLOPs of the model over what the chips could have done at their boost clock in the whole time, failures
-    included."""
+    """FLOPs of the model over what the chips could have done at their boost clock in the whole
+    time, failures included."""
     duration_s: float
     loss: Loss | None
     prediction: Prediction
 
     def to_dict(self) -> dict[str, Any]:
         plain = {
-            k: getattr(self, k) for k in ("flops", "parameters", "batch_tokens", "chips", "utilisation", "duration_s")
+            k: getattr(self, k)
+            for k in ("flops", "parameters", "batch_tokens", "chips", "utilisation", "duration_s")
         }
         return {
             **plain,
@@ -92,29 +99,44 @@ class RealCurve:
     @property
     def crossing(self) -> Crossing:
         """Both ends of linear scaling."""
-        return crossing([p.flops for p in self.points], [p.utilisation for p in self.points], self.threshold)
+        return crossing(
+            [p.flops for p in self.points], [p.utilisation for p in self.points], self.threshold
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "name": self.name, "threshold": self.threshold, "crossing": self.crossing.to_dict(), "reason": self.reason,
-            "largest_flops": self.points[-1].flops if self.points else None, "points": [p.to_dict() for p in self.points],
-        }  # fmt: skip
+            "name": self.name,
+            "threshold": self.threshold,
+            "crossing": self.crossing.to_dict(),
+            "reason": self.reason,
+            "largest_flops": self.points[-1].flops if self.points else None,
+            "points": [p.to_dict() for p in self.points],
+        }
 
 
 def transformer(law: Law, D: float, real: Realism) -> Model:
-    """The transformer of width D a law asks for: its blocks, experts and sequence length, heads of 128, plain
-    feed-forward."""
+    """The transformer of width D a law asks for: its blocks, experts and sequence length, heads of
+    128, plain feed-forward."""
     s, F = shape(law, D), law.ffn_ratio * D
     moe = MoE(int(s.E), 1, int(F)) if s.E > 1 else None
     return Model(
-        f"transformer of width {D:.0f}", int(s.L), int(D), int(D) // HEAD, int(F), real.vocabulary, int(law.seq), gated=False,
-        window=None if real.attention else 1, full_every=1 if real.attention else 0, moe=moe,
-    )  # fmt: skip
+        f"transformer of width {D:.0f}",
+        int(s.L),
+        int(D),
+        int(D) // HEAD,
+        int(F),
+        real.vocabulary,
+        int(law.seq),
+        gated=False,
+        window=None if real.attention else 1,
+        full_every=1 if real.attention else 0,
+        moe=moe,
+    )
 
 
 def run_of(law: Law, model: Model) -> tuple[float, float, int]:
-    """(training FLOPs, tokens, batch in sequences) that a law gives a model: with all parameters and FLOPs of the
-    real thing."""
+    """(training FLOPs, tokens, batch in sequences) that a law gives a model: with all parameters
+    and FLOPs of the real thing."""
     tokens = law.tokens_per_parameter * parameters(model)
     seen = 1 if model.window else 0  # a token that sees only itself: scores as of a sequence of one
     flops = model_flops(model, seen) * tokens
@@ -124,10 +146,13 @@ def run_of(law: Law, model: Model) -> tuple[float, float, int]:
 
 
 def real_curve(
-    scenario: Scenario, real: Realism = Realism(), widths: Iterable[float] = WIDTHS, name: str = "realistic"
+    scenario: Scenario,
+    real: Realism = Realism(),
+    widths: Iterable[float] = WIDTHS,
+    name: str = "realistic",
 ) -> RealCurve:
-    """The smallest cluster of every model, until one cannot be trained in time.  Chips come in E 2^k, as in the
-    paper."""
+    """The smallest cluster of every model, until one cannot be trained in time.  Chips come in E
+    2^k, as in the paper."""
     points: list[RealPoint] = []
     reason = ""
     for D in sorted(widths):
@@ -139,12 +164,23 @@ def real_curve(
 
 
 def smallest(scenario: Scenario, real: Realism, D: float) -> tuple[RealPoint | None, str]:
-    """(the run of the model of width D on the smallest cluster that does it in time, why there is none)."""
+    """(the run of the model of width D on the smallest cluster that does it in time, why there is
+    none).
+    """
     model = transformer(scenario.law, D, real)
     flops, tokens, batch = run_of(scenario.law, model)
-    peak, experts = scenario.chip.peak(real.precision.compute), model.moe.experts if model.moe else 1
-    steps, least = tokens / (batch * scenario.law.seq), flops / (scenario.duration_s * peak * scenario.sustained)
-    chips, reason = experts * 2 ** max(math.ceil(math.log2(least / experts)), 0), "no layout fits in memory"
+    peak, experts = (
+        scenario.chip.peak(real.precision.compute),
+        model.moe.experts if model.moe else 1,
+    )
+    steps, least = (
+        tokens / (batch * scenario.law.seq),
+        flops / (scenario.duration_s * peak * scenario.sustained),
+    )
+    chips, reason = (
+        experts * 2 ** max(math.ceil(math.log2(least / experts)), 0),
+        "no layout fits in memory",
+    )
     for _ in range(DOUBLINGS + 1):
         lost = loss(real.failures, chips, parameters(model)) if real.failures else None
         good = float(lost.goodput) if lost else 1.0
@@ -152,19 +188,48 @@ def smallest(scenario: Scenario, real: Realism, D: float) -> tuple[RealPoint | N
         if best and steps * best.step_time_s < good * scenario.duration_s:
             took = steps * best.step_time_s / good
             used = flops / (peak * chips * took)
-            return RealPoint(flops, parameters(model), batch * scenario.law.seq, chips, used, took, lost, best), ""
+            return (
+                RealPoint(
+                    flops,
+                    parameters(model),
+                    batch * scenario.law.seq,
+                    chips,
+                    used,
+                    took,
+                    lost,
+                    best,
+                ),
+                "",
+            )
         reason = why(best) if best else reason
         chips *= 2
-        if real.failures and 2 * float(loss(real.failures, chips, parameters(model)).goodput) < good:
-            return None, f"failures leave {good:.1%} of the time of {chips // 2:,} chips, and more chips fail more"
+        if (
+            real.failures
+            and 2 * float(loss(real.failures, chips, parameters(model)).goodput) < good
+        ):
+            return (
+                None,
+                (
+                    f"failures leave {good:.1%} of the time of {chips // 2:,} chips, and more chips"
+                    " fail more"
+                ),
+            )
     return None, reason
 
 
-def fastest(scenario: Scenario, real: Realism, model: Model, batch: int, chips: int) -> Prediction | None:
+def fastest(
+    scenario: Scenario, real: Realism, model: Model, batch: int, chips: int
+) -> Prediction | None:
     """The fastest layout that fits."""
     cluster = Cluster(scenario.chip, scenario.network, chips)
     launch = replace(real.assumptions.chip, launch_s=scenario.assumptions.chip.launch_s)
-    job = Job(model, cluster, batch, precision=real.precision, assumptions=replace(real.assumptions, chip=launch))
+    job = Job(
+        model,
+        cluster,
+        batch,
+        precision=real.precision,
+        assumptions=replace(real.assumptions, chip=launch),
+    )
     layouts = search(job, real.space, 1).layouts(real.space.scheme, len(scenario.network.dims))
     return predict(job, layouts[0]) if layouts else None
 
@@ -172,7 +237,10 @@ def fastest(scenario: Scenario, real: Realism, model: Model, batch: int, chips: 
 def why(p: Prediction) -> str:
     """The cause that takes most of a step beside its arithmetic."""
     cause = max((c for c in p.time_s if c != "compute"), key=lambda c: p.time_s[c])
-    return f"{cause} takes {p.time_s[cause] / p.step_time_s:.0%} of a step on {p.job.cluster.chips:,} chips"
+    return (
+        f"{cause} takes {p.time_s[cause] / p.step_time_s:.0%} of a step on {p.job.cluster.chips:,}"
+        " chips"
+    )
 
 
 Without = Callable[[Realism], Realism]
@@ -183,7 +251,9 @@ def _assume(**joints: Any) -> Without:
 
     def change(r: Realism) -> Realism:
         a = r.assumptions
-        return replace(r, assumptions=replace(a, **{k: replace(getattr(a, k), **v) for k, v in joints.items()}))
+        return replace(
+            r, assumptions=replace(a, **{k: replace(getattr(a, k), **v) for k, v in joints.items()})
+        )
 
     return change
 
@@ -191,25 +261,37 @@ def _assume(**joints: Any) -> Without:
 OMISSIONS: dict[str, Without] = {
     "everything counted": lambda r: r,
     "chips never fail": lambda r: replace(r, failures=None),
-    "restart in 1 minute": lambda r: replace(r, failures=replace(r.failures, restart_s=60.0) if r.failures else None),
+    "restart in 1 minute": lambda r: replace(
+        r, failures=replace(r.failures, restart_s=60.0) if r.failures else None
+    ),
     "no attention scores": lambda r: replace(r, attention=False),
     "no embedding, head and loss": lambda r: replace(r, vocabulary=0),
     "endless memory": _assume(memory={"capacity_share": ENDLESS}),
     "data-parallel traffic not overlapped": _assume(overlap={"dp": HidePass()}),
-    "tensor-parallel traffic overlapped": _assume(overlap={"tp": Hide("layer"), "ep": Hide("layer"), "pp": "all"}),
+    "tensor-parallel traffic overlapped": _assume(
+        overlap={"tp": Hide("layer"), "ep": Hide("layer"), "pp": "all"}
+    ),
     "products on the memory hierarchy": _assume(chip={"model": "hierarchy"}),
     "collectives level by level": _assume(network={"collective": "levels"}),
 }
 """What is left out (or changed), one at a time."""
 
 
-def ladder(scenario: Scenario, real: Realism = Realism(), widths: Iterable[float] = WIDTHS) -> tuple[RealCurve, ...]:
-    """How far each omission moves the limit: everything counted, then one thing after the other left out."""
+def ladder(
+    scenario: Scenario, real: Realism = Realism(), widths: Iterable[float] = WIDTHS
+) -> tuple[RealCurve, ...]:
+    """How far each omission moves the limit: everything counted, then one thing after the other
+    left out.
+    """
     chosen = tuple(widths)
-    curves = [real_curve(scenario, change(real), chosen, name) for name, change in OMISSIONS.items()]
+    curves = [
+        real_curve(scenario, change(real), chosen, name) for name, change in OMISSIONS.items()
+    ]
     if real.failures:
         immortal = replace(real, failures=None)
         for name, change in OMISSIONS.items():
             if name not in ("everything counted", "chips never fail", "restart in 1 minute"):
-                curves.append(real_curve(scenario, change(immortal), chosen, f"chips never fail, {name}"))
+                curves.append(
+                    real_curve(scenario, change(immortal), chosen, f"chips never fail, {name}")
+                )
     return tuple(curves)

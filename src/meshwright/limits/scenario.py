@@ -1,4 +1,6 @@
-"""A scenario: hardware, a scaling law and a time to train in. And the scenarios of the paper, by name."""
+"""A scenario: hardware, a scaling law and a time to train in. And the scenarios of the paper, by
+name.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,26 @@ LOW_LATENCY_S = 0.45e-6
 
 
 READ = (
-    "chip.model", "chip.matrix_efficiency", "chip.sustained", "chip.memory_efficiency", "chip.launch_s",
-    "network.collective", "network.efficiency", "network.ring_factor", "network.hop",
-    "overlap.dp", "overlap.tp", "overlap.ep", "overlap.pp", "overlap.step_barrier",
-    "memory.capacity_share", "memory.framework_bytes", "memory.risk_width", "memory.headroom", "memory.holding.allocator_need",
-)  # fmt: skip
+    "chip.model",
+    "chip.matrix_efficiency",
+    "chip.sustained",
+    "chip.memory_efficiency",
+    "chip.launch_s",
+    "network.collective",
+    "network.efficiency",
+    "network.ring_factor",
+    "network.hop",
+    "overlap.dp",
+    "overlap.tp",
+    "overlap.ep",
+    "overlap.pp",
+    "overlap.step_barrier",
+    "memory.capacity_share",
+    "memory.framework_bytes",
+    "memory.risk_width",
+    "memory.headroom",
+    "memory.holding.allocator_need",
+)
 """What the simulation reads of a set of assumptions; the rest of it is Epoch's."""
 BUDGETS = ("none", "step")
 """Scopes of overlap it knows: the paper has one budget, the products of the whole step."""
@@ -49,7 +66,9 @@ class Scenario(Checked):
     assumptions: Assumptions = EPOCH
     precision: Precision = PRECISIONS["fp16-pure"]
     schedules: tuple[str, ...] = SCHEDULES
-    """Pipeline schedules to choose from: 1f1b (interleaved as far as the depth allows) and zb-h2."""
+    """Pipeline schedules to choose from: 1f1b (interleaved as far as the depth allows) and
+    zb-h2.
+    """
     linear: float = 0.8
     """Scaling counts as linear down to this share of the utilisation a chip can sustain."""
     failures: Failures | None = None
@@ -59,19 +78,23 @@ class Scenario(Checked):
     def machine(self) -> Machine:
         """Chip and network as the simulation sees them; raises BadInput if data are missing."""
         if not self.schedules:
-            raise BadInput(f"scenario {self.name}: schedules must be some of {', '.join(SCHEDULES)}")
+            raise BadInput(
+                f"scenario {self.name}: schedules must be some of {', '.join(SCHEDULES)}"
+            )
         demand_read(self.assumptions, EPOCH, READ, "limits")
         for axis in ("dp", "tp", "ep"):
             if (scope := getattr(self.assumptions.overlap, axis).scope) not in BUDGETS:
                 raise BadInput(
-                    f"assumptions {self.assumptions.name}: limits knows one budget, the whole step: overlap.{axis}.scope "
-                    f"must be {' or '.join(BUDGETS)}, not {scope}"
+                    f"assumptions {self.assumptions.name}: limits knows one budget, the whole step:"
+                    f" overlap.{axis}.scope must be {' or '.join(BUDGETS)}, not {scope}"
                 )
         return machine(self.chip, self.network, self.assumptions, self.precision)
 
     @property
     def whole(self) -> bool:
-        """Depth, experts and batch are whole numbers that divide; False for a law that does not round (smooth mode)."""
+        """Depth, experts and batch are whole numbers that divide; False for a law that does not
+        round (smooth mode).
+        """
         return bool(self.law.mantissas)
 
     @property
@@ -87,7 +110,11 @@ class Scenario(Checked):
 
     def useful_s(self, chips: Values, parameters: Values) -> Values:
         """Seconds of the duration that are left for training when failures have taken theirs."""
-        return self.duration_s * loss(self.failures, chips, parameters).goodput if self.failures else self.duration_s
+        return (
+            self.duration_s * loss(self.failures, chips, parameters).goodput
+            if self.failures
+            else self.duration_s
+        )
 
     @property
     def threshold(self) -> float:
@@ -111,8 +138,12 @@ PRESETS = {
     "h100-low-latency": Preset("epoch-h100-low-latency", "epoch-h100", LOW_LATENCY_S),
     "h100-superpod": Preset("epoch-h100-superpod", "epoch-h100"),
     "h100-global-nvlink": Preset("epoch-h100-global-nvlink", "epoch-h100"),
-    "h100-global-nvlink-low-latency": Preset("epoch-h100-global-nvlink-low-latency", "epoch-h100", LOW_LATENCY_S),
-    "h100-infinite-low-latency": Preset("epoch-h100-infinite-low-latency", "epoch-h100", LOW_LATENCY_S),
+    "h100-global-nvlink-low-latency": Preset(
+        "epoch-h100-global-nvlink-low-latency", "epoch-h100", LOW_LATENCY_S
+    ),
+    "h100-infinite-low-latency": Preset(
+        "epoch-h100-infinite-low-latency", "epoch-h100", LOW_LATENCY_S
+    ),
     "h100-deepseek": Preset("epoch-h100", "epoch-h100", law="deepseek"),
     "h100-fixed": Preset("epoch-h100", "epoch-h100", law="fixed"),
 }

@@ -1,8 +1,9 @@
 """The fastest way to spread each of many models on their chips: exact, by bounds.
 
-Every cell of the grid of degrees gets a bound: the same step (`step_time`) with floors (`cost.floors`) for its tensor
-traffic and gradients, and without messages between blocks. Cells are then placed on the levels of the network best
-first, in growing chunks, until no bound is below the best time found.
+Every cell of the grid of degrees gets a bound: the same step (`step_time`) with floors
+(`cost.floors`) for its tensor traffic and gradients, and without messages between blocks. Cells are
+then placed on the levels of the network best first, in growing chunks, until no bound is below the
+best time found.
 """
 
 from __future__ import annotations
@@ -68,18 +69,30 @@ class Found:
         found: NDArray[np.bool_] = ~np.isnan(self.degrees.dp)
         return found
 
-    def improve(self, models: Any, seconds: Any, traffic: Any, degrees: Degrees, lower: Callable[[int], Lower]) -> None:
+    def improve(
+        self,
+        models: Any,
+        seconds: Any,
+        traffic: Any,
+        degrees: Degrees,
+        lower: Callable[[int], Lower],
+    ) -> None:
         """Take what is faster, or as fast with less traffic: columns, one row a cell and placement.
 
         lower: where the axes of a row lie.
         """
         fastest = self.seconds.copy()
         np.minimum.at(fastest, models, seconds)
-        tied = np.nonzero((seconds <= fastest[models] * (1 + SLACK)) & (seconds < self.budget[models]))[0]
+        tied = np.nonzero(
+            (seconds <= fastest[models] * (1 + SLACK)) & (seconds < self.budget[models])
+        )[0]
         tied = tied[np.lexsort((traffic[tied], models[tied]))]
         for row in tied[np.unique(models[tied], return_index=True)[1]]:
             model = models[row]
-            if fastest[model] < self.seconds[model] * (1 - SLACK) or traffic[row] < self.traffic[model]:
+            if (
+                fastest[model] < self.seconds[model] * (1 - SLACK)
+                or traffic[row] < self.traffic[model]
+            ):
                 self.seconds[model], self.traffic[model] = fastest[model], traffic[row]
                 self.lower[model] = lower(row)
                 for column, value in zip(self.degrees, degrees, strict=True):
@@ -89,20 +102,23 @@ class Found:
 def fastest(scenario: Scenario, s: Shape, chips: Column, budget: Column) -> Found:
     """The fastest step of each model on its number of chips, if it takes less than its budget [s].
 
-    s, chips, budget: columns, one row a model.  Of equally fast ones the one with the least traffic.
+    s, chips, budget: columns, one row a model.  Of equally fast ones the one with the least
+    traffic.
     """
     on, found = scenario.machine, Found(budget)
     sizes = [levels_of(scenario, n) for n in chips]
     for size in sorted(set(sizes)):
         rows = np.array([i for i, other in enumerate(sizes) if other == size])
         within = grid(s.at(rows), chips[rows], on, scenario.schedules, scenario.whole)
-        _best_first(on, s, candidates(on, within, rows, budget), placings(size), scenario.whole, found)
+        _best_first(
+            on, s, candidates(on, within, rows, budget), placings(size), scenario.whole, found
+        )
     return found
 
 
 def levels_of(scenario: Scenario, chips: float) -> tuple[int, ...]:
-    """Members of each network level but the last, no more than there are chips (and, of whole numbers, dividing
-    them)."""
+    """Members of each network level but the last, no more than there are chips (and, of whole
+    numbers, dividing them)."""
     if scenario.whole:
         return Cluster(scenario.chip, scenario.network, int(chips)).sizes[:-1]
     left, sizes = chips, []
@@ -126,7 +142,9 @@ class Cells:
 
 
 def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
-    """The cells of a grid whose bound is below the budget.  rows: number of each model of the grid among all."""
+    """The cells of a grid whose bound is below the budget.  rows: number of each model of the grid
+    among all.
+    """
     s, d = g.shape, g.degrees
     with np.errstate(invalid="ignore", divide="ignore"):
         ops = expert(on, s, d)
@@ -149,7 +167,9 @@ def floors(on: Machine, s: Shape, d: Degrees, ops: list[Op]) -> tuple[Hidden, Lo
     least = [floor(on.fabric, m.bytes, ranks[m.axis]) for op in ops for m in op.forward.comm]
     held = floor(on.fabric, s.parameters / d.shards * on.precision.gradient_bytes, d.dp)
     hop = min(float(h.latency) for h in on.fabric.neighbours(1.0))
-    crossed = np.where(d.ep > 1, 2 * (s.L - 1), np.where(d.pp > 1, 2 * (d.interleave * d.pp - 1), 0.0))
+    crossed = np.where(
+        d.ep > 1, 2 * (s.L - 1), np.where(d.pp > 1, 2 * (d.interleave * d.pp - 1), 0.0)
+    )
     wait = 2 * s.L * sum(x.latency for x in least) + crossed * hop
     traffic = 2 * passes(s, d) * sum(x.seconds for x in least)
     waits: Column = np.where(d.zero_bubble > 0, 0.0, wait)
@@ -157,9 +177,11 @@ def floors(on: Machine, s: Shape, d: Degrees, ops: list[Op]) -> tuple[Hidden, Lo
 
 
 def floor(fabric: Fabric, V: Values, n: Values) -> Load:
-    """(seconds by bytes, latency) that no all-reduce of n ranks undercuts, nor several of them at once by their sum.
+    """(seconds by bytes, latency) that no all-reduce of n ranks undercuts, nor several of them at
+    once by their sum.
 
-    That of the algorithm for ranks that all lie nearest, but no more than the bytes take over all links of a chip.
+    That of the algorithm for ranks that all lie nearest, but no more than the bytes take over all
+    links of a chip.
     """
     near: Group = (n, *(1.0 for _ in fabric.rates[1:]))
     least = fabric.bound.load("all_reduce", V, near)
@@ -167,7 +189,9 @@ def floor(fabric: Fabric, V: Values, n: Values) -> Load:
     return Load(minimum(least.seconds - least.latency, over_all), least.latency)
 
 
-def _best_first(on: Machine, s: Shape, cells: Cells, places: Placings, whole: bool, found: Found) -> None:
+def _best_first(
+    on: Machine, s: Shape, cells: Cells, places: Placings, whole: bool, found: Found
+) -> None:
     """Place cells in growing chunks until no bound is below the best."""
     start, chunks = 0, iter(CHUNKS)
     while True:
@@ -181,19 +205,26 @@ def _best_first(on: Machine, s: Shape, cells: Cells, places: Placings, whole: bo
         start += width
 
 
-def _place(on: Machine, s: Shape, cells: Cells, mine: Any, places: Placings, whole: bool, found: Found) -> None:
-    """Every placement of some cells, axis by axis: of those not placed yet the best counts, and only what may still be
-    the fastest goes on."""
+def _place(
+    on: Machine, s: Shape, cells: Cells, mine: Any, places: Placings, whole: bool, found: Found
+) -> None:
+    """Every placement of some cells, axis by axis: of those not placed yet the best counts, and
+    only what may still be the fastest goes on."""
     models, busy = cells.model[mine], cells.busy[mine]
     d = Degrees(*(x[mine, None] for x in cells.degrees))
-    parts, idle = tables(on, Shape(*(x[models, None] for x in s)), d, places, whole), idle_share(on, d)[:, 0]
+    parts, idle = (
+        tables(on, Shape(*(x[models, None] for x in s)), d, places, whole),
+        idle_share(on, d)[:, 0],
+    )
     zero_bubble, limit = d.zero_bubble[:, 0] > 0, found.seconds[models] * (1 + SLACK)
     open_ = np.ones((len(mine), 1), dtype=bool)
     for entries, before in places.rounds:
         row, place = np.nonzero(open_[:, before])
         tp, p2p, dp = (_at(x, (row, entry[place])) for x, entry in zip(parts, entries, strict=True))
         wait = np.where(zero_bubble[row], 0.0, tp.wait + p2p.wait) + dp.wait
-        seconds = step_time(on, busy[row], together([tp.loads, p2p.loads]), dp.load, idle[row], wait)
+        seconds = step_time(
+            on, busy[row], together([tp.loads, p2p.loads]), dp.load, idle[row], wait
+        )
         fast = (seconds <= limit[row]) & (seconds < IMPOSSIBLE)
         open_ = np.zeros((len(mine), len(before)), dtype=bool)
         open_[row, place] = fast
@@ -201,27 +232,48 @@ def _place(on: Machine, s: Shape, cells: Cells, mine: Any, places: Placings, who
         traffic = np.asarray(added(together(x.loads for x in (tp, p2p, dp))).seconds)[fast]
         row, place = row[fast], place[fast]
         degrees = Degrees(*(np.broadcast_to(x, (len(mine), 1))[row, 0] for x in d))
-        found.improve(models[row], seconds[fast], traffic, degrees, lambda i: places.whole[place[i]])
+        found.improve(
+            models[row], seconds[fast], traffic, degrees, lambda i: places.whole[place[i]]
+        )
 
 
-def tables(on: Machine, s: Shape, d: Degrees, places: Placings, whole: bool) -> tuple[Sent, Sent, Sent]:
+def tables(
+    on: Machine, s: Shape, d: Degrees, places: Placings, whole: bool
+) -> tuple[Sent, Sent, Sent]:
     """Tensor traffic, messages, gradients of every cell in every placement of their axes."""
     ops = expert(on, s, d)
     return (
-        _table(d, whole, places.tensor, AXES[1:3], lambda a, b: tensor(on, s, d, ops, {"tp_model": a, "tp_ff": b})),
+        _table(
+            d,
+            whole,
+            places.tensor,
+            AXES[1:3],
+            lambda a, b: tensor(on, s, d, ops, {"tp_model": a, "tp_ff": b}),
+        ),
         _table(d, whole, places.between, AXES[3:], lambda pp, ep: between(on, s, d, pp, ep)),
         _table(d, whole, places.single, AXES[:1], lambda dp: gradients(on, s, d, dp)),
     )
 
 
-def _table(d: Degrees, whole: bool, which: tuple[Lower, ...], axes: tuple[str, ...], send: Callable[..., Sent]) -> Sent:
+def _table(
+    d: Degrees,
+    whole: bool,
+    which: tuple[Lower, ...],
+    axes: tuple[str, ...],
+    send: Callable[..., Sent],
+) -> Sent:
     """For each of the placements `which` of some axes."""
     groups = []
     for i, axis in enumerate(axes):
-        lower = [np.array([place[i][level] for place in which], float) for level in range(len(which[0][i]))]
+        lower = [
+            np.array([place[i][level] for place in which], float)
+            for level in range(len(which[0][i]))
+        ]
         groups.append((*lower, getattr(d, axis) / product(lower)))
     sent = send(*groups)
-    possible = np.logical_and.reduce([np.floor(g[-1]) == g[-1] if whole else g[-1] >= 1 for g in groups])
+    possible = np.logical_and.reduce(
+        [np.floor(g[-1]) == g[-1] if whole else g[-1] >= 1 for g in groups]
+    )
 
     def full(x: Any) -> Any:
         """A column for each placement, and the best of all in the last."""
@@ -238,5 +290,8 @@ def _at(sent: Sent, entry: Any) -> Sent:
 
 def each(sent: Sent, change: Callable[[Any], Any]) -> Sent:
     """With every column changed."""
-    loads = {how: Load(change(load.seconds), 0.0, Busy(map(change, load.busy))) for how, load in sent.loads.items()}
+    loads = {
+        how: Load(change(load.seconds), 0.0, Busy(map(change, load.busy)))
+        for how, load in sent.loads.items()
+    }
     return Sent(loads, change(sent.wait))

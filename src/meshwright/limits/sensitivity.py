@@ -1,7 +1,7 @@
 """What the limits depend on: the end of linear scaling when one input at a time is changed.
 
-Source of the list of changes: an independent study of the calculation behind Erdil & Schneider-Joseph 2024, arXiv
-2411.01137.
+Source of the list of changes: an independent study of the calculation behind Erdil &
+Schneider-Joseph 2024, arXiv 2411.01137.
 """
 
 from __future__ import annotations
@@ -36,14 +36,19 @@ def memories(s: Scenario, **fields: Any) -> Scenario:
 
 def scaled(s: Scenario, field: str, factor: float) -> Scenario:
     """With a field of the chip's memories scaled."""
-    return memories(s, **{field: factor * getattr(s.chip.hierarchy, field)}) if s.chip.hierarchy else s
+    return (
+        memories(s, **{field: factor * getattr(s.chip.hierarchy, field)}) if s.chip.hierarchy else s
+    )
 
 
 def bandwidth(s: Scenario, factor: float, *levels: int) -> Scenario:
     """With the bandwidth of some levels of the network scaled (none named: all)."""
     n = len(s.network.dims)
     chosen = [i % n for i in levels] or range(n)
-    dims = tuple(replace(d, bandwidth=d.bandwidth * factor) if i in chosen else d for i, d in enumerate(s.network.dims))
+    dims = tuple(
+        replace(d, bandwidth=d.bandwidth * factor) if i in chosen else d
+        for i, d in enumerate(s.network.dims)
+    )
     return replace(s, network=replace(s.network, dims=dims))
 
 
@@ -65,7 +70,9 @@ def gradients(s: Scenario, hide: HidePass) -> Scenario:
 
 def endless_memories(s: Scenario) -> Scenario:
     """Only the arithmetic, its padding and the launches are left."""
-    return chip(memories(s, l2_bandwidth=ENDLESS, smem_bytes_per_clock=ENDLESS), hbm_bandwidth=ENDLESS)
+    return chip(
+        memories(s, l2_bandwidth=ENDLESS, smem_bytes_per_clock=ENDLESS), hbm_bandwidth=ENDLESS
+    )
 
 
 CHANGES: dict[str, Change] = {
@@ -101,11 +108,15 @@ class Sensitivity:
     def to_dict(self) -> dict[str, Any]:
         return {
             "scenarios": list(self.scenarios),
-            "rows": [{"change": n, "crossings": [c.to_dict() for c in row]} for n, row in self.rows],
+            "rows": [
+                {"change": n, "crossings": [c.to_dict() for c in row]} for n, row in self.rows
+            ],
         }
 
 
 def sensitivity(scenarios: Sequence[Scenario], changes: dict[str, Change] = CHANGES) -> Sensitivity:
     """The end of linear scaling of each scenario under each change."""
-    rows = [(name, tuple(ends(curve(change(s))) for s in scenarios)) for name, change in changes.items()]
+    rows = [
+        (name, tuple(ends(curve(change(s))) for s in scenarios)) for name, change in changes.items()
+    ]
     return Sensitivity(tuple(s.name for s in scenarios), tuple(rows))

@@ -1,14 +1,17 @@
-"""One optimizer step of a scaled MLP on a cluster, spread in five dimensions: DP, TP along D, TP along F, PP, EP.
+"""One optimizer step of a scaled MLP on a cluster, spread in five dimensions: DP, TP along D, TP
+along F, PP, EP.
 
-Every part is what it is in any other step: operations of `count.mlp2d`, seconds of `cost.chip`, collectives and messages
-of `cost.network`, hidden by `cost.overlap.behind`, idle time of `schedule`. This file adds them up as the paper does:
+Every part is what it is in any other step: operations of `count.mlp2d`, seconds of `cost.chip`,
+collectives and messages
+of `cost.network`, hidden by `cost.overlap.behind`, idle time of `schedule`. This file adds them up
+as the paper does:
 
     t_step = max(t_mm, t_TP + t_P2P) (1 + idle) + [1F1B only] (l_TP + l_P2P) + t_DP + l_DP
 
-t are times by bandwidth, l latencies, which only the first microbatch waits for (with a zero-bubble schedule none).
-What hides behind the products is up to the assumption set; so is whether gradients hide behind the step.
-Letters: b tokens of a step, L blocks, E experts. Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4
-and equation 21.
+t are times by bandwidth, l latencies, which only the first microbatch waits for (with a zero-bubble
+schedule none). What hides behind the products is up to the assumption set; so is whether gradients
+hide behind the step. Letters: b tokens of a step, L blocks, E experts. Source: Erdil &
+Schneider-Joseph 2024, arXiv 2411.01137, section 4 and equation 21.
 """
 
 from __future__ import annotations
@@ -63,7 +66,9 @@ class Machine(NamedTuple):
         return self.overlap.dp.scope != "none" and self.overlap.dp.links == "shared"
 
     def by_bytes(self, load: Load) -> Load:
-        """A collective without its latency; with the links that it keeps busy, where they matter."""
+        """A collective without its latency; with the links that it keeps busy, where they
+        matter.
+        """
         return Load(load.seconds - load.latency, 0.0, load.busy if self.linked else Busy())
 
 
@@ -121,7 +126,9 @@ class Sent(NamedTuple):
 
 
 def machine(chip: Chip, network: Network, how: Assumptions, precision: Precision) -> Machine:
-    """What a chip and a network do under an assumption set. Raises BadInput if their data lack what it needs."""
+    """What a chip and a network do under an assumption set. Raises BadInput if their data lack what
+    it needs.
+    """
     kept = answered(how, framework(usual(how, chip)))
     at = rates(chip, precision.compute, kept.chip, precision.weight_bytes)
     fabric = Fabric.of(network, how.network)
@@ -130,7 +137,9 @@ def machine(chip: Chip, network: Network, how: Assumptions, precision: Precision
 
 
 def simulate(on: Machine, s: Shape, d: Degrees, groups: Mapping[str, Group]) -> Step:
-    """Seconds of one step.  groups: axis -> how many of its ranks lie in each network dimension, fastest first."""
+    """Seconds of one step.  groups: axis -> how many of its ranks lie in each network dimension,
+    fastest first.
+    """
     ops = expert(on, s, d)
     busy, idle = matmul_time(on, s, d, ops), idle_share(on, d)
     tp, p2p = tensor(on, s, d, ops, groups), between(on, s, d, groups["pp"], groups["ep"])
@@ -141,8 +150,11 @@ def simulate(on: Machine, s: Shape, d: Degrees, groups: Mapping[str, Group]) -> 
     return Step(total, busy, idle / (1 + idle), *seconds, tp.wait, dp.wait, p2p.wait)
 
 
-def step_time(on: Machine, busy: Values, sent: Hidden, gradients: Load, idle: Values, wait: Values) -> Values:
-    """The sum: products and what of the traffic outlasts them, longer by the idle share, then gradients and latencies.
+def step_time(
+    on: Machine, busy: Values, sent: Hidden, gradients: Load, idle: Values, wait: Values
+) -> Values:
+    """The sum: products and what of the traffic outlasts them, longer by the idle share, then
+    gradients and latencies.
 
     sent: tensor and point-to-point traffic. Gradients come after it on the same links.
     """
@@ -159,24 +171,32 @@ def expert(on: Machine, s: Shape, d: Degrees) -> list[Op]:
 
 
 def passes(s: Shape, d: Degrees) -> Values:
-    """How often a device goes through an expert of a block in one step: L/PP blocks, E/EP experts, m microbatches."""
+    """How often a device goes through an expert of a block in one step: L/PP blocks, E/EP experts,
+    m microbatches.
+    """
     return s.L / d.pp * (s.E / d.ep) * d.microbatches
 
 
 def matmul_time(on: Machine, s: Shape, d: Degrees, ops: list[Op]) -> Values:
     """Seconds of all matrix products of a device."""
-    return passes(s, d) * pass_time([half for op in ops for half in (op.forward, op.backward)], on.rates)
+    return passes(s, d) * pass_time(
+        [half for op in ops for half in (op.forward, op.backward)], on.rates
+    )
 
 
 def tensor(on: Machine, s: Shape, d: Degrees, ops: list[Op], groups: Mapping[str, Group]) -> Sent:
     """The all-reduces of partial sums: forward, and alike backward.
 
-    Both tensor axes load the links side by side. One microbatch waits for every message of L blocks; later ones follow
-    behind it.
+    Both tensor axes load the links side by side. One microbatch waits for every message of L
+    blocks; later ones follow behind it.
     """
-    forward = [on.fabric.load(m.kind, m.bytes, groups[m.axis]) for op in ops for m in op.forward.comm]
+    forward = [
+        on.fabric.load(m.kind, m.bytes, groups[m.axis]) for op in ops for m in op.forward.comm
+    ]
     at_once = on.by_bytes(beside(*(Load(x.seconds - x.latency, 0.0, x.busy) for x in forward)))
-    return Sent({on.overlap.tp: at_once * (2 * passes(s, d))}, 2 * s.L * sum(x.latency for x in forward))
+    return Sent(
+        {on.overlap.tp: at_once * (2 * passes(s, d))}, 2 * s.L * sum(x.latency for x in forward)
+    )
 
 
 def gradients(on: Machine, s: Shape, d: Degrees, group: Group) -> Sent:
@@ -187,31 +207,40 @@ def gradients(on: Machine, s: Shape, d: Degrees, group: Group) -> Sent:
 
 
 def between(on: Machine, s: Shape, d: Degrees, pp: Group, ep: Group) -> Sent:
-    """The messages between blocks: to the next stage, to another expert, or both at once, forward and backward.
+    """The messages between blocks: to the next stage, to another expert, or both at once, forward
+    and backward.
 
-    Each of L - 1 boundaries passes the activation of a microbatch, shared out to its ranks. What a message to an expert
-    costs beyond one to the next stage hides as those of experts do. Latency: of all the experts' messages the farthest
-    counts.
+    Each of L - 1 boundaries passes the activation of a microbatch, shared out to its ranks. What a
+    message to an expert costs beyond one to the next stage hides as those of experts do. Latency:
+    of all the experts' messages the farthest counts.
     """
     message = s.batch * s.D * on.precision.activation_bytes / (d.chips * d.microbatches) * d.pp
     hops, law = on.fabric.neighbours(message), on.fabric.how.hop
     bytes_, often = [on.by_bytes(h) for h in hops], 2 * (s.L - 1) * d.microbatches / d.pp
-    both, steps = [p * e for p, e in zip(pp, ep, strict=True)], hop.next_stage(pp, d.interleave, s.L - 1)
+    both, steps = (
+        [p * e for p, e in zip(pp, ep, strict=True)],
+        hop.next_stage(pp, d.interleave, s.L - 1),
+    )
     stage = hop.mean(bytes_, hop.charged(steps, pp, law)) * often
     whole = hop.mean(bytes_, hop.charged(hop.farther(steps, hop.any_rank(ep)), both, law)) * often
     far = hop.charged(hop.farther(steps, hop.farthest(ep)), both, law)
     wait = 2 * (s.L - 1) * sum(h.latency * share for h, share in zip(hops, far[1:], strict=True))
     chunks = where(d.interleave > 1, 1.0, 0.0)
     hidden = chunks if on.overlap.pp == "interleaved" else float(on.overlap.pp == "all")
-    loads = [{STEP: stage * hidden}, {NOT_HIDDEN: stage * (1 - hidden)}, {on.overlap.ep: whole + stage * -1.0}]
+    loads = [
+        {STEP: stage * hidden},
+        {NOT_HIDDEN: stage * (1 - hidden)},
+        {on.overlap.ep: whole + stage * -1.0},
+    ]
     return Sent(together(loads), wait)
 
 
 def idle_share(on: Machine, d: Degrees) -> Values:
-    """Idle time of a device for each second of work: that of ZB-H2 or of interleaved 1F1B, three equal passes.
+    """Idle time of a device for each second of work: that of ZB-H2 or of interleaved 1F1B, three
+    equal passes.
 
-    In the paper 1F1B pays (v - 1) max(0, PP - m) of v m besides, for too few microbatches to go round; the schedule
-    itself demands that m is a multiple of PP.
+    In the paper 1F1B pays (v - 1) max(0, PP - m) of v m besides, for too few microbatches to go
+    round; the schedule itself demands that m is a multiple of PP.
     """
     p, m, v = d.pp, d.microbatches, d.interleave
     third, barrier = 1 / (3 * m), on.overlap.step_barrier != "none"
@@ -221,10 +250,12 @@ def idle_share(on: Machine, d: Degrees) -> Values:
 
 
 def bytes_needed(s: Shape, d: Degrees, precision: Precision) -> Values:
-    """Bytes of a chip: weights, and its share of gradients and optimizer state. Activations are left out, as in the
-    paper."""
+    """Bytes of a chip: weights, and its share of gradients and optimizer state. Activations are
+    left out, as in the paper."""
     held = s.parameters / d.shards
-    return sharded(precision.weight_bytes, precision.gradient_bytes, STATE_BYTES, held, held / d.dp, ZERO).total
+    return sharded(
+        precision.weight_bytes, precision.gradient_bytes, STATE_BYTES, held, held / d.dp, ZERO
+    ).total
 
 
 def utilisation(flops: Values, peak: float, chips: Values, seconds: Values) -> Values:

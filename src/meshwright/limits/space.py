@@ -1,11 +1,11 @@
-"""Ways to spread a step over N = E 2^k chips: all powers of two for DP, TP along D and F, PP, and the microbatches
-that go with them.
+"""Ways to spread a step over N = E 2^k chips: all powers of two for DP, TP along D and F, PP, and
+the microbatches that go with them.
 
-EP is E (every expert on chips of its own). TP_ff lies between the root of TP and four times that. 1F1B takes the four
-smallest divisors of the batch of a replica that are at least PP, interleaved as far as the depth allows; ZB-H2 the
-smallest that is at least 2 PP. A grid has axes (model, tensor degrees, PP, schedule and microbatches): what depends
-on few of them is computed once. Source: the search behind Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section
-4.4.
+EP is E (every expert on chips of its own). TP_ff lies between the root of TP and four times that.
+1F1B takes the four smallest divisors of the batch of a replica that are at least PP, interleaved as
+far as the depth allows; ZB-H2 the smallest that is at least 2 PP. A grid has axes (model, tensor
+degrees, PP, schedule and microbatches): what depends on few of them is computed once. Source: the
+search behind Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.4.
 """
 
 from __future__ import annotations
@@ -39,11 +39,14 @@ class Grid:
 
 @cache
 def tensor_splits(most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Exponents (of TP_model, of TP_ff) with TP up to 2^most and sqrt(TP) <= TP_ff <= 4 sqrt(TP), roots rounded
-    down."""
+    """Exponents (of TP_model, of TP_ff) with TP up to 2^most and sqrt(TP) <= TP_ff <= 4 sqrt(TP),
+    roots rounded down."""
     pairs = [
-        (a - j, j) for a in range(most + 1) for j in range(a + 1) if isqrt(2**a) <= 2**j <= 4 * isqrt(2**a)
-    ]  # fmt: skip
+        (a - j, j)
+        for a in range(most + 1)
+        for j in range(a + 1)
+        if isqrt(2**a) <= 2**j <= 4 * isqrt(2**a)
+    ]
     both = np.array(pairs, dtype=np.int64)
     return both[:, 0], both[:, 1]
 
@@ -55,7 +58,8 @@ def twos(x: Any) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=65536)
 def microbatches(replica: int, deepest: int) -> Column:
-    """Numbers of microbatches for PP = 2^0 ... 2^deepest: columns 0..3 for 1F1B, 4 for ZB-H2; nan where there is none.
+    """Numbers of microbatches for PP = 2^0 ... 2^deepest: columns 0..3 for 1F1B, 4 for ZB-H2; nan
+    where there is none.
 
     replica: tokens an expert of one replica gets in a step.
     """
@@ -73,17 +77,26 @@ def microbatches(replica: int, deepest: int) -> Column:
 def grid(s: Shape, chips: Column, on: Machine, schedules: tuple[str, ...], whole: bool) -> Grid:
     """All ways to spread each model on its number of chips.
 
-    s, chips: columns, one row a model, chips = E 2^k.  whole: everything divides; else k, E, L, b and DP are real
-    numbers, TP and PP still powers of two, and 1F1B takes 1, 2, 4 or 8 microbatches a stage.
+    s, chips: columns, one row a model, chips = E 2^k.  whole: everything divides; else k, E, L, b
+    and DP are real numbers, TP and PP still powers of two, and 1F1B takes 1, 2, 4 or 8 microbatches
+    a stage.
     """
     k = np.log2(chips / s.E)
     k = np.rint(k) if whole else k
-    most = {name: twos(getattr(s, name)) if whole else np.log2(getattr(s, name)) for name in ("D", "F", "L", "batch")}
+    most = {
+        name: twos(getattr(s, name)) if whole else np.log2(getattr(s, name))
+        for name in ("D", "F", "L", "batch")
+    }
     up, ff = tensor_splits(int(k.max()))
     pp = np.arange(int(most["L"].max()) + 1)
     up, ff, pp = up[:, None, None], ff[:, None, None], pp[:, None]
     dp = _models(k) - up - ff - pp
-    fits = (dp >= 0) & (dp <= _models(most["batch"])) & (up <= _models(most["D"])) & (ff <= _models(most["F"]))
+    fits = (
+        (dp >= 0)
+        & (dp <= _models(most["batch"]))
+        & (up <= _models(most["D"]))
+        & (ff <= _models(most["F"]))
+    )
     fits = fits & (pp <= _models(most["L"]))
     rows = Shape(*(_models(np.broadcast_to(x, k.shape)) for x in s))
     if whole:
@@ -105,7 +118,9 @@ def _models(x: Any) -> Any:
 
 
 def _microbatches(s: Shape, dp: Any, pp: Any) -> Column:
-    """Microbatches of every cell (model, tensor degrees, PP, 5) from those of the few distinct replica batches."""
+    """Microbatches of every cell (model, tensor degrees, PP, 5) from those of the few distinct
+    replica batches.
+    """
     expert = np.broadcast_to(s.batch / s.E, (len(dp),))
     wide = np.arange(int(dp.max()) + 1)
     replica = np.floor(expert[:, None] / 2.0**wide).astype(np.int64)

@@ -1,4 +1,6 @@
-"""A prediction with its explanation and its notes, the exact replay beside it, sweeps over any field."""
+"""A prediction with its explanation and its notes, the exact replay beside it, sweeps over any
+field.
+"""
 
 from .prediction import Prediction, evidence, predict
 

@@ -1,4 +1,6 @@
-"""Classes of runs: predictions of one class err alike, since one software family runs the same kernels in the same order."""
+"""Classes of runs: predictions of one class err alike, since one software family runs the same
+kernels in the same order.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ FAMILIES = {
 
 
 def class_of(framework: str, experts: bool) -> str:
-    """The class of a run. framework: the name of its profile, "" if the set of assumptions asks none."""
+    """The class of a run. framework: the name of its profile, "" if the set of assumptions asks
+    none.
+    """
     if experts:
         return EXPERTS
     return f"{FAMILIES.get(framework, framework)}, dense".removeprefix(", ")

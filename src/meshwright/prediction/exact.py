@@ -1,8 +1,8 @@
 """Steps with their pipelines replayed: what the longest path takes, for many layouts at once.
 
-The closed form (`Schedule.span`) is the longest of a few paths of an order, so it is never above this; a replay looks
-at all of them. So layouts in the order of their closed forms can be replayed until the next closed form is above the
-best replay: then no other is faster (`search.ranked`).
+The closed form (`Schedule.span`) is the longest of a few paths of an order, so it is never above
+this; a replay looks at all of them. So layouts in the order of their closed forms can be replayed
+until the next closed form is above the best replay: then no other is faster (`search.ranked`).
 """
 
 from __future__ import annotations
@@ -52,13 +52,17 @@ class Replayed(NamedTuple):
     rest: float
     """Seconds of the step outside the pipeline."""
     least: float
-    """Seconds of the step however the pipeline goes: of each device by itself, of the busiest link."""
+    """Seconds of the step however the pipeline goes: of each device by itself, of the busiest
+    link.
+    """
 
 
 def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
-    """Seconds of a step of each (placed) layout with its pipeline replayed, all of one order at once.
+    """Seconds of a step of each (placed) layout with its pipeline replayed, all of one order at
+    once.
 
-    None if there are too many actions, or if the assumption set is a paper's: there the closed form is the answer.
+    None if there are too many actions, or if the assumption set is a paper's: there the closed form
+    is the answer.
     """
     at = clock(job)
     found: list[float | None] = [None] * len(layouts)
@@ -67,7 +71,9 @@ def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
         if one := _prepared(job, layout, at):
             by_name.setdefault(one.order, []).append((k, one))
     for (name, p, m, v), group in by_name.items():
-        passes, send = (np.array([getattr(one, field) for _, one in group]) for field in ("passes", "send"))
+        passes, send = (
+            np.array([getattr(one, field) for _, one in group]) for field in ("passes", "send")
+        )
         seconds = longest(schedule_named(name), p, m, v, passes, send, barrier(job))
         for (k, one), pipeline in zip(group, seconds, strict=True):
             found[k] = max(float(pipeline) + one.rest, one.least)
@@ -87,4 +93,6 @@ def _prepared(job: Job, layout: Layout, at: Clock) -> Replayed | None:
         alone = np.array([[float(closed.pipeline.span), 0.0, 0.0]])
         return Replayed(("gpipe", 1, 1, 1), alone, 0.0, rest, least)
     send = float(hop(layout, parts, at).seconds)
-    return Replayed((layout.schedule, p, m, v), stage_seconds(job, layout, parts), send, rest, least)
+    return Replayed(
+        (layout.schedule, p, m, v), stage_seconds(job, layout, parts), send, rest, least
+    )

@@ -1,4 +1,6 @@
-"""What a prediction says beside its numbers: rates that nobody measured, choices of this model, corners where it is too fast."""
+"""What a prediction says beside its numbers: rates that nobody measured, choices of this model,
+corners where it is too fast.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,24 @@ from ..describe.network import UNMEASURED as LINK_SHARE
 from ..step.microbatch import clock
 from ..units import show
 
-WORST_CHIP = ", the lowest measured share of the catalogue (H100 PCIe; Erdil & Schneider-Joseph 2024, arXiv 2411.01137)"
-WORST_LINK = ", the lowest measured share of the catalogue (Perlmutter; Subramanian et al. 2024, arXiv 2410.00273)"
+WORST_CHIP = (
+    ", the lowest measured share of the catalogue (H100 PCIe; Erdil & Schneider-Joseph 2024, arXiv"
+    " 2411.01137)"
+)
+WORST_LINK = (
+    ", the lowest measured share of the catalogue (Perlmutter; Subramanian et al. 2024, arXiv"
+    " 2410.00273)"
+)
 FEW_TOKENS = 512
-"""Of a product on one device: with fewer, kernels reach less of the peak than the share that is assumed for all shapes."""
+"""Of a product on one device: with fewer, kernels reach less of the peak than the share that is
+assumed for all shapes.
+"""
 
 
 def unmeasured(job: Job) -> list[str]:
-    """A sentence for the chip, and one for the links, whose rates are assumed because no measurement is in their data."""
+    """A sentence for the chip, and one for the links, whose rates are assumed because no
+    measurement is in their data.
+    """
     chip, how, network = job.cluster.chip, job.how.chip, job.how.network
     found = []
     if chip_unmeasured(job):
@@ -35,53 +47,68 @@ def unmeasured(job: Job) -> list[str]:
         dims = zip(job.cluster.network.dims, job.cluster.sizes, strict=True)
         tables = network.collective == "measured"
         if links := [
-            dim.name for dim, size in dims if size > 1 and dim.efficiency is None and not (tables and dim.collectives)
+            dim.name
+            for dim, size in dims
+            if size > 1 and dim.efficiency is None and not (tables and dim.collectives)
         ]:
             are = (
-                f"network dimension {links[0]} is" if len(links) == 1 else f"network dimensions {', '.join(links)} are"
+                f"network dimension {links[0]} is"
+                if len(links) == 1
+                else f"network dimensions {', '.join(links)} are"
             )
-            found.append(f"{are} unmeasured: {LINK_SHARE:g} of the bandwidth is assumed{WORST_LINK}")
+            found.append(
+                f"{are} unmeasured: {LINK_SHARE:g} of the bandwidth is assumed{WORST_LINK}"
+            )
     return found
 
 
 def choices(job: Job, layout: Layout) -> list[str]:
-    """A sentence for each choice of this model of a step that costs or saves something only here, and is not in its terms."""
+    """A sentence for each choice of this model of a step that costs or saves something only here,
+    and is not in its terms.
+    """
     found = []
     if not job.framework and job.profile and job.assumptions.framework:
         found.append(
-            f"assumptions {job.assumptions.name} are {REALISTIC.name} with framework {job.profile.name}, kernels and collectives as "
-            "measured where the machine has them"
+            f"assumptions {job.assumptions.name} are {REALISTIC.name} with framework"
+            f" {job.profile.name}, kernels and collectives as measured where the machine has them"
         )
     if job.optimizer.iterations:
         work = orthogonal_flops(job.model, job.optimizer.iterations)
         seconds = work / clock(job).rates.matrix / layout.chips
         found.append(
-            f"optimizer {job.optimizer.name} is timed without its {job.optimizer.iterations} Newton-Schulz iterations ({work:.3g} FLOPs a step, "
-            f"{show(float(seconds), 's')} if all chips share them evenly) and without gathering whole matrices; it keeps {job.state_bytes:g} B of "
-            "state for every parameter, where AdamW for embedding, head and norms would keep more"
+            f"optimizer {job.optimizer.name} is timed without its {job.optimizer.iterations}"
+            f" Newton-Schulz iterations ({work:.3g} FLOPs a step, {show(float(seconds), 's')} if"
+            " all chips share them evenly) and without gathering whole matrices; it keeps"
+            f" {job.state_bytes:g} B of state for every parameter, where AdamW for embedding, head"
+            " and norms would keep more"
         )
     windows = [kind.window for part in groups(job.model) for kind, _ in part if kind.window]
     if windows and layout.cp > 1 and layout.scheme != "summa":
         found.append(
-            f"cp {layout.cp:g} gathers the keys and values of all {job.T:,} tokens in layers with a window of {min(windows):,} too, as "
-            "Transformer Engine's all-gather does: a choice, not a need"
+            f"cp {layout.cp:g} gathers the keys and values of all {job.T:,} tokens in layers with a"
+            f" window of {min(windows):,} too, as Transformer Engine's all-gather does: a choice,"
+            " not a need"
         )
     return found
 
 
 def corners(job: Job, layout: Layout) -> list[str]:
-    """A sentence for each corner of the space where what this model leaves out decides; a search finds them, people do not train there."""
+    """A sentence for each corner of the space where what this model leaves out decides; a search
+    finds them, people do not train there.
+    """
     found, tokens = [], layout.microbatch * job.T / layout.cp
     if job.how.chip.model == "roofline" and tokens < FEW_TOKENS:
         found.append(
-            f"matrix products of {tokens:,.0f} tokens (microbatch x sequence / cp) are small: kernels reach less of the "
-            f"peak below about {FEW_TOKENS} tokens, so this is too fast"
+            f"matrix products of {tokens:,.0f} tokens (microbatch x sequence / cp) are small:"
+            f" kernels reach less of the peak below about {FEW_TOKENS} tokens, so this is too fast"
         )
     return found
 
 
 def chip_unmeasured(job: Job) -> bool:
-    """The share of the chip's peak is neither the set's nor measured, and its kernels were not measured either."""
+    """The share of the chip's peak is neither the set's nor measured, and its kernels were not
+    measured either.
+    """
     chip, how = job.cluster.chip, job.how.chip
     if of := by_law(job):
         return of.estimated and chip.sustained is None

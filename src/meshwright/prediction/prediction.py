@@ -1,4 +1,6 @@
-"""A prediction: the time, memory and cost of a step as a tree of terms that adds up, each with its formula and source."""
+"""A prediction: the time, memory and cost of a step as a tree of terms that adds up, each with its
+formula and source.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,18 @@ from .terms import Term, explained, memory_term, step_term
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a step of a job takes under a layout. Seconds and bytes are those of the slowest and of the fullest device."""
+    """What a step of a job takes under a layout. Seconds and bytes are those of the slowest and of
+    the fullest device.
+    """
 
     job: Job
     layout: Layout
     notes: tuple[str, ...] = ()
 
     def __reduce__(self) -> Any:
-        """Pickled and copied without what was computed from the fields: it is computed again when asked for."""
+        """Pickled and copied without what was computed from the fields: it is computed again when
+        asked for.
+        """
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
     def __repr__(self) -> str:
@@ -79,10 +85,18 @@ class Prediction:
         pipe = self._step.pipeline
         busy: Seconds = pipe.busy
         return {
-            "compute": float(busy.compute), "memory": float(busy.memory), "host": float(busy.host), "tp_comm": float(busy.tp_comm), "cp_comm": float(busy.cp_comm),
-            "ep_comm": float(busy.ep_comm), "pp_comm": float(pipe.sends + self._step.waits), "dp_comm": float(self._step.sync),
-            "bubble": float(pipe.bubble), "optimizer": float(self._step.update), "other": 0.0,
-        }  # fmt: skip
+            "compute": float(busy.compute),
+            "memory": float(busy.memory),
+            "host": float(busy.host),
+            "tp_comm": float(busy.tp_comm),
+            "cp_comm": float(busy.cp_comm),
+            "ep_comm": float(busy.ep_comm),
+            "pp_comm": float(pipe.sends + self._step.waits),
+            "dp_comm": float(self._step.sync),
+            "bubble": float(pipe.bubble),
+            "optimizer": float(self._step.update),
+            "other": 0.0,
+        }
 
     @cached_property
     def step_time_s(self) -> float:
@@ -91,22 +105,28 @@ class Prediction:
 
     @cached_property
     def replayed_s(self) -> float | None:
-        """Seconds of the step with its pipeline replayed action by action; None under a paper's set, whose closed form is
-        the answer, and where there are too many actions."""
+        """Seconds of the step with its pipeline replayed action by action; None under a paper's
+        set, whose closed form is the answer, and where there are too many actions."""
         return replayed(self.job, [self.layout])[0]
 
     @cached_property
     def cpu_time_s(self) -> dict[str, float] | None:
-        """CPU seconds by cause, summed over all ranks; None unless `meshwright calibrate` has measured all that the layout needs (`untold`)."""
+        """CPU seconds by cause, summed over all ranks; None unless `meshwright calibrate` has
+        measured all that the layout needs (`untold`).
+        """
         if untold(self.job, self.layout):
             return None
         return {cause: float(value) for cause, value in busy(self.job, self.layout).items()}
 
     @property
     def interval_s(self) -> tuple[float, float] | None:
-        """Where nine of ten published runs of this class lie around what the assumption set predicts; None without such evidence."""
+        """Where nine of ten published runs of this class lie around what the assumption set
+        predicts; None without such evidence.
+        """
         found = spread(self.job)
-        return (self.step_time_s * found["low"], self.step_time_s * found["high"]) if found else None
+        return (
+            (self.step_time_s * found["low"], self.step_time_s * found["high"]) if found else None
+        )
 
     @cached_property
     def memory_use(self) -> memory.Use:
@@ -115,8 +135,9 @@ class Prediction:
 
     @property
     def memory_bytes(self) -> dict[str, float]:
-        """Bytes by kind on the fullest device; their sum (allocated), what the allocator holds (reserved), what nvidia-smi shows (device), what the
-        device must have (needed), and what it has (capacity)."""
+        """Bytes by kind on the fullest device; their sum (allocated), what the allocator holds
+        (reserved), what nvidia-smi shows (device), what the device must have (needed), and what it
+        has (capacity)."""
         use, job = self.memory_use, self.job
         allocated = use.total
         new = resident.new_block(job, self.layout, self._body, self._schedule)
@@ -131,7 +152,9 @@ class Prediction:
 
     @property
     def risk_of_oom(self) -> float:
-        """Probability that the fullest device runs out of memory; 0 or 1 under a paper's set, which knows no risk."""
+        """Probability that the fullest device runs out of memory; 0 or 1 under a paper's set, which
+        knows no risk.
+        """
         return float(room.risk(self.job, self.memory_use.total))
 
     @property
@@ -164,26 +187,38 @@ class Prediction:
 
     @property
     def model_flops_per_s_per_chip(self) -> float:
-        """Model FLOP/s: the work of the model itself (attention uncut by the mask, nothing recomputed) over the step time."""
+        """Model FLOP/s: the work of the model itself (attention uncut by the mask, nothing
+        recomputed) over the step time.
+        """
         return model_flops(self.job.model, self.job.T) * self.tokens_per_s_per_chip
 
     @property
     def mfu(self) -> float:
-        """Model FLOP/s over the chip's dense peak in the compute precision (Chowdhery et al. 2022)."""
-        return self.model_flops_per_s_per_chip / self.job.cluster.chip.peak(self.job.precision.compute)
+        """Model FLOP/s over the chip's dense peak in the compute precision (Chowdhery et al.
+        2022).
+        """
+        return self.model_flops_per_s_per_chip / self.job.cluster.chip.peak(
+            self.job.precision.compute
+        )
 
     @property
     def hfu(self) -> float:
-        """FLOP/s that kernels execute over the same peak: the causal half, and what is computed again (Chowdhery et al. 2022)."""
+        """FLOP/s that kernels execute over the same peak: the causal half, and what is computed
+        again (Chowdhery et al. 2022).
+        """
         chip, chips = self.job.cluster.chip, self.job.cluster.chips
-        return self.executed_flops / (self.step_time_s * chips * chip.peak(self.job.precision.compute))
+        return self.executed_flops / (
+            self.step_time_s * chips * chip.peak(self.job.precision.compute)
+        )
 
     @property
     def executed_flops(self) -> float:
         """FLOPs of the matrix products of a step, on all chips together."""
         job, text = self.job, self.layout.recompute
         kernel = "flash" if job.fused_attention else "unfused"
-        some = float(shares(job, self.layout, self._schedule, self.layout.interleave)["whole"].again(text))
+        some = float(
+            shares(job, self.layout, self._schedule, self.layout.interleave)["whole"].again(text)
+        )
         return job.batch * executed_flops(job.model, job.T, job.how.count, kernel, text, some)
 
     @property
@@ -193,7 +228,9 @@ class Prediction:
 
     @property
     def chip_hours(self) -> float | None:
-        return None if self.train_time_s is None else self.train_time_s * self.job.cluster.chips / 3600
+        return (
+            None if self.train_time_s is None else self.train_time_s * self.job.cluster.chips / 3600
+        )
 
     @property
     def cost_usd(self) -> float | None:
@@ -204,7 +241,11 @@ class Prediction:
     def energy_j(self) -> float | None:
         """Energy of the run with every chip at its power limit; None if unknown."""
         chips = self.job.cluster.chips
-        return None if self.train_time_s is None else self.job.cluster.chip.energy_j(self.train_time_s * chips)
+        return (
+            None
+            if self.train_time_s is None
+            else self.job.cluster.chip.energy_j(self.train_time_s * chips)
+        )
 
     @cached_property
     def term(self) -> Term:
@@ -213,7 +254,9 @@ class Prediction:
 
     @cached_property
     def memory_by_stage(self) -> dict[str, memory.Use]:
-        """Bytes by kind on the first, the second (as any in the middle) and the last device of the pipeline."""
+        """Bytes by kind on the first, the second (as any in the middle) and the last device of the
+        pipeline.
+        """
         return resident.of_devices(self.job, self.layout, self._body, self._schedule)
 
     @cached_property
@@ -225,24 +268,51 @@ class Prediction:
         """The fields of `predict --json`: SI units, keys that end in their unit."""
         l = self.layout
         return {
-            "model": self.job.model.name, "cluster": self.job.cluster.name or f"{self.job.cluster.chips}x{self.job.cluster.chip.name}",
-            "chips": self.job.cluster.chips, "batch_sequences": self.job.batch, "seq_tokens": self.job.T, "batch_tokens": self.job.batch_tokens,
-            "parameters": parameters(self.job.model), "active_parameters": parameters(self.job.model, True),
-            "step_time_s": self.step_time_s, "replayed_s": self.replayed_s, "cpu_time_s": self.cpu_time_s, "interval_s": self.interval_s, "tokens_per_s": self.tokens_per_s,
-            "tokens_per_s_per_chip": self.tokens_per_s_per_chip, "model_flops_per_s_per_chip": self.model_flops_per_s_per_chip,
-            "mfu": self.mfu, "hfu": self.hfu, "time_s": self.time_s, "memory_bytes": self.memory_bytes,
-            "memory_by_stage_bytes": {end: {k: float(v) for k, v in u._asdict().items()} for end, u in self.memory_by_stage.items()}, "fits": self.fits, "risk_of_oom": self.risk_of_oom,
-            "microbatches": self.microbatches, "train_time_s": self.train_time_s, "chip_hours": self.chip_hours, "cost_usd": self.cost_usd,
-            "energy_j": self.energy_j, "precision": self.job.precision.compute,
-            "layout": {f.name: getattr(l, f.name) for f in fields(l)} | {"placement": {a: list(s) for a, s in l.placement.items()}},
-            "assumptions": self.job.assumptions.name, "framework": self.job.profile.name if self.job.profile else None, "notes": list(self.notes),
-        }  # fmt: skip
+            "model": self.job.model.name,
+            "cluster": self.job.cluster.name
+            or f"{self.job.cluster.chips}x{self.job.cluster.chip.name}",
+            "chips": self.job.cluster.chips,
+            "batch_sequences": self.job.batch,
+            "seq_tokens": self.job.T,
+            "batch_tokens": self.job.batch_tokens,
+            "parameters": parameters(self.job.model),
+            "active_parameters": parameters(self.job.model, True),
+            "step_time_s": self.step_time_s,
+            "replayed_s": self.replayed_s,
+            "cpu_time_s": self.cpu_time_s,
+            "interval_s": self.interval_s,
+            "tokens_per_s": self.tokens_per_s,
+            "tokens_per_s_per_chip": self.tokens_per_s_per_chip,
+            "model_flops_per_s_per_chip": self.model_flops_per_s_per_chip,
+            "mfu": self.mfu,
+            "hfu": self.hfu,
+            "time_s": self.time_s,
+            "memory_bytes": self.memory_bytes,
+            "memory_by_stage_bytes": {
+                end: {k: float(v) for k, v in u._asdict().items()}
+                for end, u in self.memory_by_stage.items()
+            },
+            "fits": self.fits,
+            "risk_of_oom": self.risk_of_oom,
+            "microbatches": self.microbatches,
+            "train_time_s": self.train_time_s,
+            "chip_hours": self.chip_hours,
+            "cost_usd": self.cost_usd,
+            "energy_j": self.energy_j,
+            "precision": self.job.precision.compute,
+            "layout": {f.name: getattr(l, f.name) for f in fields(l)}
+            | {"placement": {a: list(s) for a, s in l.placement.items()}},
+            "assumptions": self.job.assumptions.name,
+            "framework": self.job.profile.name if self.job.profile else None,
+            "notes": list(self.notes),
+        }
 
 
 def predict(job: Job, layout: Layout | None = None) -> Prediction:
     """Predict one step of the job under its layout (or the one given).
 
-    Raises BadInput with a sentence for each rule the layout breaks. A layout that does not fit in memory is predicted all the same: `fits` says so.
+    Raises BadInput with a sentence for each rule the layout breaks. A layout that does not fit in
+    memory is predicted all the same: `fits` says so.
     """
     demand(job, layout)
     layout = layout or job.layout
@@ -270,19 +340,24 @@ def _idle(job: Job, layout: Layout) -> str:
 
 
 def spread(job: Job) -> dict[str, Any] | None:
-    """The evidence on a job's class: `low` and `high`, measured over predicted; None if there are no runs of its framework's family.
+    """The evidence on a job's class: `low` and `high`, measured over predicted; None if there are
+    no runs of its framework's family.
 
     Sets that ask no framework have one class.
     """
     found = evidence().get(job.assumptions.name)
     if found is None or job.profile is None or "classes" not in found:
         return found
-    of_class: dict[str, Any] | None = found["classes"].get(class_of(job.profile.name, bool(job.model.moe)))
+    of_class: dict[str, Any] | None = found["classes"].get(
+        class_of(job.profile.name, bool(job.model.moe))
+    )
     return of_class
 
 
 @cache
 def evidence() -> dict[str, dict[str, Any]]:
-    """assumption set -> how measured step times compare with its predictions (catalog/evidence.toml, written by `validate`)."""
+    """assumption set -> how measured step times compare with its predictions
+    (catalog/evidence.toml, written by `validate`).
+    """
     text = (resources.files("meshwright.catalog") / "evidence.toml").read_text("utf-8")
     return tomllib.loads(text)

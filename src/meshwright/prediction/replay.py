@@ -1,9 +1,11 @@
-"""The pipeline of a predicted step, replayed action by action: the exact counterpart of the closed form.
+"""The pipeline of a predicted step, replayed action by action: the exact counterpart of the closed
+form.
 
-The closed form (`step.ordered`) takes m times the slowest device, the sends it waits for, and the schedule's bubble.
-The replay gives every stage the seconds of the layers it really holds, orders the actions as the schedule does, and
-takes the longest path. Sends occupy neither device in it. Both take a step in a run of steps (`step_in_run_s`): where
-the assumption set has no barrier between them, what a second step adds to one.
+The closed form (`step.ordered`) takes m times the slowest device, the sends it waits for, and the
+schedule's bubble. The replay gives every stage the seconds of the layers it really holds, orders
+the actions as the schedule does, and takes the longest path. Sends occupy neither device in it.
+Both take a step in a run of steps (`step_in_run_s`): where the assumption set has no barrier
+between them, what a second step adds to one.
 """
 
 from __future__ import annotations
@@ -22,13 +24,24 @@ from .prediction import Prediction
 
 NEGLIGIBLE = 1e-9
 """Of the makespan: rounding."""
-IN_THE_PIPELINE = ("compute", "memory", "host", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "bubble")
+IN_THE_PIPELINE = (
+    "compute",
+    "memory",
+    "host",
+    "tp_comm",
+    "cp_comm",
+    "ep_comm",
+    "pp_comm",
+    "bubble",
+)
 """Causes of time that the timeline covers."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The exact timeline of a prediction beside the closed form. Synchronisation and optimizer follow after both."""
+    """The exact timeline of a prediction beside the closed form. Synchronisation and optimizer
+    follow after both.
+    """
 
     prediction: Prediction
     timeline: Timeline
@@ -39,7 +52,9 @@ class Replay:
     closed_s: float
     """The closed form: microbatches, sends and bubble of the prediction."""
     exact_s: float
-    """The longest path: of a step by itself or, where the next may begin rank by rank, what one more step takes."""
+    """The longest path: of a step by itself or, where the next may begin rank by rank, what one
+    more step takes.
+    """
 
     __repr__ = shown
 
@@ -50,15 +65,21 @@ class Replay:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the comparison leaves out, and where a step in a run takes less than one by itself."""
+        """What the comparison leaves out, and where a step in a run takes less than one by
+        itself.
+        """
         found = []
         if self.exact_s < self.timeline.makespan_s * (1 - NEGLIGIBLE):
             alone = show(self.timeline.makespan_s, "s")
-            found.append(f"ranks begin the next step as soon as they are done: a step by itself takes {alone}")
+            found.append(
+                "ranks begin the next step as soon as they are done: a step by itself takes"
+                f" {alone}"
+            )
         if self.prediction.job.how.overlap.pp == "none" and self.prediction.time_s["pp_comm"]:
             exposed = show(self.prediction.time_s["pp_comm"], "s")
             found.append(
-                f"the closed form charges {exposed} of sends that the timeline hides behind compute where it can"
+                f"the closed form charges {exposed} of sends that the timeline hides behind compute"
+                " where it can"
             )
         return tuple(found)
 
@@ -74,7 +95,10 @@ class Replay:
             "schedule": self.prediction.layout.schedule,
             "ranks": len(t.order),
             "microbatches": self.prediction.microbatches,
-            "stage_s": [{"forward_s": f, "input_gradient_s": i, "weight_gradient_s": w} for f, i, w in self.stages],
+            "stage_s": [
+                {"forward_s": f, "input_gradient_s": i, "weight_gradient_s": w}
+                for f, i, w in self.stages
+            ],
             "send_s": self.send_s,
             "exact_s": self.exact_s,
             "closed_form_s": self.closed_s,
@@ -89,13 +113,16 @@ class Replay:
 
 
 def replay(prediction: Prediction) -> Replay:
-    """The exact timeline of a prediction's pipeline.  Raises BadInput if it has more than MOST_ACTIONS actions."""
+    """The exact timeline of a prediction's pipeline.  Raises BadInput if it has more than
+    MOST_ACTIONS actions.
+    """
     job, layout, m = prediction.job, prediction.layout, prediction.microbatches
     schedule = schedule_named(layout.schedule)
     p, v = int(layout.pp), int(layout.interleave)
     if (actions := actions_of(schedule, p, m, v)) > MOST_ACTIONS:
         raise BadInput(
-            f"the timeline has {actions:,} actions, more than {MOST_ACTIONS:,}: raise dp or microbatch, or lower pp"
+            f"the timeline has {actions:,} actions, more than {MOST_ACTIONS:,}: raise dp or"
+            " microbatch, or lower pp"
         )
     at = clock(job)
     parts = body(job, layout, at)
@@ -104,7 +131,8 @@ def replay(prediction: Prediction) -> Replay:
     order, place = schedule.order(p, m, v), schedule.placement(p, v)
     one = timeline(order, place, passes, send)
     closed = sum(prediction.time_s[cause] for cause in IN_THE_PIPELINE)
-    # with whole backward passes the rank that begins first ends last, and a second step adds the makespan
+    # with whole backward passes the rank that begins first ends last, and a second step adds the
+    # makespan
     together = barrier(job) or not schedule.split_backward
     exact = one.makespan_s if together else step_in_run_s(order, place, passes, send)
     return Replay(prediction, one, passes, send, closed, exact)

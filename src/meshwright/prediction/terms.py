@@ -1,7 +1,9 @@
-"""What a prediction explains: terms that add up, each with its formula, the numbers put in and the source.
+"""What a prediction explains: terms that add up, each with its formula, the numbers put in and the
+source.
 
-The step and its memory are computed with numbers that remember what they are sums of (`num.Itemised`): the costs of the
-parts of the model and what formulas name on the way. So parts are what the formulas made of them, whichever branch ran.
+The step and its memory are computed with numbers that remember what they are sums of
+(`num.Itemised`): the costs of the parts of the model and what formulas name on the way. So parts
+are what the formulas made of them, whichever branch ran.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ class Term:
         for part in self.parts:
             if path == part.name:
                 return part
-            if path.startswith(part.name + "/") and (found := part.find(path[len(part.name) + 1 :])):
+            if path.startswith(part.name + "/") and (
+                found := part.find(path[len(part.name) + 1 :])
+            ):
                 return found
         return None
 
@@ -96,22 +100,35 @@ def explained(parts: Body) -> Body:
     def items(cost: LayerCost, label: str) -> LayerCost:
         def named_redo(redo: Redo) -> Redo:
             time = Item.called(f"{label} recomputed", total(redo.time))
-            return redo._replace(time=time, saved=Item.called(f"{label} activations kept", redo.saved))
+            return redo._replace(
+                time=time, saved=Item.called(f"{label} activations kept", redo.saved)
+            )
 
         plain: dict[str, Any] = {name: total(getattr(cost, name)) for name in TIMES}
         plain["redone"] = Redone({name: named_redo(redo) for name, redo in cost.redone.items()})
         named: LayerCost = itemised(cost._replace(**plain), label, COSTS)
         return named
 
-    costs: dict[str, Any] = {part: items(getattr(parts, part), label) for part, label in LABELS.items()}
-    kept, sent = Item.called("inputs of layers", parts.boundary), Item.called("bytes sent", parts.message)
+    costs: dict[str, Any] = {
+        part: items(getattr(parts, part), label) for part, label in LABELS.items()
+    }
+    kept, sent = (
+        Item.called("inputs of layers", parts.boundary),
+        Item.called("bytes sent", parts.message),
+    )
     return parts._replace(**costs, boundary=kept, message=sent)
 
 
 def parts_of(value: float, x: Num, unit: str, rest: str, source: str = "") -> tuple[Term, ...]:
-    """The items of x as terms that add up to `value`, which is x but for rounding; rest: the name of what is left over."""
+    """The items of x as terms that add up to `value`, which is x but for rounding; rest: the name
+    of what is left over.
+    """
     found = x.items if isinstance(x, Itemised) else {}
-    parts = [Term(name, n * each, unit, f"{n:.6g} x {each:.6g}", source) for name, (n, each) in found.items() if name]
+    parts = [
+        Term(name, n * each, unit, f"{n:.6g} x {each:.6g}", source)
+        for name, (n, each) in found.items()
+        if name
+    ]
     if "" in found or (value and not parts):
         parts.append(Term(rest, value - sum(part.value for part in parts), unit, "", source))
     return tuple(parts)
@@ -126,17 +143,30 @@ def step_term(p: Prediction) -> Term:
         **_operations(p, pipe.busy),
         "pp_comm": _sends(p, pipe.sends),
         "dp_comm": _synchronisation(p),
-        "bubble": parts_of(p.time_s["bubble"], pipe.bubble, "s", REST["bubble"], p._schedule.source),
-        "optimizer": parts_of(p.time_s["optimizer"], updated(job, layout, parts, by, p._clock), "s", REST["optimizer"]),
+        "bubble": parts_of(
+            p.time_s["bubble"], pipe.bubble, "s", REST["bubble"], p._schedule.source
+        ),
+        "optimizer": parts_of(
+            p.time_s["optimizer"], updated(job, layout, parts, by, p._clock), "s", REST["optimizer"]
+        ),
     }
     terms = tuple(
-        Term(name, value, "s", *formulas[name], tuple(found.get(name, ()))) for name, value in p.time_s.items()
+        Term(name, value, "s", *formulas[name], tuple(found.get(name, ())))
+        for name, value in p.time_s.items()
     )
-    return Term("step_time", p.step_time_s, "s", "sum of its parts, on the device the pipeline waits for", parts=terms)
+    return Term(
+        "step_time",
+        p.step_time_s,
+        "s",
+        "sum of its parts, on the device the pipeline waits for",
+        parts=terms,
+    )
 
 
 def _sends(p: Prediction, sends: Num) -> tuple[Term, ...]:
-    """Of messages between stages: what the bytes take, what nothing hides, and what waits for full links."""
+    """Of messages between stages: what the bytes take, what nothing hides, and what waits for full
+    links.
+    """
     step = p._step
     parts = parts_of(float(step.pipeline.sends), sends, "s", REST["pp_comm"])
     full = "bytes of the busiest dimension / its rate - the rest of the step"
@@ -149,7 +179,8 @@ def _synchronisation(p: Prediction) -> list[Term]:
     device = found.devices[found.awaited]
     waits = exposed(device, m, p.layout.zero, how)
     beside = (
-        f"beside {m:g} microbatches of {float(device.forward):.3g} s forward, {float(device.backward):.3g} s backward"
+        f"beside {m:g} microbatches of {float(device.forward):.3g} s forward,"
+        f" {float(device.backward):.3g} s backward"
     )
     within = f"{beside}: max(T - {how.share:g} t, what full links delay), links {how.links}"
     rest = float(found.sync) - float(waits.total)
@@ -158,7 +189,11 @@ def _synchronisation(p: Prediction) -> list[Term]:
         ("weights beside forward passes", waits.forward, within),
         ("weights and gradients beside backward passes", waits.backward, within),
         ("last gradients", waits.leaves, "reduction of a layer, embedding and head"),
-        ("while the pipeline waits", rest if abs(rest) > 1e-12 * p.step_time_s else 0.0, "bubbles in which they run"),
+        (
+            "while the pipeline waits",
+            rest if abs(rest) > 1e-12 * p.step_time_s else 0.0,
+            "bubbles in which they run",
+        ),
     )
     return [Term(name, float(value), "s", formula) for name, value, formula in named if value]
 
@@ -170,10 +205,16 @@ def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
     algorithm, network = comm_told(at.fabric)
     hop, dp = job.how.network.hop, job.how.overlap.dp
     ranks = {
-        axis: f"{axis} = {getattr(layout, axis)}, ranks per dimension {layout.group(axis)}: {algorithm}"
+        axis: (
+            f"{axis} = {getattr(layout, axis)}, ranks per dimension {layout.group(axis)}:"
+            f" {algorithm}"
+        )
         for axis in ("tp", "cp")
     }
-    sends = f"sends of {float(p._body.message):.4g} B, 2 x {m} microbatches, over the {hop} of the links"
+    sends = (
+        f"sends of {float(p._body.message):.4g} B, 2 x {m} microbatches, over the {hop} of the"
+        " links"
+    )
     chunks = p._schedule.chunks(layout.interleave)
     order = f"{layout.schedule}: p = {layout.pp}, m = {m}, v = {chunks}{_in_a_run(p)}"
     law = "its longest path without sends" if by_order(job) else "of equal stages"
@@ -181,29 +222,62 @@ def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
     return {
         "compute": (f"{arithmetic}, x {m} microbatches", chip),
         "memory": (f"{traffic}, x {m} microbatches", chip),
-        "host": (f"(w^4 + h^4)^(1/4) - w of each pass of a layer: w its seconds on the device, h those in which the host launches it, x {m} microbatches", host.SOURCE),
+        "host": (
+            (
+                "(w^4 + h^4)^(1/4) - w of each pass of a layer: w its seconds on the device, h"
+                f" those in which the host launches it, x {m} microbatches"
+            ),
+            host.SOURCE,
+        ),
         "tp_comm": (f"collectives over {ranks['tp']}", network),
         "cp_comm": (f"keys and values over {ranks['cp']}", network),
-        "ep_comm": (f"all-to-all over ep = {layout.ep}: {algorithm}", f"experts: Lepikhin et al. 2020; {network}"),
-        "pp_comm": (f"{sends}, as far as {'the order of the schedule' if by_order(job) else 'compute'} does not hide them: {algorithm}", network),
-        "dp_comm": (f"ZeRO {layout.zero} over {layout.shards:g} ranks, what outlasts {dp.share:g} of the {dp.scope}, links {dp.links}: {algorithm}", network),
+        "ep_comm": (
+            f"all-to-all over ep = {layout.ep}: {algorithm}",
+            f"experts: Lepikhin et al. 2020; {network}",
+        ),
+        "pp_comm": (
+            (
+                f"{sends}, as far as {'the order of the schedule' if by_order(job) else 'compute'}"
+                f" does not hide them: {algorithm}"
+            ),
+            network,
+        ),
+        "dp_comm": (
+            (
+                f"ZeRO {layout.zero} over {layout.shards:g} ranks, what outlasts {dp.share:g} of"
+                f" the {dp.scope}, links {dp.links}: {algorithm}"
+            ),
+            network,
+        ),
         "bubble": (f"{order}; {law} - {m} microbatches on the slowest device", p._schedule.source),
-        "optimizer": (f"{updated}: the slower of their arithmetic and {job.state_bytes:g} B of state read and written, at {at.rates.memory:.4g} B/s{_each_step(p)}", chip),
+        "optimizer": (
+            (
+                f"{updated}: the slower of their arithmetic and {job.state_bytes:g} B of state read"
+                f" and written, at {at.rates.memory:.4g} B/s{_each_step(p)}"
+            ),
+            chip,
+        ),
         "other": ("what is not explained", ""),
-    }  # fmt: skip
+    }
 
 
 def _each_step(p: Prediction) -> str:
     """What a step takes whatever is updated."""
     seconds = every_step(p._clock)
-    return f", + {seconds:.3g} s of every step of {p.job.profile.name}" if seconds and p.job.profile else ""
+    return (
+        f", + {seconds:.3g} s of every step of {p.job.profile.name}"
+        if seconds and p.job.profile
+        else ""
+    )
 
 
 def _in_a_run(p: Prediction) -> str:
     """Whether the bubble is that of a step by itself, where it matters."""
     if p._schedule.bubble_in_run is None:
         return ""
-    return ", of a step by itself" if barrier(p.job) else ", in a run of steps that begin rank by rank"
+    return (
+        ", of a step by itself" if barrier(p.job) else ", in a run of steps that begin rank by rank"
+    )
 
 
 OVERLAPPED = {"tp_comm": "tp", "cp_comm": "cp", "ep_comm": "ep"}
@@ -211,14 +285,17 @@ OVERLAPPED = {"tp_comm": "tp", "cp_comm": "cp", "ep_comm": "ep"}
 
 
 def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
-    """Per cause, the operations of the slowest device with their seconds in a whole step, and what of them hides.
+    """Per cause, the operations of the slowest device with their seconds in a whole step, and what
+    of them hides.
 
     busy: seconds of all its microbatches, which know how often each part of the model is in them.
     """
     found: dict[str, list[Term]] = {cause: [] for cause in CAUSES}
     often = busy.items if isinstance(busy, Itemised) else {}
     parts = resolved(p.layout.recompute, p.job.how.count.selective)
-    some = float(shares(p.job, p.layout, p._schedule, p.layout.interleave)["whole"].again(p.layout.recompute))
+    some = float(
+        shares(p.job, p.layout, p._schedule, p.layout.interleave)["whole"].again(p.layout.recompute)
+    )
     for part, label in LABELS.items():
         every = getattr(p._body, part).operations
         runs = again([timed.op for timed in every], parts if label.endswith("layers") else "none")
@@ -227,21 +304,31 @@ def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
         if times:
             recomputed = p.layout.recompute if label.endswith("layers") else "none"
             found["host"] += _host(label, getattr(p._body, part), float(times), recomputed, some)
-        for (op, forward, backward, share), redone in zip(every, runs, strict=True) if times else ():
-            halves = [("forward", forward.time, op.forward, 1.0), ("backward", backward.time, op.backward, 1.0)]
+        for (op, forward, backward, share), redone in (
+            zip(every, runs, strict=True) if times else ()
+        ):
+            halves = [
+                ("forward", forward.time, op.forward, 1.0),
+                ("backward", backward.time, op.backward, 1.0),
+            ]
             if redone is not NEVER:
                 halves.append(("recomputed", forward.time, op.forward, float(redone.share) * some))
             for direction, seconds, work, part_of_it in halves:
                 n = float(times * share) * part_of_it
                 name, done = f"{label}/{op.name} {direction}", f"; x {n:g} a step"
-                own = f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs, {work.memory:.4g} B{done}"
+                own = (
+                    f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs,"
+                    f" {work.memory:.4g} B{done}"
+                )
                 if seconds.compute:
                     found["compute"].append(Term(name, float(seconds.compute) * n, "s", own))
                 if seconds.memory:
                     found["memory"].append(Term(name, float(seconds.memory) * n, "s", own))
                 for cause in OVERLAPPED if work.comm else ():
                     if value := getattr(seconds, cause):
-                        sent = ", ".join(f"{c.kind} of {float(c.bytes):.4g} B over {c.axis}" for c in work.comm)
+                        sent = ", ".join(
+                            f"{c.kind} of {float(c.bytes):.4g} B over {c.axis}" for c in work.comm
+                        )
                         found[cause].append(Term(name, float(value) * n, "s", sent + done))
     for cause, field in OVERLAPPED.items():
         hidden = p.time_s[cause] - sum(term.value for term in found[cause])
@@ -252,8 +339,12 @@ def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
     return found
 
 
-def _host(label: str, cost: LayerCost, times: float, recomputed: str, some: float) -> Iterator[Term]:
-    """By which launching a part of the model outlasts its kernels, pass by pass. some: share of layers that run again."""
+def _host(
+    label: str, cost: LayerCost, times: float, recomputed: str, some: float
+) -> Iterator[Term]:
+    """By which launching a part of the model outlasts its kernels, pass by pass. some: share of
+    layers that run again.
+    """
     passes = [("forward", cost.forward, times), ("backward", cost.backward, times)]
     if again := redo(cost, recomputed):
         passes.append(("recomputed", again.time, times * some))
@@ -268,19 +359,43 @@ KINDS = {
     "weights": ("parameters x {weight_bytes:g} B", 3, ZERO),
     "gradients": ("parameters x {gradient_bytes:g} B", 2, ZERO),
     "optimizer": ("parameters x {state_bytes:g} B", 1, ZERO),
-    "activations": ("what layers and head keep, for the microbatches in flight", 4, "Korthikanti et al. 2022"),
+    "activations": (
+        "what layers and head keep, for the microbatches in flight",
+        4,
+        "Korthikanti et al. 2022",
+    ),
     "buffers": ("of the framework, and whole units in use (ZeRO {zero})", 4, ZERO),
 }
-"""Kind of memory -> (formula, the ZeRO stage from which it is sharded, source), where layers are counted."""
+"""Kind of memory -> (formula, the ZeRO stage from which it is sharded, source), where layers are
+counted.
+"""
 PROGRAM = {
     "weights": ("parameters in fp32", 1),
-    "gradients": ("fp32, whole until they are reduced (ZeRO {zero}), the embedding's for all V rows on every tp rank", 4),
+    "gradients": (
+        (
+            "fp32, whole until they are reduced (ZeRO {zero}), the embedding's for all V rows on"
+            " every tp rank"
+        ),
+        4,
+    ),
     "optimizer": ("two moments, 8 B a parameter", 1),
-    "activations": ("what autograd keeps for the microbatches in flight, receive buffers, stage outputs, gradients on their way", 4),
-    "buffers": ("whole weights in the precision of the products, a unit's gradients being reduced", 4),
-}  # fmt: skip
+    "activations": (
+        (
+            "what autograd keeps for the microbatches in flight, receive buffers, stage outputs,"
+            " gradients on their way"
+        ),
+        4,
+    ),
+    "buffers": (
+        "whole weights in the precision of the products, a unit's gradients being reduced",
+        4,
+    ),
+}
 """The same where every tensor of the trainer's program is."""
-WALK = "program/closed: the walk of program/memory in closed form, held to the program itself by compare --oracle"
+WALK = (
+    "program/closed: the walk of program/memory in closed form, held to the program itself by"
+    " compare --oracle"
+)
 
 
 ROUNDED = 1e-12
@@ -322,7 +437,12 @@ def _outside_tensors(p: Prediction) -> Iterator[Term]:
     share = f"{room.unusable(p.job):g} of the bytes of tensors, after the cache is freed"
     named = (
         ("allocator", unusable, share, "holding.allocator_need"),
-        ("context", own, "context, kernels and communicators, outside the allocator", "framework_bytes"),
+        (
+            "context",
+            own,
+            "context, kernels and communicators, outside the allocator",
+            "framework_bytes",
+        ),
     )
     for name, size, formula, field in named:
         if abs(size) > ROUNDED * use["needed"]:

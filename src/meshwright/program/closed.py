@@ -1,9 +1,11 @@
-"""The peak memory of a rank of the trainer in closed form, for one layout and for tables: what `memory.Walk` finds tensor by tensor.
+"""The peak memory of a rank of the trainer in closed form, for one layout and for tables: what
+`memory.Walk` finds tensor by tensor.
 
-The walk remembers the largest sum; here that sum is written down for the few moments that can be it. Of a pipeline: the moments of
-`points`, and the reduction of gradients after it. Of a rank that is alone: the first, second and last layer of a backward pass, and the
-reduction of embedding and head. A moment is a sum of what the choice of ZeRO leaves there (`standing`) and what microbatches hold
-(`flying`), so that a table of layouts computes each at its own shape.
+The walk remembers the largest sum; here that sum is written down for the few moments that can be
+it. Of a pipeline: the moments of `points`, and the reduction of gradients after it. Of a rank that
+is alone: the first, second and last layer of a backward pass, and the reduction of embedding and
+head. A moment is a sum of what the choice of ZeRO leaves there (`standing`) and what microbatches
+hold (`flying`), so that a table of layouts computes each at its own shape.
 """
 
 from __future__ import annotations
@@ -27,12 +29,15 @@ from .messages import FP32, again
 from .points import Point, merged, points
 
 MOMENTS = ("loss", "fullest", "later", "turn", "together", "reduction")
-"""Of a rank that is alone: the loss, the first, the second and the last layer of the last backward pass, the end of the second (gradients that are reduced at once lie together in the
-products' precision), and the reduction of what is left."""
+"""Of a rank that is alone: the loss, the first, the second and the last layer of the last backward
+pass, the end of the second (gradients that are reduced at once lie together in the products'
+precision), and the reduction of what is left."""
 STATES = ("weights", "experts")
 """Parameters of a unit: those replicated over dp x cp, and those of experts."""
 COPIES_OF_LOSS = 2.0
-"""Tensors of the size of the fp32 logits that pass through the gradient of the loss; one more where tp > 1."""
+"""Tensors of the size of the fp32 logits that pass through the gradient of the loss; one more where
+tp > 1.
+"""
 
 
 class Unit(NamedTuple):
@@ -81,7 +86,9 @@ class Units(NamedTuple):
 
     def root(self, share: Share, field: str) -> Num:
         """The same without the layers."""
-        return share.embedding * self.part("embedding", field) + share.head * self.part("head", field)
+        return share.embedding * self.part("embedding", field) + share.head * self.part(
+            "head", field
+        )
 
     def layer(self, share: Share, field: str) -> Num:
         """The largest among its layers."""
@@ -111,12 +118,16 @@ def explained(of: Units) -> Units:
 
 
 def units(job: Job, layout: Layout, recompute: str) -> Units:
-    """Every kind of part, counted; of the kinds of a layer the mean of what adds up and the most of what does not."""
+    """Every kind of part, counted; of the kinds of a layer the mean of what adds up and the most of
+    what does not.
+    """
     edge = boundary(job, layout)
     lead, rest = groups(job.model)
     embedding, head = vocabulary.embedding(job, layout), vocabulary.head(job, layout)
     rows = vocabulary.rows(job, layout) * float(job.model.hidden) if embedding else 0.0
-    first = unit(job, edge, embedding, recompute, ends=True)._replace(foreign=rows * (layout.tp - 1.0))
+    first = unit(job, edge, embedding, recompute, ends=True)._replace(
+        foreign=rows * (layout.tp - 1.0)
+    )
     return Units(
         mean(job, layout, edge, rest, recompute),
         mean(job, layout, edge, lead, recompute),
@@ -126,15 +137,24 @@ def units(job: Job, layout: Layout, recompute: str) -> Units:
     )
 
 
-def mean(job: Job, layout: Layout, edge: Num, kinds: tuple[tuple[Any, int], ...], recompute: str) -> Unit:
+def mean(
+    job: Job, layout: Layout, edge: Num, kinds: tuple[tuple[Any, int], ...], recompute: str
+) -> Unit:
     """Of layers of several kinds."""
     every = [(n, unit(job, edge, layer(job, layout, kind), recompute)) for kind, n in kinds]
     if not every:
         return Unit()
     total = float(sum(n for n, _ in every))
-    average = Unit(*(sum(n * x for n, x in zip((n for n, _ in every), values, strict=True)) / total
-                     for values in zip(*(u for _, u in every), strict=True)))  # fmt: skip
-    most = {name: reduce(maximum, [getattr(u, name) for _, u in every]) for name in ("rising", "touched")}
+    average = Unit(
+        *(
+            sum(n * x for n, x in zip((n for n, _ in every), values, strict=True)) / total
+            for values in zip(*(u for _, u in every), strict=True)
+        )
+    )
+    most = {
+        name: reduce(maximum, [getattr(u, name) for _, u in every])
+        for name in ("rising", "touched")
+    }
     return average._replace(**most)
 
 
@@ -187,10 +207,16 @@ def device(job: Job, layout: Layout, schedule: Schedule, v: Num, by: Shares, end
     return Device(share, moments, p, m, chunks, share.embedding)
 
 
-def flying(job: Job, layout: Layout, of: Units, at: Device, schedule: Schedule, recompute: str) -> tuple[Num, ...]:
-    """Bytes that microbatches hold at each of `MOMENTS`: activations, receive buffers, gradients on their way."""
+def flying(
+    job: Job, layout: Layout, of: Units, at: Device, schedule: Schedule, recompute: str
+) -> tuple[Num, ...]:
+    """Bytes that microbatches hold at each of `MOMENTS`: activations, receive buffers, gradients on
+    their way.
+    """
     alone = alone_flying(job, layout, of, at)
-    full, later, turn = (staged_flying(job, layout, of, at, point, schedule, recompute) for point in at.points)
+    full, later, turn = (
+        staged_flying(job, layout, of, at, point, schedule, recompute) for point in at.points
+    )
     early = at.points[1].lossless
     loss, fullest = (full[0], full[1]) if early else (later[0], maximum(*full))
     staged = (loss, fullest, later[1], maximum(*turn), 0.0 * at.m, received(of, at))
@@ -203,9 +229,16 @@ def of_loss(layout: Layout) -> Num:
 
 
 def made(job: Job, of: Units, at: Device) -> Num:
-    """Gradients of embedding and head that wait for the end of the backward pass: of both on a rank that is alone."""
-    first, last = at.share.embedding * (of.embedding.weights + of.embedding.foreign), at.share.head * of.head.weights
-    return tensors.as_made(job, where(at.alone, first + last - tied(job, of, at), maximum(first, last)))
+    """Gradients of embedding and head that wait for the end of the backward pass: of both on a rank
+    that is alone.
+    """
+    first, last = (
+        at.share.embedding * (of.embedding.weights + of.embedding.foreign),
+        at.share.head * of.head.weights,
+    )
+    return tensors.as_made(
+        job, where(at.alone, first + last - tied(job, of, at), maximum(first, last))
+    )
 
 
 def tied(job: Job, of: Units, at: Device) -> Num:
@@ -221,7 +254,12 @@ def alone_flying(job: Job, layout: Layout, of: Units, at: Device) -> tuple[Num, 
     second = kept - minimum(at.layers - 1.0, 1.0) * one + inside
     last = kept - (at.layers - 1.0) * one + inside
     weights = of.layer(at.share, "weights") + of.layer(at.share, "experts")
-    together = kept - minimum(at.layers, 2.0) * one + made(job, of, at) + job.precision.activation_bytes * weights
+    together = (
+        kept
+        - minimum(at.layers, 2.0) * one
+        + made(job, of, at)
+        + job.precision.activation_bytes * weights
+    )
     return kept + loss, kept + inside, second, last, together, 0.0 * kept
 
 
@@ -231,10 +269,19 @@ def received(of: Units, at: Device) -> Num:
 
 
 def staged_flying(
-    job: Job, layout: Layout, of: Units, at: Device, point: Point, schedule: Schedule, recompute: str
+    job: Job,
+    layout: Layout,
+    of: Units,
+    at: Device,
+    point: Point,
+    schedule: Schedule,
+    recompute: str,
 ) -> tuple[Num, Num]:
-    """A moment of a pipeline: (the loss of one microbatch is being worked through, one of its layers is)."""
-    inputs = (at.chunks - at.first) if tensors.input_is_saved(job, recompute) else 0.0  # they lie in receive buffers
+    """A moment of a pipeline: (the loss of one microbatch is being worked through, one of its
+    layers is).
+    """
+    # they lie in receive buffers
+    inputs = (at.chunks - at.first) if tensors.input_is_saved(job, recompute) else 0.0
     outputs = at.chunks - at.share.head
     layers = of.typical.saved * at.share.typical + of.leading.saved * at.share.leading
     each = layers + of.boundary * (outputs - inputs)
@@ -255,7 +302,9 @@ def staged_flying(
     before = waiting + left(job, of, at, maximum(point.pending - one, 0.0))
     at_head, head_late = where(point.heads > 0, 1.0, 0.0), point.late_heads > 0
     touched = where(own > 0, of.layer(at.share, "touched"), 0.0) + at_head * of_root
-    first_half = before + maximum(own * results + touched, at_head * at.share.head * of.head.touched)
+    first_half = before + maximum(
+        own * results + touched, at_head * at.share.head * of.head.touched
+    )
     second_half = waiting + own * results + pending + at_head * (of_root - loss)
     whole = waiting + pending + active * whole if point.in_one else before
     # with others between the halves, the chunk of the head has none left
@@ -264,9 +313,15 @@ def staged_flying(
 
 
 def left(job: Job, of: Units, at: Device, share: Num, head: float = 1.0) -> Num:
-    """Gradients in the products' precision of a share of the layers, and of the head, whose chunk leaves them first."""
+    """Gradients in the products' precision of a share of the layers, and of the head, whose chunk
+    leaves them first.
+    """
     layers: Num = 0.0
     for k in STATES:
-        layers = layers + at.share.typical * of.part("typical", k) + at.share.leading * of.part("leading", k)
+        layers = (
+            layers
+            + at.share.typical * of.part("typical", k)
+            + at.share.leading * of.part("leading", k)
+        )
     ends = where(share > 0, head * at.share.head * of.head.weights, 0.0)
     return job.precision.activation_bytes * (share * layers + ends)

@@ -1,4 +1,6 @@
-"""What a prediction takes from beyond what `calibrate` measured: features of the engine, sizes outside of a table."""
+"""What a prediction takes from beyond what `calibrate` measured: features of the engine, sizes
+outside of a table.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,12 @@ MOST = 4
 
 
 def beyond(job: Job, layout: Layout) -> list[str]:
-    """A sentence for each measured feature of the engine, kernel or collective that the layout (placed, numbers) uses outside of its range."""
-    found = list(dict.fromkeys([*engine(job, layout), *kernels(job, layout), *messages(job, layout)]))
+    """A sentence for each measured feature of the engine, kernel or collective that the layout
+    (placed, numbers) uses outside of its range.
+    """
+    found = list(
+        dict.fromkeys([*engine(job, layout), *kernels(job, layout), *messages(job, layout)])
+    )
     more = [f"{len(found) - MOST} more kernels and collectives are outside their measured ranges"]
     return found[:MOST] + (more if len(found) > MOST else [])
 
@@ -36,7 +42,10 @@ def engine(job: Job, layout: Layout) -> Iterator[str]:
         known = job.cluster.engine[name].ranks
         if not known[0] <= ranks <= known[-1]:
             measured_at = f"{known[0]:g} to {known[-1]:g}" if len(known) > 1 else f"{known[0]:g}"
-            yield f"engine {name} is used outside its measured range: ranks {ranks:g} (measured {measured_at})"
+            yield (
+                f"engine {name} is used outside its measured range: ranks {ranks:g} (measured"
+                f" {measured_at})"
+            )
 
 
 def operations(job: Job, layout: Layout) -> list[Op]:
@@ -67,5 +76,9 @@ def messages(job: Job, layout: Layout) -> Iterator[str]:
             group = layout.group(message.axis)
             for g, dim in zip(group, job.cluster.network.dims, strict=True):
                 table, n = dim.collectives.get(message.kind), float(product(group))
-                if table and g == n > 1 and (phrase := measured.outside(table, (n, float(message.bytes)))):
+                if (
+                    table
+                    and g == n > 1
+                    and (phrase := measured.outside(table, (n, float(message.bytes))))
+                ):
                     yield f"{message.kind} is used outside its measured range: {phrase}"

@@ -1,7 +1,9 @@
-"""CPU seconds of a step, summed over all ranks: what ranks that share a machine's cores spend, however they wait for one another.
+"""CPU seconds of a step, summed over all ranks: what ranks that share a machine's cores spend,
+however they wait for one another.
 
-Waiting and bubbles cost nothing here, and nothing hides behind anything. Messages count what a rank spends on them ("all_gather/cpu" in
-`Dim.collectives`), and the engine what it was measured to cost beside its operations (`Cluster.engine`).
+Waiting and bubbles cost nothing here, and nothing hides behind anything. Messages count what a rank
+spends on them ("all_gather/cpu" in `Dim.collectives`), and the engine what it was measured to cost
+beside its operations (`Cluster.engine`).
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ CPU = "/cpu"
 
 
 def untold(job: Job, layout: Layout) -> str:
-    """Why CPU seconds cannot be predicted; "" if they can. An unmeasured part would count as nothing."""
+    """Why CPU seconds cannot be predicted; "" if they can. An unmeasured part would count as
+    nothing.
+    """
     if not job.cluster.engine:
         return "the machine was not measured by meshwright calibrate"
     if job.how.chip.model != "calibrated" or job.how.network.collective != "measured":
@@ -41,7 +45,11 @@ def in_cpu_seconds(network: Network) -> Network:
     """The network whose collectives cost the CPU seconds of a rank instead of time."""
     dims = []
     for dim in network.dims:
-        paid = {name.removesuffix(CPU): table for name, table in dim.collectives.items() if name.endswith(CPU)}
+        paid = {
+            name.removesuffix(CPU): table
+            for name, table in dim.collectives.items()
+            if name.endswith(CPU)
+        }
         dims.append(replace(dim, collectives=paid))
     return replace(network, dims=tuple(dims))
 
@@ -75,11 +83,18 @@ def busy(job: Job, layout: Layout) -> dict[str, Num]:
 
 def sum_of_ends(parts: Body) -> Any:
     """Forward and backward of embedding and head."""
-    return parts.embedding.forward + parts.embedding.backward + parts.head.forward + parts.head.backward
+    return (
+        parts.embedding.forward
+        + parts.embedding.backward
+        + parts.head.forward
+        + parts.head.backward
+    )
 
 
 def send(fabric: Fabric, V: Num) -> Num:
-    """CPU seconds of one message between stages, of sender and receiver together; at the nearest dimension's cost."""
+    """CPU seconds of one message between stages, of sender and receiver together; at the nearest
+    dimension's cost.
+    """
     table = fabric.dims[0].collectives.get("send")
     return 2 * measured.seconds(table, (2.0, V)) if table else 0.0 * V
 
@@ -91,14 +106,19 @@ def kernel(job: Job, name: str, size: Num) -> Num:
 
 
 def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
-    """Seconds of a kernel that goes over all weights of a chain of stages, tensor by tensor, each cut over `shards` ranks.
+    """Seconds of a kernel that goes over all weights of a chain of stages, tensor by tensor, each
+    cut over `shards` ranks.
 
     Small tensors stay in caches that one tensor of all weights would not fit in.
     """
     lead, rest = groups(job.model)
     counted = [(float(n), op) for kind, n in (*lead, *rest) for op in layer(job, layout, kind)]
-    counted += [(1.0, op) for op in (*vocabulary.embedding(job, layout), *vocabulary.head(job, layout))]
-    total: Num = -kernel(job, name, tied(job, layout) / shards) if job.model.tied_embeddings else 0.0
+    counted += [
+        (1.0, op) for op in (*vocabulary.embedding(job, layout), *vocabulary.head(job, layout))
+    ]
+    total: Num = (
+        -kernel(job, name, tied(job, layout) / shards) if job.model.tied_embeddings else 0.0
+    )
     for n, op in counted:
         if not (isinstance(op.weights, (int, float)) and op.weights == 0):
             tensors = op.forward.calls if op.kind == "matmul" else 1.0
@@ -107,10 +127,12 @@ def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
 
 
 def synchronised(job: Job, layout: Layout, parts: Body, layers: Num) -> Num:
-    """CPU seconds of weight and gradient collectives, of one rank for each stage, with the copies in and out of flat buffers.
+    """CPU seconds of weight and gradient collectives, of one rank for each stage, with the copies
+    in and out of flat buffers.
 
-    ZeRO 0 all-reduces once a step; 1 reduce-scatters and gathers once; 2 reduce-scatters after every microbatch; 3 also gathers for every pass.
-    With pp > 1 PyTorch's schedules reduce once a step. Units: each layer; embedding and head together, or apart on different stages.
+    ZeRO 0 all-reduces once a step; 1 reduce-scatters and gathers once; 2 reduce-scatters after
+    every microbatch; 3 also gathers for every pass. With pp > 1 PyTorch's schedules reduce once a
+    step. Units: each layer; embedding and head together, or apart on different stages.
     """
     m, p, group = microbatches(job, layout), job.precision, layout.group("replicas")
     fabric, e, h = clock(job).fabric, parts.embedding.weights, parts.head.weights
@@ -130,8 +152,13 @@ def synchronised(job: Job, layout: Layout, parts: Body, layers: Num) -> Num:
     if layout.zero == 0:
         return where(layout.replicas > 1, each("all_reduce", p.gradient_bytes, 2.0), 0.0)
     often = m if layout.zero >= 2 and layout.pp == 1 else 1.0
-    gather, scatter = each("all_gather", p.gather_bytes, 1.0), each("reduce_scatter", p.gradient_bytes, 1.0)
-    return where(layout.replicas > 1, gather * (2 * m if layout.zero == 3 else 1.0) + scatter * often, 0.0)
+    gather, scatter = (
+        each("all_gather", p.gather_bytes, 1.0),
+        each("reduce_scatter", p.gradient_bytes, 1.0),
+    )
+    return where(
+        layout.replicas > 1, gather * (2 * m if layout.zero == 3 else 1.0) + scatter * often, 0.0
+    )
 
 
 def features(layout: Layout) -> dict[str, Num]:
@@ -149,7 +176,9 @@ def features(layout: Layout) -> dict[str, Num]:
 
 
 def engine(job: Job, layout: Layout) -> Num:
-    """CPU seconds of the engine itself, over all ranks: each feature at the layers and microbatches of a rank."""
+    """CPU seconds of the engine itself, over all ranks: each feature at the layers and microbatches
+    of a rank.
+    """
     m, L = microbatches(job, layout), job.model.layers / layout.pp
     total: Num = 0.0
     for name, ranks in features(layout).items():

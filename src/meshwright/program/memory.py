@@ -1,8 +1,10 @@
-"""The peak memory of a rank of the trainer before it runs: a walk through its step, tensor by tensor as PyTorch's engine keeps them.
+"""The peak memory of a rank of the trainer before it runs: a walk through its step, tensor by
+tensor as PyTorch's engine keeps them.
 
-What count says a layer saves is not all: every named term of `TERMS` is a buffer of the engine with its formula. The walk goes through the
-actions of the rank in the order of the schedule, backward passes operation by operation, and remembers the largest sum.
-Bytes of live tensors: what an allocator leaves between them, and what a kernel uses inside itself, is not in them.
+What count says a layer saves is not all: every named term of `TERMS` is a buffer of the engine with
+its formula. The walk goes through the actions of the rank in the order of the schedule, backward
+passes operation by operation, and remembers the largest sum. Bytes of live tensors: what an
+allocator leaves between them, and what a kernel uses inside itself, is not in them.
 """
 
 from __future__ import annotations
@@ -34,15 +36,30 @@ from .messages import (
 TERMS = {
     "weights": "fp32, 4 bytes a parameter of this rank's shard",
     "optimizer": "two moments, 8 bytes a parameter of the shard",
-    "gathered weights": "whole, in the precision of the products; zero 0-2: all of them, 3: the layer in use and the one that arrives",
+    "gathered weights": (
+        "whole, in the precision of the products; zero 0-2: all of them, 3: the layer in use and"
+        " the one that arrives"
+    ),
     "gradients": "fp32, 4 bytes a parameter: whole until they are reduced, then the shard",
     "activations": "what autograd keeps, for each microbatch in flight",
-    "vocabulary gradient": "the embedding's gradient for all V rows on every tp rank: 4 (V - V/tp) D",
-    "receive buffers": "one for every microbatch and boundary, made before the first: 2 bytes x tokens x D",
-    "stage outputs": "kept from forward to backward of each microbatch: its hidden states, or the logits",
+    "vocabulary gradient": (
+        "the embedding's gradient for all V rows on every tp rank: 4 (V - V/tp) D"
+    ),
+    "receive buffers": (
+        "one for every microbatch and boundary, made before the first: 2 bytes x tokens x D"
+    ),
+    "stage outputs": (
+        "kept from forward to backward of each microbatch: its hidden states, or the logits"
+    ),
     "loss": "fp32 log-probabilities from forward to backward, 4 bytes x tokens x V / tp",
-    "output gradients": "zero-bubble: gradients of every product's result, from the first half of the backward pass to the second",
-    "backward": "gradients of one layer's weights before they are added up, of the operation's inputs and results, and what is computed again",
+    "output gradients": (
+        "zero-bubble: gradients of every product's result, from the first half of the backward pass"
+        " to the second"
+    ),
+    "backward": (
+        "gradients of one layer's weights before they are added up, of the operation's inputs and"
+        " results, and what is computed again"
+    ),
     "reduction": "the gradients of one layer, copied together in fp32 to be reduced",
 }
 """Name of a term -> what it is."""
@@ -72,7 +89,9 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Unit:
-    """Parameters that FSDP gathers and reduces together, with the operations of one microbatch that use them."""
+    """Parameters that FSDP gathers and reduces together, with the operations of one microbatch that
+    use them.
+    """
 
     shapes: Shapes
     ops: list[Op]
@@ -86,10 +105,15 @@ class Walk:
     def __init__(self, job: Job, rank: int, shards: int) -> None:
         """job: `expected.carried_out`."""
         self.job, self.layout, self.ledger = job, job.layout, Ledger()
-        self.width, self.boundary = float(job.precision.activation_bytes), float(boundary(job, job.layout))
+        self.width, self.boundary = (
+            float(job.precision.activation_bytes),
+            float(boundary(job, job.layout)),
+        )
         copies, self.shards = replicas(self.layout, shards)
         self.copied = tensors.mixed(job) or copies * self.shards > 1
-        """FSDP is at work: the weights a product sees are other tensors than those the optimizer changes."""
+        """FSDP is at work: the weights a product sees are other tensors than those the optimizer
+        changes.
+        """
         self.input_is_saved = tensors.input_is_saved(job, self.layout.recompute)
         self.stages = stages(job, rank)
         self.m = int(microbatches(job, self.layout))
@@ -106,9 +130,13 @@ class Walk:
     def units_of(self, stage: Stage) -> list[Unit]:
         """The layers of a stage, then what else it holds."""
         layers = [
-            Unit(layer_shapes(self.job), ops, again(ops, self.layout.recompute)) for ops in layer_ops(self.job, stage)
+            Unit(layer_shapes(self.job), ops, again(ops, self.layout.recompute))
+            for ops in layer_ops(self.job, stage)
         ]
-        ends = [*(vocabulary.embedding(self.job, self.layout) if stage.first else []), *(vocabulary.head(self.job, self.layout) if stage.last else [])]  # fmt: skip
+        ends = [
+            *(vocabulary.embedding(self.job, self.layout) if stage.first else []),
+            *(vocabulary.head(self.job, self.layout) if stage.last else []),
+        ]
         return [*layers, Unit(root_shapes(self.job, stage), ends, [])]
 
     def run(self, actions: list[Action]) -> Ledger:
@@ -136,7 +164,9 @@ class Walk:
 
     def start(self) -> None:
         """What lives before the first microbatch."""
-        every = sum(elements(unit.shapes, self.shards) for units in self.units.values() for unit in units)
+        every = sum(
+            elements(unit.shapes, self.shards) for units in self.units.values() for unit in units
+        )
         self.ledger.add("weights", FP32 * every / self.shards)
         self.ledger.add("optimizer", 2 * FP32 * every / self.shards)
         if self.layout.pp > 1:
@@ -149,7 +179,9 @@ class Walk:
         """Whole weights of these units, in the precision of the products, if they are not there."""
         for stage, index in which:
             if self.copied and index >= 0 and (key := (stage.number, index)) not in self.there:
-                self.there[key] = self.width * elements(self.units[stage.number][index].shapes, self.shards)
+                self.there[key] = self.width * elements(
+                    self.units[stage.number][index].shapes, self.shards
+                )
                 self.ledger.add("gathered weights", self.there[key])
 
     def release(self, which: list[tuple[Stage, int]]) -> None:
@@ -181,7 +213,8 @@ class Walk:
     def forward(self, stage: Stage) -> None:
         """One microbatch forward."""
         units = self.units[stage.number]
-        if self.layout.zero == 3:  # the rest of the stage, the layer in use and the one that arrives
+        # the rest of the stage, the layer in use and the one that arrives
+        if self.layout.zero == 3:
             every = [(stage, i) for i in range(len(units))]
             self.gather([every[-1], *every[:2]])
             self.release(every)
@@ -197,7 +230,9 @@ class Walk:
         self.ledger.add("loss", -kept.pop("loss"))
         self.ledger.add(
             "backward",
-            made := float(tensors.as_made(self.job, elements(units[root].shapes) + self.foreign(units[root]))),
+            made := float(
+                tensors.as_made(self.job, elements(units[root].shapes) + self.foreign(units[root]))
+            ),
         )
         for index in reversed(range(root)):
             self.gather([(stage, index), (stage, index - 1)])
@@ -221,7 +256,9 @@ class Walk:
         return float(elements(rows) * (self.layout.tp - 1))
 
     def unit_backward(self, unit: Unit) -> None:
-        """The operations of a layer from the last to the first; then the gradients of its weights are made, but not yet added up."""
+        """The operations of a layer from the last to the first; then the gradients of its weights
+        are made, but not yet added up.
+        """
         whole = self.layout.recompute == "full"
         redone = {id(op): float(op.saved) for op in unit.again} if whole else {}
         self.ledger.add("backward", sum(redone.values()))
@@ -229,13 +266,17 @@ class Walk:
         for op in reversed(unit.ops):
             self.ledger.touch("backward", self.moving(op))
             self.ledger.add("activations", 0.0 if whole else -self.of_op(unit, op))
-            self.ledger.add("backward", float(tensors.as_made(self.job, op.weights)) - redone.get(id(op), 0.0))
+            self.ledger.add(
+                "backward", float(tensors.as_made(self.job, op.weights)) - redone.get(id(op), 0.0)
+            )
             made += float(tensors.as_made(self.job, op.weights))
         self.ledger.add("activations", -self.boundary if whole else 0.0)
         self.ledger.add("backward", -made)
 
     def moving(self, op: Op) -> float:
-        """Bytes of the gradients of an operation's inputs and results, with that of the residual stream."""
+        """Bytes of the gradients of an operation's inputs and results, with that of the residual
+        stream.
+        """
         return float(tensors.moving(self.job, self.boundary, op))
 
     def results(self, unit: Unit) -> float:
@@ -243,7 +284,9 @@ class Walk:
         return float(tensors.results(self.job, unit.ops))
 
     def input_backward(self, stage: Stage) -> None:
-        """The first half of a zero-bubble backward pass: nothing is let go before the second, and every result's gradient stays for it."""
+        """The first half of a zero-bubble backward pass: nothing is let go before the second, and
+        every result's gradient stays for it.
+        """
         units, loss = self.units[stage.number], self.kept(stage)["loss"]
         self.loss_backward(loss)
         for index in reversed(range(len(units))):
@@ -253,7 +296,9 @@ class Walk:
         self.ledger.add("loss", -loss)
 
     def weight_backward(self, stage: Stage) -> None:
-        """The second half: gradients of the weights, which are added up in the first half of the next microbatch."""
+        """The second half: gradients of the weights, which are added up in the first half of the
+        next microbatch.
+        """
         for index, unit in enumerate(self.units[stage.number]):
             key, size = (stage.number, index), self.width * elements(unit.shapes)
             if key in self.unadded:  # PyTorch adds it to the one that is there
@@ -292,7 +337,9 @@ class Walk:
                 self.release([(stage, index)])
 
     def reduce(self, stage: Stage, index: int, unit: Unit) -> None:
-        """Copy a unit's gradients together and reduce them; the copy stays until the next unit's."""
+        """Copy a unit's gradients together and reduce them; the copy stays until the next
+        unit's.
+        """
         if not self.copied or not unit.shapes:
             return
         key, padded = (stage.number, index), FP32 * elements(unit.shapes, self.shards)

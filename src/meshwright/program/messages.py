@@ -1,6 +1,8 @@
-"""What a rank of the trainer will compute and send in one step, from `count`: matrix FLOPs, and every collective by kind, axis and bytes.
+"""What a rank of the trainer will compute and send in one step, from `count`: matrix FLOPs, and
+every collective by kind, axis and bytes.
 
-The trainer's program differs from Megatron-LM's in named ways (`carried_out`); this is the plan as PyTorch carries it out, before it runs.
+The trainer's program differs from Megatron-LM's in named ways (`carried_out`); this is the plan as
+PyTorch carries it out, before it runs.
 """
 
 from __future__ import annotations
@@ -30,14 +32,22 @@ LAST = "down"
 
 
 def carried_out(job: Job) -> Job:
-    """The job with the choices of PyTorch's engine: gathered inputs, keys and values are kept, autograd keeps what each operation needs.
+    """The job with the choices of PyTorch's engine: gathered inputs, keys and values are kept,
+    autograd keeps what each operation needs.
 
-    Each tp rank sends the activation between stages as it holds it. PyTorch's formulas for the FLOPs of attention know nothing of the causal mask.
+    Each tp rank sends the activation between stages as it holds it. PyTorch's formulas for the
+    FLOPs of attention know nothing of the causal mask.
     """
     how = replace(
-        job.how.count, gathered_inputs="kept", gathered_keys="kept", backward_needs="autograd", causal="full",
-        dot_product="2k", vocabulary=True, stage_message="whole",
-    )  # fmt: skip
+        job.how.count,
+        gathered_inputs="kept",
+        gathered_keys="kept",
+        backward_needs="autograd",
+        causal="full",
+        dot_product="2k",
+        vocabulary=True,
+        stage_message="whole",
+    )
     return replace(job, assumptions=replace(job.assumptions, count=how))
 
 
@@ -63,7 +73,8 @@ Shapes = dict[str, tuple[Any, ...]]
 
 
 def layer_shapes(job: Job, layout: Layout | None = None) -> Shapes:
-    """Parameters of one layer: column-parallel matrices are cut by rows (outputs), row-parallel ones by columns.
+    """Parameters of one layer: column-parallel matrices are cut by rows (outputs), row-parallel
+    ones by columns.
 
     layout: the job's, or one whose numbers may be arrays.
     """
@@ -81,7 +92,11 @@ def layer_shapes(job: Job, layout: Layout | None = None) -> Shapes:
         matrices["ffn.gate.weight"] = (F, D)
     vectors: Shapes = {}
     for name, shape in matrices.items():
-        if m.qkv_bias if name.startswith(("attention.wq", "attention.wk", "attention.wv")) else m.bias:
+        if (
+            m.qkv_bias
+            if name.startswith(("attention.wq", "attention.wk", "attention.wv"))
+            else m.bias
+        ):
             vectors[name.replace("weight", "bias")] = shape[:1]
     if m.qk_norm:
         vectors["attention.q_norm.weight"] = vectors["attention.k_norm.weight"] = (m.h,)
@@ -90,7 +105,10 @@ def layer_shapes(job: Job, layout: Layout | None = None) -> Shapes:
 
 def norm_shapes(job: Job, name: str) -> Shapes:
     """Scale, and shift, of a norm over the hidden state."""
-    return {f"{name}.{part}": (job.model.hidden,) for part in ("weight", "bias")[: NORM_PARAMETERS[job.model.norm]]}
+    return {
+        f"{name}.{part}": (job.model.hidden,)
+        for part in ("weight", "bias")[: NORM_PARAMETERS[job.model.norm]]
+    }
 
 
 def root_shapes(job: Job, stage: Stage, layout: Layout | None = None) -> Shapes:
@@ -110,7 +128,9 @@ def root_shapes(job: Job, stage: Stage, layout: Layout | None = None) -> Shapes:
 
 
 def units(job: Job, rank: int) -> list[Shapes]:
-    """The parameters of a rank in the groups that are synchronised together: each layer, and what else a stage holds."""
+    """The parameters of a rank in the groups that are synchronised together: each layer, and what
+    else a stage holds.
+    """
     return [shapes for _, shapes in units_of_chunks(job, rank)]
 
 
@@ -142,7 +162,10 @@ def again(ops: list[Op], recompute: str) -> list[Op]:
 
 def passes(job: Job, stage: Stage) -> Iterator[tuple[float, tuple[Message, ...]]]:
     """(FLOPs, messages) of every pass of one microbatch through a stage."""
-    ends = [*(vocabulary.embedding(job, job.layout) if stage.first else []), *(vocabulary.head(job, job.layout) if stage.last else [])]  # fmt: skip
+    ends = [
+        *(vocabulary.embedding(job, job.layout) if stage.first else []),
+        *(vocabulary.head(job, job.layout) if stage.last else []),
+    ]
     for ops in (*layer_ops(job, stage), ends):
         for op in ops:
             yield float(op.forward.matrix), op.forward.comm
@@ -154,11 +177,15 @@ def passes(job: Job, stage: Stage) -> Iterator[tuple[float, tuple[Message, ...]]
 
 def flops(job: Job, rank: int) -> float:
     """Matrix FLOPs of one step of a rank. job: `carried_out`."""
-    return float(microbatches(job, job.layout)) * sum(f for stage in stages(job, rank) for f, _ in passes(job, stage))
+    return float(microbatches(job, job.layout)) * sum(
+        f for stage in stages(job, rank) for f, _ in passes(job, stage)
+    )
 
 
 def sent(job: Job, rank: int, shards: int = 0) -> Sent:
-    """Every collective of one step of a rank of the pp axis. job: `carried_out`. shards: as in the settings; 0 = all dp ranks."""
+    """Every collective of one step of a rank of the pp axis. job: `carried_out`. shards: as in the
+    settings; 0 = all dp ranks.
+    """
     layout, found = job.layout, Sent()
     m = int(microbatches(job, layout))
     for stage in stages(job, rank):
@@ -166,14 +193,18 @@ def sent(job: Job, rank: int, shards: int = 0) -> Sent:
             for message in messages:
                 if message.bytes and getattr(layout, message.axis) > 1:
                     found[message.kind, message.axis, int(message.bytes)] += m
-    found += between_stages(job, rank, m) + of_norms(job, rank, m) + of_replicas(job, rank, m, shards)
+    found += (
+        between_stages(job, rank, m) + of_norms(job, rank, m) + of_replicas(job, rank, m, shards)
+    )
     if job.model.tied_embeddings and any(s.first != s.last for s in stages(job, rank)):
         found += of_tied(job, rank, shards)
     return found
 
 
 def between_stages(job: Job, rank: int, m: int) -> Sent:
-    """Sends: a microbatch's hidden states to the next stage, its gradient to the one before, where that is another rank."""
+    """Sends: a microbatch's hidden states to the next stage, its gradient to the one before, where
+    that is another rank.
+    """
     layout, mine = job.layout, stage_numbers(job.layout, rank)
     count = stage_count(layout)
     sends = sum((0 <= to < count) and to not in mine for n in mine for to in (n - 1, n + 1))
@@ -181,9 +212,11 @@ def between_stages(job: Job, rank: int, m: int) -> Sent:
 
 
 def of_norms(job: Job, rank: int, m: int) -> Sent:
-    """Gradients of norms and learned positions, made from sequence shards, are summed over tp: not in `count`.
+    """Gradients of norms and learned positions, made from sequence shards, are summed over tp: not
+    in `count`.
 
-    In fp32 once a step, where gradients pile up before they are reduced; else as they are made, after each microbatch.
+    In fp32 once a step, where gradients pile up before they are reduced; else as they are made,
+    after each microbatch.
     """
     layout, found = job.layout, Sent()
     if layout.tp == 1 or not layout.sequence_parallel:
@@ -194,15 +227,18 @@ def of_norms(job: Job, rank: int, m: int) -> Sent:
         for name, shape in shapes.items():
             whole = name.startswith("positions") or "norm" in name
             if whole:
-                found["all_reduce", "tp", prod(shape) * width] += 1 if piled or layout.zero < 2 else m
+                found["all_reduce", "tp", prod(shape) * width] += (
+                    1 if piled or layout.zero < 2 else m
+                )
     return found
 
 
 def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
     """Weights gathered and gradients reduced over the replicas (dp x cp), a collective a unit.
 
-    ZeRO 0: gradients all-reduced once. 1: weights gathered and gradients scattered once. 2: gradients scattered after every microbatch. 3: weights
-    gathered for every forward and backward pass too. Under a pipeline gradients always wait for the last microbatch.
+    ZeRO 0: gradients all-reduced once. 1: weights gathered and gradients scattered once. 2:
+    gradients scattered after every microbatch. 3: weights gathered for every forward and backward
+    pass too. Under a pipeline gradients always wait for the last microbatch.
     """
     layout, found = job.layout, Sent()
     copies, inside = replicas(layout, shards)
@@ -231,14 +267,17 @@ def order(job: Job, rank: int) -> list[Action]:
 
 
 ACTIVE = 3
-"""Chunks that PyTorch's schedules keep gathered, or fetch ahead (schedules.py, _add_unshard_reshard, max_active_stages)."""
+"""Chunks that PyTorch's schedules keep gathered, or fetch ahead (schedules.py,
+_add_unshard_reshard, max_active_stages).
+"""
 
 
 def gathered_again(actions: list[Action]) -> Counter[int]:
     """ZeRO-3 under a pipeline: how often the weights of each chunk are gathered.
 
-    They go after a forward pass and stay after a backward pass. Before each action PyTorch 2.13 fetches the next `ACTIVE` chunks that the
-    rank will work on, if they are not among the active ones, and lets go of active ones that are not among these.
+    They go after a forward pass and stay after a backward pass. Before each action PyTorch 2.13
+    fetches the next `ACTIVE` chunks that the rank will work on, if they are not among the active
+    ones, and lets go of active ones that are not among these.
     """
     found, active, there = Counter[int](), set[int](), set[int]()
     for k, action in enumerate(actions):
@@ -271,7 +310,9 @@ def replicas(layout: Layout, shards: int) -> tuple[int, int]:
 
 
 def of_tied(job: Job, rank: int, shards: int) -> Sent:
-    """The gradients of a matrix that is embedding on one rank and head on another are summed, by pairs of ranks."""
+    """The gradients of a matrix that is embedding on one rank and head on another are summed, by
+    pairs of ranks.
+    """
     mine = stages(job, rank)
     if any(s.first for s in mine) and any(s.last for s in mine):
         return Sent()

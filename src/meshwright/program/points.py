@@ -1,8 +1,9 @@
-"""The fullest moments of a rank of a pipeline in closed form: what waits on it when, for numbers and arrays.
+"""The fullest moments of a rank of a pipeline in closed form: what waits on it when, for numbers
+and arrays.
 
-Three moments of the rank are looked at. With m microbatches in plenty all of them see the same; with few, no gradient is
-whole yet when the most activations wait, and when all are, fewer wait. Counted from the orders of `schedule`, against which the
-tests hold them.
+Three moments of the rank are looked at. With m microbatches in plenty all of them see the same;
+with few, no gradient is whole yet when the most activations wait, and when all are, fewer wait.
+Counted from the orders of `schedule`, against which the tests hold them.
 """
 
 from __future__ import annotations
@@ -49,8 +50,12 @@ def merged(condition: Any, a: Point, b: Point) -> Point:
     return a._replace(**numbers, in_one=a.in_one or b.in_one)
 
 
-def points(schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num, layers: Num) -> tuple[Point, ...]:
-    """The moments of the first, second or last rank; flight: the most microbatches in flight there (`memory.in_flight`)."""
+def points(
+    schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num, layers: Num
+) -> tuple[Point, ...]:
+    """The moments of the first, second or last rank; flight: the most microbatches in flight there
+    (`memory.in_flight`).
+    """
     if schedule.split_backward:
         return split(schedule, p, m, v, end, flight)
     chunks = schedule.chunks(v)
@@ -61,8 +66,12 @@ def points(schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num, la
     )
 
 
-def whole_stages(schedule: Schedule, p: Num, m: Num, v: Num, flight: Num, layers: Num) -> tuple[Point, ...]:
-    """GPipe, 1F1B: one microbatch is through before a gradient is whole; a forward pass lets go of gathered weights."""
+def whole_stages(
+    schedule: Schedule, p: Num, m: Num, v: Num, flight: Num, layers: Num
+) -> tuple[Point, ...]:
+    """GPipe, 1F1B: one microbatch is through before a gradient is whole; a forward pass lets go of
+    gathered weights.
+    """
     heads, after = schedule.heads(p, m, v), minimum(flight, m - 1.0)
     heads_after = minimum(heads, m - 1.0)
     few = m <= flight  # no forward pass follows the first backward pass
@@ -92,9 +101,12 @@ def in_chunks(
     emptied = (
         flight - p * half * one + 1.0 / layers
     )  # by then every chunk had a backward pass and no forward pass since
-    last = end == "last"  # its head is in the chunk whose gradients are the first, and forward passes follow them
+    # its head is in the chunk whose gradients are the first, and forward passes follow them
+    last = end == "last"
     return (
-        Point(flight, schedule.heads(p, m, v), whole=fresh, ends=fresh, gathered=fresh * others * one),
+        Point(
+            flight, schedule.heads(p, m, v), whole=fresh, ends=fresh, gathered=fresh * others * one
+        ),
         Point(where(few, (p - 1) * one, emptied), 1.0, gathered=1.0, lossless=True),
         Point(
             flight - (0.0 if last else one),
@@ -107,9 +119,12 @@ def in_chunks(
 
 
 def split(schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num) -> tuple[Point, ...]:
-    """Zero bubble: the second half of a backward pass leaves gradients to be added up in the next first half."""
+    """Zero bubble: the second half of a backward pass leaves gradients to be added up in the next
+    first half.
+    """
     one = 1.0 / schedule.chunks(v)
-    alone = 1.0 - one if end == "first" else 1.0  # the first stage has one half: no gradient to hand on
+    # the first stage has one half: no gradient to hand on
+    alone = 1.0 - one if end == "first" else 1.0
     if not schedule.folded:
         return held_back(schedule, p, m, v, end, flight, one, alone)
     if schedule.bubble_in_run is None:
@@ -117,7 +132,14 @@ def split(schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num) -> 
     if end == "first":
         after = where(m > p, minimum(m, 2 * p), p - 1.0) * one
         return (
-            Point(flight, 1.0, one, whole=where(m > 1, one, 0.0), ends=where(m > 2 * p, 1.0, 0.0), pending=one),
+            Point(
+                flight,
+                1.0,
+                one,
+                whole=where(m > 1, one, 0.0),
+                ends=where(m > 2 * p, 1.0, 0.0),
+                pending=one,
+            ),
             Point(after, where(m > p, 1.0, 0.0), where(m > p, one, 0.0), pending=one),
             Point(minimum(m - 1.0, 2 * p) * one, 0.0, pending=one, in_one=True),
         )
@@ -126,7 +148,15 @@ def split(schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num) -> 
     many = m > p + 1  # gradients are whole while the most wait
     emptying, all_ = ended - one, where(many, 1.0, 0.0)
     return (
-        Point(where(many, emptying, flight), 0.0, where(many, emptying, one), 0.0, all_, all_, where(many, 1.0, one)),
+        Point(
+            where(many, emptying, flight),
+            0.0,
+            where(many, emptying, one),
+            0.0,
+            all_,
+            all_,
+            where(many, 1.0, one),
+        ),
         Point(after, 0.0, one, pending=1.0),
         Point(ended, 0.0, ended, pending=one),
     )

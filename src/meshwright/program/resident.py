@@ -1,7 +1,9 @@
-"""What lives on a device, by the count the job's framework asks for: what its layers save (`step.memory`), or its whole program (`closed`).
+"""What lives on a device, by the count the job's framework asks for: what its layers save
+(`step.memory`), or its whole program (`closed`).
 
-Both answer the same questions, of one layout and of a table. A device has one or more moments that may be its fullest; at each lives
-what belongs to weights, which depends on the ZeRO stage (`standing`), and what microbatches hold, which depends on recomputation.
+Both answer the same questions, of one layout and of a table. A device has one or more moments that
+may be its fullest; at each lives what belongs to weights, which depends on the ZeRO stage
+(`standing`), and what microbatches hold, which depends on recomputation.
 """
 
 from __future__ import annotations
@@ -32,10 +34,15 @@ def whole_program(job: Job) -> bool:
 
 
 def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dict[str, Use]:
-    """Bytes by kind on the first, the second (any in the middle) and the last device of the pipeline, at its fullest moment."""
+    """Bytes by kind on the first, the second (any in the middle) and the last device of the
+    pipeline, at its fullest moment.
+    """
     if not whole_program(job):
         return memory.of_devices(job, layout, parts, schedule)
-    by, of = shares(job, layout, schedule, layout.interleave), closed.units(job, layout, layout.recompute)
+    by, of = (
+        shares(job, layout, schedule, layout.interleave),
+        closed.units(job, layout, layout.recompute),
+    )
     if isinstance(parts.boundary, Item):
         of = closed.explained(of)
     found = {}
@@ -44,7 +51,8 @@ def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dic
         flying = closed.flying(job, layout, of, at, schedule, layout.recompute)
         states = standing(job, layout, layout, of, at, layout.zero)
         moments = [
-            Use(s.weights, s.gradients, s.optimizer, held, s.buffers) for s, held in zip(states, flying, strict=True)
+            Use(s.weights, s.gradients, s.optimizer, held, s.buffers)
+            for s, held in zip(states, flying, strict=True)
         ]
         found[end] = reduce(fuller, moments)
     return found
@@ -61,9 +69,11 @@ def new_block(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Num:
 
 
 def walked(job: Job, layout: Layout) -> dict[str, float] | None:
-    """Bytes by term of the fullest rank at its peak, by a walk through the program; None where the walk has no counts (experts).
+    """Bytes by term of the fullest rank at its peak, by a walk through the program; None where the
+    walk has no counts (experts).
 
-    layout: one that is placed.  Of a pipeline the first, the second and the last rank are walked, one of which is the fullest.
+    layout: one that is placed.  Of a pipeline the first, the second and the last rank are walked,
+    one of which is the fullest.
     """
     if job.model.moe or not whole_program(job):
         return None

@@ -1,4 +1,6 @@
-"""What belongs to weights on a rank of the trainer, at each of the moments of `closed`: shards, gradients, gathered weights, reductions."""
+"""What belongs to weights on a rank of the trainer, at each of the moments of `closed`: shards,
+gradients, gathered weights, reductions.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,9 @@ def standing(
 ) -> tuple[Standing, ...]:
     """What lives at each of `MOMENTS` whatever the microbatches hold.
 
-    near: the layout with the fewest replicas it stands for, far: with the most (another one only for bounds on an interval of dp);
-    exact: with the rows that make tensors a multiple of the shards, of which more replicas may need fewer.
+    near: the layout with the fewest replicas it stands for, far: with the most (another one only
+    for bounds on an interval of dp); exact: with the rows that make tensors a multiple of the
+    shards, of which more replicas may need fewer.
     """
     z = Sharding.of(job, near, far, of, at, zero, exact)
     alone = alone_standing(z, at, zero)
@@ -50,10 +53,15 @@ def standing(
     nothing = Standing(*(0.0 * z.m for _ in Standing._fields))
     staged = (loss, full, later, turn, nothing, z.reduced_after(zero))
     return tuple(
-        Standing(z.weights, where(at.alone, a.gradients, b.gradients), z.optimizer,
-                 where(z.copied, where(at.alone, a.gathered, b.gathered), 0.0), where(z.copied, where(at.alone, a.reduction, b.reduction), 0.0))
+        Standing(
+            z.weights,
+            where(at.alone, a.gradients, b.gradients),
+            z.optimizer,
+            where(z.copied, where(at.alone, a.gathered, b.gathered), 0.0),
+            where(z.copied, where(at.alone, a.reduction, b.reduction), 0.0),
+        )
         for a, b in zip(alone, staged, strict=True)
-    )  # fmt: skip
+    )
 
 
 class Sharding(NamedTuple):
@@ -86,7 +94,9 @@ class Sharding(NamedTuple):
     embedding: Num
 
     @classmethod
-    def of(cls, job: Job, near: Layout, far: Layout, of: Units, at: Device, zero: int, exact: bool) -> Sharding:
+    def of(
+        cls, job: Job, near: Layout, far: Layout, of: Units, at: Device, zero: int, exact: bool
+    ) -> Sharding:
         """Of a device."""
         dense, expert = (far.replicas, far.expert_replicas) if zero else (1.0, 1.0)
         of_layer, of_ends = padding(job, near, dense) if exact else (1.0, (1.0, 1.0))
@@ -94,9 +104,14 @@ class Sharding(NamedTuple):
 
         def fp32(weights: Num, experts: Num, pad: Num = 1.0) -> tuple[Num, Num]:
             """(whole, shard)."""
-            return FP32 * (weights * pad + experts), FP32 * (weights * pad / dense + experts / expert)
+            return FP32 * (weights * pad + experts), FP32 * (
+                weights * pad / dense + experts / expert
+            )
 
-        of_layers = [share.typical * getattr(of.typical, k) + share.leading * getattr(of.leading, k) for k in STATES]
+        of_layers = [
+            share.typical * getattr(of.typical, k) + share.leading * getattr(of.leading, k)
+            for k in STATES
+        ]
         held = [n * end.weights for n, end in zip(share[2:4], ends, strict=True)]
         held[0] = held[0] - tied(job, of, at)
         layers, layers_shard = fp32(of_layers[0], of_layers[1], of_layer)
@@ -107,9 +122,23 @@ class Sharding(NamedTuple):
         whole = layers_whole + fp32(sum(held), 0.0)[0] + foreign
         copied = (near.replicas > 1) | tensors.mixed(job)
         return cls(
-            layers_shard + root_shard, whole, layers_whole, layers, layers_shard, one, one_shard, root, root_shard,
-            foreign, job.precision.activation_bytes / FP32, copied, at.layers, at.m, at.chunks, share.embedding,
-        )  # fmt: skip
+            layers_shard + root_shard,
+            whole,
+            layers_whole,
+            layers,
+            layers_shard,
+            one,
+            one_shard,
+            root,
+            root_shard,
+            foreign,
+            job.precision.activation_bytes / FP32,
+            copied,
+            at.layers,
+            at.m,
+            at.chunks,
+            share.embedding,
+        )
 
     @property
     def weights(self) -> Num:
@@ -135,13 +164,17 @@ class Sharding(NamedTuple):
         there = self.gathered
         if zero == 3:
             earlier = self.narrow * point.gathered * self.layers
-            there = minimum(self.in_use(minimum(self.n / self.chunks, layers)) + earlier, self.gathered)
+            there = minimum(
+                self.in_use(minimum(self.n / self.chunks, layers)) + earlier, self.gathered
+            )
         ends = self.whole - self.layers_whole
         gradients = point.whole * self.layers_whole + point.ends * ends
         return Standing(self.weights, gradients, self.optimizer, there, 0.0)
 
     def reduced_after(self, zero: int) -> Standing:
-        """Gradients are reduced after the last microbatch, stage by stage: its layers, then embedding or head."""
+        """Gradients are reduced after the last microbatch, stage by stage: its layers, then
+        embedding or head.
+        """
         reduced = where(self.embedding > 0, self.layers / self.chunks, self.layers)
         left = self.layers - reduced + self.layers_shard * (reduced / maximum(self.layers, 1.0))
         first = self.whole + self.one
@@ -151,20 +184,31 @@ class Sharding(NamedTuple):
 
 
 def padding(job: Job, layout: Layout, shards: Num) -> tuple[Num, tuple[Num, Num]]:
-    """By how much the rows that make each tensor a multiple of `shards` enlarge (a layer, (embedding, head)); experts are not padded."""
+    """By how much the rows that make each tensor a multiple of `shards` enlarge (a layer,
+    (embedding, head)); experts are not padded.
+    """
     if job.model.moe:
         return 1.0, (1.0, 1.0)
     first, last = Stage(0, range(0), True, False), Stage(1, range(0), False, True)
-    units = (layer_shapes(job, layout), root_shapes(job, first, layout), root_shapes(job, last, layout))
-    one, embedding, head = (elements(shapes, shards) / maximum(elements(shapes), 1.0) for shapes in units)
+    units = (
+        layer_shapes(job, layout),
+        root_shapes(job, first, layout),
+        root_shapes(job, last, layout),
+    )
+    one, embedding, head = (
+        elements(shapes, shards) / maximum(elements(shapes), 1.0) for shapes in units
+    )
     return one, (embedding, head)
 
 
 def alone_standing(z: Sharding, at: Device, zero: int) -> tuple[Standing, ...]:
-    """A rank without pipeline: gradients are whole from the first microbatch on (ZeRO 0, 1), or reduced layer by layer."""
+    """A rank without pipeline: gradients are whole from the first microbatch on (ZeRO 0, 1), or
+    reduced layer by layer.
+    """
     several = z.m > 1
     late = where(several, 1.0 * (zero >= 2), 1.0) > 0
-    closing = where(several, 1.0 * (zero < 2), 1.0)  # the last microbatch lets go of gathered weights
+    # the last microbatch lets go of gathered weights
+    closing = where(several, 1.0 * (zero < 2), 1.0)
 
     def moment(before: Num, layers: float = 2.0) -> Standing:
         """So many layers are behind."""

@@ -1,4 +1,5 @@
-"""What PyTorch's engine holds of single operations while it runs a layer backward: shared by the walk and the closed form of memory.
+"""What PyTorch's engine holds of single operations while it runs a layer backward: shared by the
+walk and the closed form of memory.
 
 Every function takes a layout whose numbers may be arrays.
 """
@@ -19,7 +20,9 @@ NORM_SAVED = 2.0
 
 
 def mixed(job: Job) -> bool:
-    """Gradients are made in 16 bits and become fp32 when all of a layer's are there; else they are added up as they are made."""
+    """Gradients are made in 16 bits and become fp32 when all of a layer's are there; else they are
+    added up as they are made.
+    """
     return job.precision.compute != "fp32"
 
 
@@ -34,7 +37,9 @@ def input_is_saved(job: Job, recompute: str) -> bool:
 
 
 def moving(job: Job, boundary: Num, op: Op) -> Num:
-    """Bytes of the gradients of an operation's inputs and results, with that of the residual stream (`boundary`)."""
+    """Bytes of the gradients of an operation's inputs and results, with that of the residual stream
+    (`boundary`).
+    """
     if "norm" in op.name and job.model.norm == "rmsnorm":
         return boundary + NORM_GRADIENTS / NORM_SAVED * op.saved
     if op.kind == "matmul":
@@ -46,7 +51,9 @@ def moving(job: Job, boundary: Num, op: Op) -> Num:
 
 
 def results(job: Job, ops: Iterable[Op]) -> Num:
-    """Bytes of the results of all operations with weights: of a norm with several operations, in fp32."""
+    """Bytes of the results of all operations with weights: of a norm with several operations, in
+    fp32.
+    """
     width = job.precision.activation_bytes
     found: Num = 0.0
     for op in ops:
@@ -64,9 +71,11 @@ def kept(op: Op, recompute: str, again: bool) -> Num:
 
 
 def rising(job: Job, boundary: Num, ops: list[Op], again: list[Op], recompute: str) -> Num:
-    """The most bytes that live during the backward pass of a layer beyond those that lived before it, operation by operation.
+    """The most bytes that live during the backward pass of a layer beyond those that lived before
+    it, operation by operation.
 
-    What is computed again is there before the first; each operation lets go of what it kept and leaves its weights' gradient.
+    What is computed again is there before the first; each operation lets go of what it kept and
+    leaves its weights' gradient.
     """
     whole = recompute == "full"
     redone = {id(op): op.saved for op in again} if whole else {}
@@ -76,7 +85,9 @@ def rising(job: Job, boundary: Num, ops: list[Op], again: list[Op], recompute: s
     most: list[Num] = [level]
     for op in reversed(ops):
         most.append(level + moving(job, boundary, op))
-        gone = redone.get(id(op), 0.0) if whole else kept(op, recompute, any(op is x for x in again))
+        gone = (
+            redone.get(id(op), 0.0) if whole else kept(op, recompute, any(op is x for x in again))
+        )
         level = level + as_made(job, op.weights) - gone
         most.append(level)
     return reduce(maximum, most)

@@ -1,1 +1,3 @@
-"""Tables, texts and plots of results. Nothing is computed here: a report shows what a result holds."""
+"""Tables, texts and plots of results. Nothing is computed here: a report shows what a result
+holds.
+"""

@@ -60,7 +60,13 @@ def chips(names: Sequence[str]) -> Table:
         power = show(chip.power_w, "W") if chip.power_w else ""
         price = f"{chip.usd_per_hour:g}" if chip.usd_per_hour else ""
         table.add_row(
-            chip.name, peak, show(chip.hbm_bytes, "B"), show(chip.hbm_bandwidth, "B/s"), power, price, chip.network
+            chip.name,
+            peak,
+            show(chip.hbm_bytes, "B"),
+            show(chip.hbm_bandwidth, "B/s"),
+            power,
+            price,
+            chip.network,
         )
     return table
 
@@ -71,7 +77,8 @@ def networks(names: Sequence[str]) -> Table:
     table.columns[1].justify = table.columns[2].justify = "left"
     for network in map(catalog.network, names):
         dims = [
-            f"{d.name} {d.kind} of {d.size or 'any number'} at {show(d.bandwidth, 'B/s')}, {show(d.latency, 's')}"
+            f"{d.name} {d.kind} of {d.size or 'any number'} at {show(d.bandwidth, 'B/s')},"
+            f" {show(d.latency, 's')}"
             for d in network.dims
         ]
         table.add_row(network.name, network.chip, "; ".join(dims))
@@ -80,13 +87,27 @@ def networks(names: Sequence[str]) -> Table:
 
 def models(names: Sequence[str]) -> Table:
     """Shapes and parameter counts."""
-    table = plain("model", "parameters", "active", "layers", "hidden", "heads", "kv", "ffn", "experts", "vocab", "seq")
+    table = plain(
+        "model",
+        "parameters",
+        "active",
+        "layers",
+        "hidden",
+        "heads",
+        "kv",
+        "ffn",
+        "experts",
+        "vocab",
+        "seq",
+    )
     for model in map(catalog.model, names):
         total, active = parameters(model), parameters(model, True)
         experts = f"{model.moe.top_k} of {model.moe.experts}" if model.moe else ""
         shape = (model.layers, model.hidden, model.heads, model.K, model.ffn)
         counts = count(total, 4), count(active, 4) if active != total else ""
-        table.add_row(model.name, *counts, *map(str, shape), experts, str(model.vocab), str(model.seq))
+        table.add_row(
+            model.name, *counts, *map(str, shape), experts, str(model.vocab), str(model.seq)
+        )
     return table
 
 
@@ -97,13 +118,18 @@ def details(thing: Chip | Network | Model) -> RenderableType:
     table = plain("field", "value", "source")
     table.columns[1].justify = "left"
     for path, text in rows:
-        table.add_row(path, text, _origin(thing.sources, path) or ("default" if path in defaults else ""))
+        table.add_row(
+            path, text, _origin(thing.sources, path) or ("default" if path in defaults else "")
+        )
     whole = thing.sources.get("*")
     head = Text(f"{kind} {thing.name}", "bold")
     lines = [Text(f"  {_words(whole)}", "dim")] if whole else []
     if isinstance(thing, Model):
         lines.append(
-            Text(f"  {count(parameters(thing), 4)} parameters, {count(parameters(thing, True), 4)} active for a token")
+            Text(
+                f"  {count(parameters(thing), 4)} parameters, {count(parameters(thing, True), 4)}"
+                " active for a token"
+            )
         )
     return Group(head, *lines, Text(), table)
 
@@ -144,7 +170,16 @@ def _leaf(path: str, value: Any, unit: str | None) -> Iterator[tuple[str, str]]:
     elif isinstance(value, tuple):
         yield path, ", ".join(map(str, value))
     elif isinstance(value, float) and unit:
-        yield path, show(value, unit, 4) if value else "unknown" if path in ("power_w", "usd_per_hour") else f"0 {unit}"
+        yield (
+            path,
+            (
+                show(value, unit, 4)
+                if value
+                else "unknown"
+                if path in ("power_w", "usd_per_hour")
+                else f"0 {unit}"
+            ),
+        )
     else:
         yield path, str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -33,7 +33,10 @@ REMAINDER = "not explained: waiting for cores, messages, other ranks"
 def report(c: Comparison, ascii_only: bool = False) -> RenderableType:
     """Everything `compare` prints."""
     p = c.predicted
-    title = f"{c.run.folder}: {p.job.model.name}, {len(c.run.metrics)} steps on {int(p.layout.chips)} ranks"
+    title = (
+        f"{c.run.folder}: {p.job.model.name}, {len(c.run.metrics)} steps on {int(p.layout.chips)}"
+        " ranks"
+    )
     parts: list[RenderableType] = [
         Text(title, "bold"),
         Text("  " + layout_words(p.layout, p.microbatches)),
@@ -46,7 +49,11 @@ def report(c: Comparison, ascii_only: bool = False) -> RenderableType:
     if p.layout.pp > 1 and c.virtual:
         parts += [Text(), *bubble(c)]
         for name, line in lines(c).items():
-            parts += [Text(), Text(f"{name}: {seconds(line.makespan_s)}", "bold"), *gantt(line, ascii_only)]
+            parts += [
+                Text(),
+                Text(f"{name}: {seconds(line.makespan_s)}", "bold"),
+                *gantt(line, ascii_only),
+            ]
     return Group(*parts, Text(), *(Text(f"note: {note}", "yellow") for note in c.why()))
 
 
@@ -55,7 +62,12 @@ def whole(c: Comparison) -> Table:
     table = plain("step", "predicted", "measured", "ratio", "", "what it is")
     predicted, clock = c.predicted.step_time_s, c.median("step_time_s")
     table.add_row(
-        "on the clock", seconds(predicted), seconds(clock), f"{clock / predicted:.2f}", "", "median of the run"
+        "on the clock",
+        seconds(predicted),
+        seconds(clock),
+        f"{clock / predicted:.2f}",
+        "",
+        "median of the run",
     )
     if c.virtual:
         own = c.virtual.step_s
@@ -68,7 +80,11 @@ def whole(c: Comparison) -> Table:
             "if each rank had a core of its own and messages were free",
         )
     spent, planned = c.median("cpu_s"), c.cpu_s
-    foretold = (seconds(planned), seconds(spent), f"{spent / planned:.2f}") if planned else ("", seconds(spent), "")
+    foretold = (
+        (seconds(planned), seconds(spent), f"{spent / planned:.2f}")
+        if planned
+        else ("", seconds(spent), "")
+    )
     table.add_row("CPU seconds", *foretold, "", "of all ranks together, median of the run")
     return table
 
@@ -81,7 +97,14 @@ def causes(c: Comparison) -> Table:
     for cause in c.step.causes:
         measured = "" if cause.measured_s is None else seconds(cause.measured_s)
         difference = "" if cause.difference_s is None else signed(cause.difference_s)
-        table.add_row(cause.name, seconds(cause.predicted_s), measured, difference, "", WHAT.get(cause.name, ""))
+        table.add_row(
+            cause.name,
+            seconds(cause.predicted_s),
+            measured,
+            difference,
+            "",
+            WHAT.get(cause.name, ""),
+        )
     left = c.step.remainder_s
     table.add_row(
         "remainder",
@@ -96,7 +119,15 @@ def causes(c: Comparison) -> Table:
         table.add_row(f"  {place}", "", signed(value), "", "", "", style="dim")
     table.add_section()
     total = signed(c.step.measured_s - c.predicted.step_time_s)
-    table.add_row("step", seconds(c.predicted.step_time_s), seconds(c.step.measured_s), total, "", "sum", style="bold")
+    table.add_row(
+        "step",
+        seconds(c.predicted.step_time_s),
+        seconds(c.step.measured_s),
+        total,
+        "",
+        "sum",
+        style="bold",
+    )
     return table
 
 
@@ -119,7 +150,9 @@ def memory(c: Comparison) -> Table:
         )
     peak = max((s.bytes.get("peak", 0.0) for r in c.run.ranks for s in r.steps), default=0.0)
     if peak:
-        table.add_row("whole process", "", show(peak, "GiB"), "", "largest so far, with PyTorch itself")
+        table.add_row(
+            "whole process", "", show(peak, "GiB"), "", "largest so far, with PyTorch itself"
+        )
     return table
 
 
@@ -128,15 +161,20 @@ def bubble(c: Comparison) -> Iterator[Text]:
     assert c.virtual
     b = c.virtual.bubble
     yield Text(
-        f"bubble (idle over useful time): measured {percent(b.measured)}, by the plan with passes as long as measured {percent(b.expected)}",
+        f"bubble (idle over useful time): measured {percent(b.measured)}, by the plan with passes"
+        f" as long as measured {percent(b.expected)}",
         "bold",
     )
     yield Text(
-        f"  {percent(b.measured_raw)} with every action's own seconds, {percent(b.measured_steady)} with its median over steps, {percent(b.balanced)} with equally busy ranks; closed form of equal stages {percent(b.closed_form)}",
+        f"  {percent(b.measured_raw)} with every action's own seconds, {percent(b.measured_steady)}"
+        f" with its median over steps, {percent(b.balanced)} with equally busy ranks; closed form"
+        f" of equal stages {percent(b.closed_form)}",
         "dim",
     )
     if not b.as_planned:
-        yield Text("  the program ran its actions in another order than the schedule of the plan", "yellow")
+        yield Text(
+            "  the program ran its actions in another order than the schedule of the plan", "yellow"
+        )
 
 
 def lines(c: Comparison) -> dict[str, Timeline]:
@@ -151,17 +189,25 @@ def writers(c: Comparison) -> Writers:
     """A Perfetto trace and Gantt charts of all timelines."""
     if not c.recorded:
         raise BadInput(
-            f"{c.run.folder} recorded no steps, so there is no timeline to draw: record in [train] says how many"
+            f"{c.run.folder} recorded no steps, so there is no timeline to draw: record in [train]"
+            " says how many"
         )
 
     def chart(kind: str) -> bytes:
         from . import plots
 
         return plots.image(
-            plots.pipelines(lines(c), f"{c.predicted.job.model.name}: {c.predicted.layout.schedule}"), kind
+            plots.pipelines(
+                lines(c), f"{c.predicted.job.model.name}: {c.predicted.layout.schedule}"
+            ),
+            kind,
         )
 
     def trace() -> str:
-        return json.dumps(perfetto.write_all(lines(c), f"{c.predicted.job.model.name}, {c.predicted.layout.schedule}"))
+        return json.dumps(
+            perfetto.write_all(
+                lines(c), f"{c.predicted.job.model.name}, {c.predicted.layout.schedule}"
+            )
+        )
 
     return {".json": trace, **{kind: partial(chart, kind) for kind in PLOTS}}

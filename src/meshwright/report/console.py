@@ -24,7 +24,9 @@ Progress = Callable[[str, float], None]
 
 
 def show(*parts: RenderableType) -> None:
-    """Print tables. None is ever cut: in a pipe, and where a terminal is too narrow, lines are as long as they must be."""
+    """Print tables. None is ever cut: in a pipe, and where a terminal is too narrow, lines are as
+    long as they must be.
+    """
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, soft_wrap=not terminal, width=None if terminal else WIDE)
     for part in _single(parts):

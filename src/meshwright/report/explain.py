@@ -1,7 +1,7 @@
 """One term of a prediction in full: its formula with the numbers put in, its source, and its parts.
 
-A term is named by its path ("step_time/compute/layers/ffn/up forward"), or by those words of it that matter
-("compute/ffn/up").
+A term is named by its path ("step_time/compute/layers/ffn/up forward"), or by those words of it
+that matter ("compute/ffn/up").
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ MOST = 40
 
 
 def find(p: Prediction, wanted: str) -> tuple[tuple[str, Term], ...]:
-    """(path, term) of the terms that `wanted` names: those with that path, else all with its words in this order.
+    """(path, term) of the terms that `wanted` names: those with that path, else all with its words
+    in this order.
 
     Raises BadInput with the nearest names.
     """
@@ -38,9 +39,19 @@ def find(p: Prediction, wanted: str) -> tuple[tuple[str, Term], ...]:
     hits = [(path, term) for path, term in terms if words and _has(path, words)]
     if not hits:
         known = sorted({piece for path, _ in terms for piece in (*path.split("/"), path)})
-        near = get_close_matches(words[-1] if words else "", known, n=4, cutoff=0.4) or ["step_time", "memory", "mfu"]
-        raise BadInput(f"term {wanted[:60]!r} is not in this prediction; did you mean {' or '.join(near)}?")
-    return tuple((path, term) for path, term in hits if not any(path.startswith(above + "/") for above, _ in hits))
+        near = get_close_matches(words[-1] if words else "", known, n=4, cutoff=0.4) or [
+            "step_time",
+            "memory",
+            "mfu",
+        ]
+        raise BadInput(
+            f"term {wanted[:60]!r} is not in this prediction; did you mean {' or '.join(near)}?"
+        )
+    return tuple(
+        (path, term)
+        for path, term in hits
+        if not any(path.startswith(above + "/") for above, _ in hits)
+    )
 
 
 def _paths(p: Prediction) -> Iterator[tuple[str, Term]]:
@@ -63,10 +74,18 @@ def _has(path: str, words: list[str]) -> bool:
 
 def rates(p: Prediction) -> tuple[Term, ...]:
     """Throughput and utilisation as terms without parts."""
-    flops, peak = model_flops(p.job.model, p.job.T), p.job.cluster.chip.peak(p.job.precision.compute)
+    flops, peak = (
+        model_flops(p.job.model, p.job.T),
+        p.job.cluster.chip.peak(p.job.precision.compute),
+    )
     per_chip, definition = p.tokens_per_s_per_chip, "Chowdhery et al. 2022, PaLM, appendix B"
     return (
-        Term("tokens_per_s", p.tokens_per_s, "token/s", f"{p.job.batch_tokens:,.0f} tokens / {p.step_time_s:.6g} s"),
+        Term(
+            "tokens_per_s",
+            p.tokens_per_s,
+            "token/s",
+            f"{p.job.batch_tokens:,.0f} tokens / {p.step_time_s:.6g} s",
+        ),
         Term(
             "mfu",
             p.mfu,
@@ -78,7 +97,8 @@ def rates(p: Prediction) -> tuple[Term, ...]:
             "hfu",
             p.hfu,
             "",
-            f"{p.executed_flops:.6g} FLOPs that kernels execute in a step / {p.step_time_s:.6g} s / {p.job.cluster.chips:,} chips / {peak:.6g} FLOP/s",
+            f"{p.executed_flops:.6g} FLOPs that kernels execute in a step / {p.step_time_s:.6g} s /"
+            f" {p.job.cluster.chips:,} chips / {peak:.6g} FLOP/s",
             definition,
         ),
     )
@@ -96,9 +116,11 @@ def report(p: Prediction, wanted: str) -> RenderableType:
         total = sum(term.value for _, term in hits)
         shown += [
             Text(
-                f"{wanted}: {len(hits)} terms, {show(total, hits[0][1].unit)} together"
-                if _same_unit(hits)
-                else f"{wanted}: {len(hits)} terms",
+                (
+                    f"{wanted}: {len(hits)} terms, {show(total, hits[0][1].unit)} together"
+                    if _same_unit(hits)
+                    else f"{wanted}: {len(hits)} terms"
+                ),
                 "bold",
             )
         ]
@@ -121,9 +143,21 @@ def _table(parts: list[tuple[str, Term]]) -> RenderableType:
     ranked = sorted(parts, key=lambda part: -part[1].value)
     total = sum(term.value for _, term in parts) if _same_unit(parts) else 0.0
     for name, term in ranked[:MOST]:
-        table.add_row(name, value(term), percent(term.value / total) if total else "", term.formula, term.source)
+        table.add_row(
+            name,
+            value(term),
+            percent(term.value / total) if total else "",
+            term.formula,
+            term.source,
+        )
     if rest := ranked[MOST:]:
-        table.add_row(f"{len(rest)} smaller ones", show(sum(t.value for _, t in rest), rest[0][1].unit), "", "", "")
+        table.add_row(
+            f"{len(rest)} smaller ones",
+            show(sum(t.value for _, t in rest), rest[0][1].unit),
+            "",
+            "",
+            "",
+        )
     return table
 
 

@@ -1,4 +1,6 @@
-"""Plots like the figures of Subramanian et al. 2024: bars with configurations, strong scaling, days, speedups, maps."""
+"""Plots like the figures of Subramanian et al. 2024: bars with configurations, strong scaling,
+days, speedups, maps.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def bars(predictions: Sequence[Prediction], names: Sequence[str], title: str) ->
 
 
 def strong_scaling(predictions: Sequence[Prediction], title: str) -> Figure:
-    """The optimum for each number of GPUs: step time, where it goes, memory, configuration (figures 4, A3)."""
+    """The optimum for each number of GPUs: step time, where it goes, memory, configuration (figures
+    4, A3).
+    """
     n = len(predictions)
     figure = Figure(figsize=(max(6.0, 3.0 + 0.75 * n), 9.5), layout="constrained")
     figure.suptitle(title, fontsize=10)
@@ -34,7 +38,12 @@ def strong_scaling(predictions: Sequence[Prediction], title: str) -> Figure:
     times.plot(range(n), seconds, color="#4477aa", marker="o")
     for x, s in enumerate(seconds):
         times.annotate(
-            f"{s:.3g}" if s < 100 else f"{s:,.0f}", (x, s), (0, 5), textcoords="offset points", ha="center", fontsize=8
+            f"{s:.3g}" if s < 100 else f"{s:,.0f}",
+            (x, s),
+            (0, 5),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
         )
     times.set_yscale("log")
     times.set_ylabel("step time [s]")
@@ -54,21 +63,39 @@ def share_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
     for cause in (c for c in CAUSES if any(t[c] for t in times)):
         heights = [100 * t[cause] / sum(t.values()) for t in times]
         colour, hatch = STYLE[cause]
-        look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.6}
+        look: dict[str, Any] = {
+            "color": colour,
+            "hatch": hatch,
+            "edgecolor": "black",
+            "linewidth": 0.6,
+        }
         axes.bar(range(len(times)), heights, 0.66, below, label=LABELS.get(cause, cause), **look)
         below = [b + h for b, h in zip(below, heights, strict=True)]
     axes.set_ylabel("share of step time [%]")
     axes.set_ylim(0, 100)
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False)
+    axes.legend(
+        handles[::-1],
+        labels[::-1],
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        fontsize=8,
+        frameon=False,
+    )
 
 
-def curves(groups: Mapping[str, Sequence[tuple[float, float]]], title: str, y: str, log_y: bool = True) -> Figure:
+def curves(
+    groups: Mapping[str, Sequence[tuple[float, float]]], title: str, y: str, log_y: bool = True
+) -> Figure:
     """A line for each system against the number of GPUs (figures 5, A4)."""
     figure = Figure(figsize=(7.5, 5.0), layout="constrained")
     axes = figure.subplots()
     for i, (name, points) in enumerate(groups.items()):
-        look: dict[str, Any] = {"marker": MARKERS[i % 3], "linestyle": LINES[i % 3], "color": COLOURS[i // 3 % 6]}
+        look: dict[str, Any] = {
+            "marker": MARKERS[i % 3],
+            "linestyle": LINES[i % 3],
+            "color": COLOURS[i // 3 % 6],
+        }
         axes.plot([x for x, _ in points], [v for _, v in points], label=name, markersize=5, **look)
     every = sorted({x for points in groups.values() for x, _ in points})
     axes.set_xscale("log", base=2)
@@ -95,7 +122,12 @@ def _plain_log(axes: Axes) -> None:
 
 
 def heat(
-    values: Sequence[Sequence[float]], rows: Sequence[float], columns: Sequence[float], title: str, x: str, y: str
+    values: Sequence[Sequence[float]],
+    rows: Sequence[float],
+    columns: Sequence[float],
+    title: str,
+    x: str,
+    y: str,
 ) -> Figure:
     """A map of days, each cell with its number; empty where nothing fits (figures A5, A6)."""
     figure = Figure(figsize=(7.0, 5.0), layout="constrained")
@@ -108,7 +140,15 @@ def heat(
         for j, v in enumerate(line):
             known = math.isfinite(v)
             colour = "white" if known and shown[i][j] > middle else "black"
-            axes.text(j, i, f"{v:.3g}" if known else "none fits", ha="center", va="center", fontsize=8, color=colour)
+            axes.text(
+                j,
+                i,
+                f"{v:.3g}" if known else "none fits",
+                ha="center",
+                va="center",
+                fontsize=8,
+                color=colour,
+            )
     axes.set_xticks(range(len(columns)), [f"{c:g}" for c in columns])
     axes.set_yticks(range(len(rows)), [f"{r:g}" for r in rows])
     axes.set_xlabel(x)
@@ -127,9 +167,17 @@ def collectives(
     axes = figure.subplots()
     for i, (name, points) in enumerate(measured.items()):
         colour, marker = COLOURS[i % 6], MARKERS[i % len(MARKERS)]
-        axes.plot(*zip(*points, strict=True), linestyle="", marker=marker, color=colour, label=f"{name}, measured")
+        axes.plot(
+            *zip(*points, strict=True),
+            linestyle="",
+            marker=marker,
+            color=colour,
+            label=f"{name}, measured",
+        )
         line = predicted[name]
-        axes.plot(*zip(*line, strict=True), linestyle=LINES[i % 4], color=colour, label=f"{name}, formula")
+        axes.plot(
+            *zip(*line, strict=True), linestyle=LINES[i % 4], color=colour, label=f"{name}, formula"
+        )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: _bytes(v)))

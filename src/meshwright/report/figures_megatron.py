@@ -9,13 +9,17 @@ from matplotlib.figure import Figure
 from .figures_lbl import COLOURS, LINES, MARKERS
 
 
-def lines(curves: Mapping[str, Sequence[tuple[float, float]]], title: str, x: str, y: str) -> Figure:
+def lines(
+    curves: Mapping[str, Sequence[tuple[float, float]]], title: str, x: str, y: str
+) -> Figure:
     """Lines with markers over a doubling (or evenly spaced) x axis."""
     figure = Figure(figsize=(6.0, 4.0), layout="constrained")
     axes = figure.subplots()
     for i, (name, points) in enumerate(curves.items()):
         xs, ys = [a for a, _ in points], [b for _, b in points]
-        axes.plot(xs, ys, label=name, color=COLOURS[i % 6], marker=MARKERS[i % 10], linestyle=LINES[i % 4])
+        axes.plot(
+            xs, ys, label=name, color=COLOURS[i % 6], marker=MARKERS[i % 10], linestyle=LINES[i % 4]
+        )
     every = sorted({a for points in curves.values() for a, _ in points})
     if all(b in (a, 2 * a) for a, b in zip(every, every[1:], strict=False)):
         axes.set_xscale("log", base=2)

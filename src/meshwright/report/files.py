@@ -28,7 +28,8 @@ PLOTS = (".png", ".svg")
 
 
 def suffix(output: str | None, allowed: Sequence[str]) -> str:
-    """The suffix of an output file ("" without one); BadInput if it is not allowed or the file cannot be written there.
+    """The suffix of an output file ("" without one); BadInput if it is not allowed or the file
+    cannot be written there.
 
     Called before anything is computed, so that a long search does not end in a refusal.
     """
@@ -43,7 +44,10 @@ def suffix(output: str | None, allowed: Sequence[str]) -> str:
     except (OSError, ValueError):
         fine = False
     if not fine:
-        raise BadInput(f"-o {output[:80]!r} cannot be written: its folder does not exist, or it is a folder itself")
+        raise BadInput(
+            f"-o {output[:80]!r} cannot be written: its folder does not exist, or it is a folder"
+            " itself"
+        )
     if kind in PLOTS and find_spec("matplotlib") is None:
         raise BadInput("plots need matplotlib: pip install 'meshwright[plot]'")
     return kind
@@ -55,7 +59,9 @@ def write(output: str, writers: Writers) -> None:
     try:
         Path(output).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
     except (OSError, ValueError) as error:
-        raise BadInput(f"-o {output[:80]!r} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+        raise BadInput(
+            f"-o {output[:80]!r} cannot be written: {getattr(error, 'strerror', None) or error}"
+        ) from None
 
 
 def json_text(data: Mapping[str, Any]) -> str:
@@ -79,7 +85,9 @@ def of_predictions(
     best: Prediction,
     names: Sequence[str] = (),
 ) -> Writers:
-    """JSON of `data`, the job of the best layout, a row and a bar for each layout (under these names, if there are any)."""
+    """JSON of `data`, the job of the best layout, a row and a bar for each layout (under these
+    names, if there are any).
+    """
 
     def bars(kind: str) -> bytes:
         from . import plots
@@ -99,7 +107,9 @@ def of_predictions(
 
 
 def job_file(best: Prediction) -> str:
-    """The JOB.toml of a prediction: what was predicted as a comment, the job, and where its ranks run."""
+    """The JOB.toml of a prediction: what was predicted as a comment, the job, and where its ranks
+    run.
+    """
     job, device = best.job, torchrun.of_vendor(best.job)
     cluster = job.cluster.name or f"{job.cluster.chips}x{job.cluster.chip.name}"
     step = f"{seconds(best.step_time_s)} a step under {job.assumptions.name}"
@@ -135,10 +145,14 @@ def of_replay(replay: Replay) -> Writers:
 
     def order() -> str:
         schedule = schedule_named(layout.schedule)
-        return schedule_csv.write(t.order, schedule.placement(int(layout.pp), int(layout.interleave)))
+        return schedule_csv.write(
+            t.order, schedule.placement(int(layout.pp), int(layout.interleave))
+        )
 
     return {
-        ".json": lambda: json.dumps(perfetto.write(t, f"{replay.prediction.job.model.name}, {layout.schedule}")),
+        ".json": lambda: json.dumps(
+            perfetto.write(t, f"{replay.prediction.job.model.name}, {layout.schedule}")
+        ),
         ".csv": order,
         **{kind: partial(gantt, kind) for kind in PLOTS},
     }
@@ -156,7 +170,11 @@ def of_roofline(found: Any, data: Mapping[str, Any]) -> Writers:
     def rows() -> str:
         return csv_text([{k: v for k, v in s.items() if k != "curve"} for s in data["schemes"]])
 
-    return {".json": lambda: json_text(data), ".csv": rows, **{kind: partial(panels, kind) for kind in PLOTS}}
+    return {
+        ".json": lambda: json_text(data),
+        ".csv": rows,
+        **{kind: partial(panels, kind) for kind in PLOTS},
+    }
 
 
 def of_validation(found: Any, data: Mapping[str, Any]) -> Writers:

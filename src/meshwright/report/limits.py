@@ -36,16 +36,36 @@ def end(c: Crossing) -> tuple[str, str]:
 def report(found: Limits) -> RenderableType:
     """The ends of each scenario, then its curve if there is only one."""
     table = plain(
-        "scenario", "above", "first below", "last crossing", "smooth: last", "closed form", "largest run", "of"
+        "scenario",
+        "above",
+        "first below",
+        "last crossing",
+        "smooth: last",
+        "closed form",
+        "largest run",
+        "of",
     )
     for line in found.lines:
         first, last = end(line.crossing)
         relaxed = end(line.smooth_crossing)[1] if line.smooth_crossing else "-"
         largest = line.largest if line.curve.ends else None
         size = f"{count(largest.parameters)} parameters" if largest else "beyond the grid"
-        closed = flops(min(line.closed.critical_flops, line.closed.latency_critical_flops)) if line.closed else "-"
+        closed = (
+            flops(min(line.closed.critical_flops, line.closed.latency_critical_flops))
+            if line.closed
+            else "-"
+        )
         told = flops(largest.flops) if largest else "-"
-        table.add_row(line.scenario.name, percent(line.scenario.threshold), first, last, relaxed, closed, told, size)
+        table.add_row(
+            line.scenario.name,
+            percent(line.scenario.threshold),
+            first,
+            last,
+            relaxed,
+            closed,
+            told,
+            size,
+        )
     parts: list[RenderableType] = [
         Text("End of linear scaling [training FLOP]", "bold"),
         table,
@@ -60,8 +80,14 @@ def notes(found: Limits) -> Iterator[str]:
     """What the columns mean, and in how much time."""
     durations = {line.scenario.duration_s for line in found.lines}
     times = ", ".join(show(d, "s") for d in sorted(durations))
-    yield f"runs of {times}; above: utilisation of the boost-clock peak, {percent(found.lines[0].scenario.linear, 0)} of what a chip sustains"
-    yield "first below: the first model of the grid (the paper's rule); last crossing: interpolated; smooth: real numbers of chips and layers"
+    yield (
+        f"runs of {times}; above: utilisation of the boost-clock peak,"
+        f" {percent(found.lines[0].scenario.linear, 0)} of what a chip sustains"
+    )
+    yield (
+        "first below: the first model of the grid (the paper's rule); last crossing: interpolated;"
+        " smooth: real numbers of chips and layers"
+    )
 
 
 def curve(line: Limit) -> RenderableType:
@@ -94,9 +120,18 @@ def row(p: Point, scenario: Scenario) -> tuple[str, ...]:
     energy = show(paid["energy_j"] / 3600, "Wh", 2) if paid["energy_j"] else "-"
     schedule = f"{d.microbatches:.0f} {'zb-h2' if d.zero_bubble else '1f1b'}"
     return (
-        flops(p.flops), count(p.parameters), count(p.batch_tokens), f"{p.chips:,.0f}", percent(p.utilisation), show(p.duration_s, "s"),
-        *cells, schedule, f"{paid['chip_hours']:.2g}", rent, energy,
-    )  # fmt: skip
+        flops(p.flops),
+        count(p.parameters),
+        count(p.batch_tokens),
+        f"{p.chips:,.0f}",
+        percent(p.utilisation),
+        show(p.duration_s, "s"),
+        *cells,
+        schedule,
+        f"{paid['chip_hours']:.2g}",
+        rent,
+        energy,
+    )
 
 
 def answers(points: Sequence[tuple[str, Scenario, Point]]) -> RenderableType:
@@ -124,8 +159,13 @@ def sensitivities(found: Sensitivity) -> RenderableType:
     """Ends of linear scaling under each change."""
     table = plain("change", *found.scenarios)
     for name, crossings in found.rows:
-        table.add_row(name, *(f"{end(c)[0]} [{end(c)[1]}]" if not c.never else "never above" for c in crossings))
-    return Group(Text("End of linear scaling [FLOP]: first model below [last crossing]", "bold"), table)
+        table.add_row(
+            name,
+            *(f"{end(c)[0]} [{end(c)[1]}]" if not c.never else "never above" for c in crossings),
+        )
+    return Group(
+        Text("End of linear scaling [FLOP]: first model below [last crossing]", "bold"), table
+    )
 
 
 def ladders(paper: Sequence[tuple[str, Limit]], curves: Sequence[RealCurve]) -> RenderableType:
@@ -133,7 +173,13 @@ def ladders(paper: Sequence[tuple[str, Limit]], curves: Sequence[RealCurve]) -> 
     table = plain("what is counted", "first below", "last crossing", "largest run", "chips", "why")
     for name, line in paper:
         p = line.largest
-        table.add_row(name, *end(line.crossing), flops(p.flops if p else None), f"{p.chips:.2g}" if p else "-", "")
+        table.add_row(
+            name,
+            *end(line.crossing),
+            flops(p.flops if p else None),
+            f"{p.chips:.2g}" if p else "-",
+            "",
+        )
     for c in curves:
         last = c.points[-1] if c.points else None
         table.add_row(
@@ -143,7 +189,10 @@ def ladders(paper: Sequence[tuple[str, Limit]], curves: Sequence[RealCurve]) -> 
             f"{last.chips:,}" if last else "-",
             c.reason,
         )
-    return Group(Text("End of linear scaling [training FLOP] when one thing at a time is left out", "bold"), table)
+    return Group(
+        Text("End of linear scaling [training FLOP] when one thing at a time is left out", "bold"),
+        table,
+    )
 
 
 def to_csv(found: Limits) -> str:

@@ -1,4 +1,5 @@
-"""Plots of limits: utilisation against training compute, how parallelism is divided, limits against an exponent.
+"""Plots of limits: utilisation against training compute, how parallelism is divided, limits against
+an exponent.
 
 Lines differ by dash and marker: black and white will do. matplotlib is only needed here.
 """
@@ -16,9 +17,14 @@ from ..limits.answer import split
 from ..limits.curve import Curve
 
 LINES = (
-    ("black", "-", "o"), ("#4477aa", "--", "s"), ("#ee6677", "-.", "^"), ("#228833", ":", "D"),
-    ("#aa3377", (0, (5, 1)), "v"), ("#885522", (0, (1, 2)), "x"), ("#66ccee", (0, (6, 2, 1, 2, 1, 2)), "+"),
-)  # fmt: skip
+    ("black", "-", "o"),
+    ("#4477aa", "--", "s"),
+    ("#ee6677", "-.", "^"),
+    ("#228833", ":", "D"),
+    ("#aa3377", (0, (5, 1)), "v"),
+    ("#885522", (0, (1, 2)), "x"),
+    ("#66ccee", (0, (6, 2, 1, 2, 1, 2)), "+"),
+)
 """Colour, dash and marker of each line."""
 MARKS = 8
 """Markers on a line."""
@@ -42,7 +48,9 @@ def utilisation(curves: Mapping[str, Curve], title: str) -> Figure:
 def side_by_side(panels: Sequence[tuple[str, Mapping[str, Curve]]]) -> Figure:
     """Several plots of utilisation on the same axes."""
     figure = Figure(figsize=(6.2 * len(panels), 4.8), layout="constrained")
-    for ax, (title, curves) in zip(figure.subplots(1, len(panels), sharex=True, sharey=True), panels, strict=True):
+    for ax, (title, curves) in zip(
+        figure.subplots(1, len(panels), sharex=True, sharey=True), panels, strict=True
+    ):
         draw_utilisation(ax, curves, title)
     return figure
 
@@ -66,7 +74,13 @@ def draw_utilisation(ax: Axes, curves: Mapping[str, Curve], title: str) -> None:
         )
         if x and curve.ends:
             ax.plot(x[-1:], y[-1:], color=colour, marker="|", markersize=12, markeredgewidth=2)
-    ax.set(xscale="log", xlabel=COMPUTE, ylabel="utilisation of the boost-clock peak", ylim=(0, 1), title=title)
+    ax.set(
+        xscale="log",
+        xlabel=COMPUTE,
+        ylabel="utilisation of the boost-clock peak",
+        ylim=(0, 1),
+        title=title,
+    )
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
     ax.legend(fontsize=9, title="| largest trainable", title_fontsize=8)
     ax.grid(alpha=0.3)
@@ -82,7 +96,15 @@ def splits(curve: Curve, title: str) -> Figure:
         top = [b + s[axis] for b, s in zip(below, shares, strict=True)]
         if any(s[axis] for s in shares):
             ax.fill_between(
-                x, below, top, color=colour, hatch=hatch, edgecolor="black", linewidth=0.8, alpha=0.6, label=label
+                x,
+                below,
+                top,
+                color=colour,
+                hatch=hatch,
+                edgecolor="black",
+                linewidth=0.8,
+                alpha=0.6,
+                label=label,
             )
         below = top
     ax.set(xscale="log", xlabel=COMPUTE, ylabel="share of log(chips)", ylim=(0, 1), title=title)

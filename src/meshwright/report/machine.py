@@ -18,13 +18,23 @@ from ..units import show
 
 def report(machine: Cluster, path: str) -> list[RenderableType]:
     """Kernels, collectives, engine."""
-    rates = ", ".join(f"{name} {show(rate, 'FLOP/s')}" for name, rate in machine.chip.matrix_flops.items())
-    kernels = Grid("kernel", "measured over", "smallest", "largest", "error between points", title="Kernels")
+    rates = ", ".join(
+        f"{name} {show(rate, 'FLOP/s')}" for name, rate in machine.chip.matrix_flops.items()
+    )
+    kernels = Grid(
+        "kernel", "measured over", "smallest", "largest", "error between points", title="Kernels"
+    )
     for name, table in machine.chip.kernels.items():
         kernels.add_row(
-            name, ranges(table), show(min(table.seconds), "s"), show(max(table.seconds), "s"), percent(table.residual)
+            name,
+            ranges(table),
+            show(min(table.seconds), "s"),
+            show(max(table.seconds), "s"),
+            percent(table.residual),
         )
-    sends = Grid("collective", "measured over", "fit", title="Collectives (cpu: CPU seconds of a rank)")
+    sends = Grid(
+        "collective", "measured over", "fit", title="Collectives (cpu: CPU seconds of a rank)"
+    )
     for dim in machine.network.dims:
         for name, table in dim.collectives.items():
             sends.add_row(name, ranges(table), table.fit)
@@ -53,7 +63,9 @@ def report(machine: Cluster, path: str) -> list[RenderableType]:
 
 def ranges(table: Table) -> str:
     """tokens 16-1024, inner 32-2048."""
-    return ", ".join(f"{axis} {p[0]:g}-{p[-1]:g}" for axis, p in zip(table.axes, table.points, strict=True))
+    return ", ".join(
+        f"{axis} {p[0]:g}-{p[-1]:g}" for axis, p in zip(table.axes, table.points, strict=True)
+    )
 
 
 def percent(share: float | None) -> str:
@@ -79,16 +91,30 @@ def collectives(fits: Mapping[Ranks, Line]) -> RenderableType:
         title="Collectives: latency + bytes / rate",
     )
     for (kind, nodes, ranks), line in fits.items():
-        grid.add_row(kind, str(nodes), str(ranks), show(line.latency, "s"), show(line.rate, "B/s"), percent(line.error))
+        grid.add_row(
+            kind,
+            str(nodes),
+            str(ranks),
+            show(line.latency, "s"),
+            show(line.rate, "B/s"),
+            percent(line.error),
+        )
     return grid
 
 
 def collectives_to_dict(fits: Mapping[Ranks, Line]) -> list[dict[str, Any]]:
     """The same as plain data."""
     return [
-        {"collective": kind, "nodes": nodes, "ranks_per_node": ranks, "latency_s": x.latency, "rate_bytes_per_s": x.rate, "median_error": x.error}
+        {
+            "collective": kind,
+            "nodes": nodes,
+            "ranks_per_node": ranks,
+            "latency_s": x.latency,
+            "rate_bytes_per_s": x.rate,
+            "median_error": x.error,
+        }
         for (kind, nodes, ranks), x in fits.items()
-    ]  # fmt: skip
+    ]
 
 
 def kernels(name: str, of: Classes) -> RenderableType:
@@ -103,7 +129,11 @@ def kernels(name: str, of: Classes) -> RenderableType:
 def kernels_to_dict(traces: Mapping[str, Classes]) -> list[dict[str, Any]]:
     """The same as plain data."""
     return [
-        {"trace": name, "time_s": {kind: c.seconds for kind, c in of.items()}, "calls": {kind: c.calls for kind, c in of.items()},
-         "notes": list(of.notes)}
+        {
+            "trace": name,
+            "time_s": {kind: c.seconds for kind, c in of.items()},
+            "calls": {kind: c.calls for kind, c in of.items()},
+            "notes": list(of.notes),
+        }
         for name, of in traces.items()
-    ]  # fmt: skip
+    ]

@@ -21,7 +21,11 @@ def report(data: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [Text(data["title"], "bold")]
     for of_rank in data["ranks"]:
         stages = ", ".join(map(str, of_rank["stages"]))
-        parts += [Text(), Text(f"rank {of_rank['rank']}, stage {stages}", "bold"), rows(of_rank["rows"])]
+        parts += [
+            Text(),
+            Text(f"rank {of_rank['rank']}, stage {stages}", "bold"),
+            rows(of_rank["rows"]),
+        ]
         parts += [Text(), memory(of_rank["predicted_memory_bytes"])]
         if not of_rank["rows"][-1]["agrees"]:
             parts += [Text(), live(of_rank["live_at_peak"][:LARGEST])]
@@ -69,13 +73,23 @@ def live(tensors: list[Mapping[str, Any]]) -> Table:
     """What lived at the counted peak."""
     table = plain("live at the counted peak, made by", "shape", "", "bytes")
     for x in tensors:
-        table.add_row(x["made_by"], " x ".join(map(str, x["shape"])), x["dtype"], show(x["bytes"], "GiB", 4))
+        table.add_row(
+            x["made_by"], " x ".join(map(str, x["shape"])), x["dtype"], show(x["bytes"], "GiB", 4)
+        )
     return table
 
 
 def sentence(ranks: list[Mapping[str, Any]]) -> str:
     """What it comes to."""
-    wrong = [f"{row['quantity']} of rank {r['rank']}" for r in ranks for row in r["rows"] if not row["agrees"]]
+    wrong = [
+        f"{row['quantity']} of rank {r['rank']}"
+        for r in ranks
+        for row in r["rows"]
+        if not row["agrees"]
+    ]
     if not wrong:
-        return "the program does what was predicted: FLOPs and collectives exactly, the peak of memory within 5 %"
+        return (
+            "the program does what was predicted: FLOPs and collectives exactly, the peak of memory"
+            " within 5 %"
+        )
     return f"the program differs from the prediction in {', '.join(wrong)}"

@@ -1,4 +1,6 @@
-"""A plan as tables: the best layout, why it wins, the runners-up, the Pareto front if asked for, and what was searched."""
+"""A plan as tables: the best layout, why it wins, the runners-up, the Pareto front if asked for,
+and what was searched.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
 ALWAYS = ("tp", "pp", "dp")
 """Degrees shown even if all are 1."""
-PLAIN = {(f.name, str(f.default)) for f in fields(Layout) if f.name in SPLITS or f.name not in WORDED}
+PLAIN = {
+    (f.name, str(f.default)) for f in fields(Layout) if f.name in SPLITS or f.name not in WORDED
+}
 IDLE = {*PLAIN, ("schedule", "-"), ("seq. parallel", "-")}
 """Columns that say nothing if all rows hold this."""
 REJECTED = {
@@ -79,8 +83,12 @@ def why(plan: Plan) -> Iterator[Text]:
     if not best:
         return
     ranked = sorted(best.time_s.items(), key=lambda item: -item[1])
-    binding = [(cause, s) for cause, s in ranked if cause != "compute" and s >= BINDING * best.step_time_s]
-    words = ", ".join(f"{CAUSES[cause]} {show(s, 's')} ({percent(s / best.step_time_s)})" for cause, s in binding)
+    binding = [
+        (cause, s) for cause, s in ranked if cause != "compute" and s >= BINDING * best.step_time_s
+    ]
+    words = ", ".join(
+        f"{CAUSES[cause]} {show(s, 's')} ({percent(s / best.step_time_s)})" for cause, s in binding
+    )
     yield Text("why", "bold")
     share = percent(best.time_s["compute"] / best.step_time_s)
     yield Text(f"  besides arithmetic ({share}) the step waits for: {words or 'nothing much'}")
@@ -104,14 +112,26 @@ def ranking(title: str, predictions: Sequence[Prediction]) -> RenderableType:
     fastest = min(_decides(p) for p in predictions)
     rows = [_row(p) for p in predictions]
     varied = [name for name in rows[0] if name in ALWAYS or len({row[name] for row in rows}) > 1]
-    same = [f"{name} {text}" for name, text in rows[0].items() if name not in varied and (name, text) not in IDLE]
+    same = [
+        f"{name} {text}"
+        for name, text in rows[0].items()
+        if name not in varied and (name, text) not in IDLE
+    ]
     replays = any(p.replayed_s is not None for p in predictions)
     table = plain("", "step", *(["replay"] if replays else []), "slower", "MFU", "memory", *varied)
     for rank, (p, row) in enumerate(zip(predictions, rows, strict=True), 1):
         loss = _decides(p) / fastest - 1
         replay = ["" if p.replayed_s is None else seconds(p.replayed_s, 4)] if replays else []
-        cells = [str(rank), seconds(p.step_time_s, 4), *replay, percent(loss, 2) if loss > 1e-9 else "", percent(p.mfu)]
-        table.add_row(*cells, show(p.memory_bytes["needed"], "GiB"), *(row[name] for name in varied))
+        cells = [
+            str(rank),
+            seconds(p.step_time_s, 4),
+            *replay,
+            percent(loss, 2) if loss > 1e-9 else "",
+            percent(p.mfu),
+        ]
+        table.add_row(
+            *cells, show(p.memory_bytes["needed"], "GiB"), *(row[name] for name in varied)
+        )
     return Group(Text(title, "bold"), *([Text(f"all: {', '.join(same)}")] if same else []), table)
 
 
@@ -144,11 +164,16 @@ def searched(plan: Plan) -> Iterator[Text]:
     if plan.untried:
         yield Text(f"not tried: {plan.untried}", "dim")
     yield Text(
-        f"searched {plan.searched:,} layouts in {show(plan.elapsed_s, 's')}; {plan.feasible:,} of those looked at fit"
+        f"searched {plan.searched:,} layouts in {show(plan.elapsed_s, 's')}; {plan.feasible:,} of"
+        " those looked at fit"
     )
     for rule, count in sorted((plan.rejected or {}).items(), key=lambda item: -item[1]):
         if count:
-            yield Text(f"  {count:,} {REJECTED.get(rule, f'combinations of degrees against the rule: {rule}')}", "dim")
+            yield Text(
+                f"  {count:,}"
+                f" {REJECTED.get(rule, f'combinations of degrees against the rule: {rule}')}",
+                "dim",
+            )
 
 
 def comparison(plans: dict[str, Plan]) -> Table:
@@ -158,7 +183,13 @@ def comparison(plans: dict[str, Plan]) -> Table:
         p = plan.best
         if p:
             words = layout_words(p.layout, p.microbatches)
-            table.add_row(name, seconds(p.step_time_s), percent(p.mfu), show(p.memory_bytes["needed"], "GiB"), words)
+            table.add_row(
+                name,
+                seconds(p.step_time_s),
+                percent(p.mfu),
+                show(p.memory_bytes["needed"], "GiB"),
+                words,
+            )
         else:
             table.add_row(name, "", "", "", "no layout fits")
     return table

@@ -1,6 +1,8 @@
-"""Plots of results: time and memory of layouts with their configuration beneath, scaling curves, pipelines.
+"""Plots of results: time and memory of layouts with their configuration beneath, scaling curves,
+pipelines.
 
-Legible in black and white: every colour comes with a hatch, every line with a marker. matplotlib is only needed here.
+Legible in black and white: every colour comes with a hatch, every line with a marker. matplotlib is
+only needed here.
 """
 
 from __future__ import annotations
@@ -27,12 +29,22 @@ from .text import CAUSES, KINDS, count, near
 
 DPI = 150
 STYLE = {
-    "compute": ("#4477aa", ""), "memory": ("#66ccee", "..."), "host": ("#bbbbbb", "ooo"), "tp_comm": ("#ee6677", "///"),
-    "cp_comm": ("#aa3377", "xxx"), "ep_comm": ("#ccbb44", "+++"), "pp_comm": ("#885522", "ooo"),
-    "dp_comm": ("#228833", "\\\\\\"), "bubble": ("#eeeeee", ""), "optimizer": ("#777777", "---"),
-    "other": ("#ffffff", "***"), "weights": ("#4477aa", ""), "gradients": ("#ee6677", "///"),
-    "activations": ("#228833", "\\\\\\"), "buffers": ("#eeeeee", ""),
-}  # fmt: skip
+    "compute": ("#4477aa", ""),
+    "memory": ("#66ccee", "..."),
+    "host": ("#bbbbbb", "ooo"),
+    "tp_comm": ("#ee6677", "///"),
+    "cp_comm": ("#aa3377", "xxx"),
+    "ep_comm": ("#ccbb44", "+++"),
+    "pp_comm": ("#885522", "ooo"),
+    "dp_comm": ("#228833", "\\\\\\"),
+    "bubble": ("#eeeeee", ""),
+    "optimizer": ("#777777", "---"),
+    "other": ("#ffffff", "***"),
+    "weights": ("#4477aa", ""),
+    "gradients": ("#ee6677", "///"),
+    "activations": ("#228833", "\\\\\\"),
+    "buffers": ("#eeeeee", ""),
+}
 """cause of time or kind of memory -> colour and hatch ("optimizer" is both)."""
 LABELS = {
     "memory": "memory traffic", "tp_comm": "tensor parallel", "cp_comm": "context parallel",
@@ -49,11 +61,18 @@ def image(figure: Figure, kind: str) -> bytes:
     """The figure as .png or .svg; the same figure gives the same bytes."""
     data = io.BytesIO()
     with rc_context({"svg.hashsalt": "meshwright", "hatch.linewidth": 0.6}):
-        figure.savefig(data, format=kind.lstrip("."), dpi=DPI, metadata={"Date": None} if kind == ".svg" else None)
+        figure.savefig(
+            data,
+            format=kind.lstrip("."),
+            dpi=DPI,
+            metadata={"Date": None} if kind == ".svg" else None,
+        )
     return data.getvalue()
 
 
-def layouts(predictions: Sequence[Prediction], names: Sequence[str] = (), title: str = "") -> Figure:
+def layouts(
+    predictions: Sequence[Prediction], names: Sequence[str] = (), title: str = ""
+) -> Figure:
     """A bar of time and a bar of memory for each layout, with its configuration beneath."""
     n = len(predictions)
     figure = Figure(figsize=(max(5.0, 2.8 + 0.8 * n), 8.0), layout="constrained")
@@ -73,7 +92,9 @@ def time_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
     axes.set_ylabel("step time [s]")
     for x, t in enumerate(times):
         whole = sum(t.values())
-        axes.annotate(f"{whole:.3g}", (x, whole), (0, 2), textcoords="offset points", ha="center", fontsize=8)
+        axes.annotate(
+            f"{whole:.3g}", (x, whole), (0, 2), textcoords="offset points", ha="center", fontsize=8
+        )
     axes.margins(y=0.1)
 
 
@@ -88,13 +109,20 @@ def memory_bars(axes: Axes, uses: Sequence[Mapping[str, float]]) -> None:
     _legend(axes)
 
 
-def _stack(axes: Axes, bars: Sequence[Mapping[str, float]], parts: Sequence[str], unit: float = 1.0) -> None:
+def _stack(
+    axes: Axes, bars: Sequence[Mapping[str, float]], parts: Sequence[str], unit: float = 1.0
+) -> None:
     """Stacked bars, the first part at the bottom."""
     below = [0.0] * len(bars)
     for part in parts:
         heights = [bar[part] / unit for bar in bars]
         colour, hatch = STYLE[part]
-        look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.6}
+        look: dict[str, Any] = {
+            "color": colour,
+            "hatch": hatch,
+            "edgecolor": "black",
+            "linewidth": 0.6,
+        }
         axes.bar(range(len(bars)), heights, 0.66, below, label=LABELS.get(part, part), **look)
         below = [b + h for b, h in zip(below, heights, strict=True)]
     axes.grid(axis="y", alpha=0.3)
@@ -106,14 +134,25 @@ def _stack(axes: Axes, bars: Sequence[Mapping[str, float]], parts: Sequence[str]
 def _legend(axes: Axes) -> None:
     """Beside the plot, in the order of the stack from top to bottom."""
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False)
+    axes.legend(
+        handles[::-1],
+        labels[::-1],
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        fontsize=8,
+        frameon=False,
+    )
 
 
 def configuration(axes: Axes, predictions: Sequence[Prediction], names: Sequence[str]) -> None:
     """The layout of each bar as a column of values; rows in which nothing happens are left out."""
     found = {row: [_cell(getattr(p.layout, row)) for p in predictions] for row in FIELDS}
     found |= {"MFU": [f"{100 * p.mfu:.1f}%" for p in predictions]}
-    found |= {f"in one {near(predictions[0])[0]}": [near(p)[1].replace(" ", "\u2009") for p in predictions]}
+    found |= {
+        f"in one {near(predictions[0])[0]}": [
+            near(p)[1].replace(" ", "\u2009") for p in predictions
+        ]
+    }
     rows = [row for row, cells in found.items() if row in ALWAYS or {*cells} - SILENT]
     for y, row in enumerate(rows):
         for x, cell in enumerate(found[row]):
@@ -136,7 +175,9 @@ def _cell(value: Any) -> str:
 
 
 def scaling(sweep: Sweep) -> Figure:
-    """Throughput and MFU against the varied field; for chips also the straight line of perfect scaling."""
+    """Throughput and MFU against the varied field; for chips also the straight line of perfect
+    scaling.
+    """
     figure = Figure(figsize=(7.0, 6.0), layout="constrained")
     top, low = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     found = sweep.found
@@ -148,7 +189,14 @@ def scaling(sweep: Sweep) -> Figure:
         top.plot(xs, ideal, color="black", linestyle=":", label="perfect scaling")
     line, dashed = ("-", "--") if numeric else ("", "")  # nothing lies between two models
     top.plot(xs, rates, color="#4477aa", marker="o", linestyle=line, label="predicted")
-    low.plot(xs, [100 * p.mfu for _, p in found], color="#ee6677", marker="s", linestyle=dashed, label="MFU")
+    low.plot(
+        xs,
+        [100 * p.mfu for _, p in found],
+        color="#ee6677",
+        marker="s",
+        linestyle=dashed,
+        label="MFU",
+    )
     top.set_ylabel("tokens / s")
     low.set_ylabel("MFU [%]")
     low.set_ylim(0, 118 * max(p.mfu for _, p in found))
@@ -158,7 +206,9 @@ def scaling(sweep: Sweep) -> Figure:
         top.set_yscale("log", base=2)
     else:
         top.set_ylim(0, 1.1 * max(rates))
-    low.set_xticks(xs, [str(point.value) for point, _ in found], rotation=30 if len(found) > 8 else 0)
+    low.set_xticks(
+        xs, [str(point.value) for point, _ in found], rotation=30 if len(found) > 8 else 0
+    )
     low.minorticks_off()
     top.yaxis.set_major_formatter(FuncFormatter(lambda y, _: count(y)))
     top.yaxis.set_minor_formatter(NullFormatter())
@@ -182,7 +232,9 @@ def _kept(jobs: Sequence[Job]) -> str:
 
 def _positions(sweep: Sweep) -> tuple[list[float], bool]:
     """Where the points lie: at their number if all are numbers, else one after the other."""
-    values = [point.job.cluster.chips if sweep.over == "on" else point.value for point, _ in sweep.found]
+    values = [
+        point.job.cluster.chips if sweep.over == "on" else point.value for point, _ in sweep.found
+    ]
     try:
         numbers = [float(v) for v in values]
     except ValueError:
@@ -202,7 +254,9 @@ def pipeline(replay: Replay) -> Figure:
 def pipelines(timelines: Mapping[str, Timeline], title: str = "") -> Figure:
     """Gantt charts one above the other, on one axis of time."""
     count, ranks = len(timelines), max(len(t.order) for t in timelines.values())
-    figure = Figure(figsize=(11.0, 1.1 + count * (0.7 + min(0.34 * ranks, 9.0))), layout="constrained")
+    figure = Figure(
+        figsize=(11.0, 1.1 + count * (0.7 + min(0.34 * ranks, 9.0))), layout="constrained"
+    )
     charts = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
     unit, name = _time_unit(max(t.makespan_s for t in timelines.values()))
     for axes, (words, t) in zip(charts, timelines.items(), strict=True):
@@ -248,7 +302,15 @@ def _boxes(axes: Axes, t: Timeline, rank: int, kind: str, unit: float, few: bool
     bars.set_hatch(hatch if few else "")
     for start, width, action in boxes if few else ():
         middle = (start + width / 2, rank)
-        axes.text(*middle, str(action.microbatch), ha="center", va="center", fontsize=6, clip_on=True, bbox=PAPER)
+        axes.text(
+            *middle,
+            str(action.microbatch),
+            ha="center",
+            va="center",
+            fontsize=6,
+            clip_on=True,
+            bbox=PAPER,
+        )
 
 
 def _shade(colour: str, chunk: int) -> tuple[float, ...]:
@@ -266,10 +328,18 @@ def _gantt_legend(figure: Figure, timelines: Sequence[Timeline]) -> None:
     actions = [action for t in timelines for row in t.order for action in row]
     kinds, few = {action.kind for action in actions}, len(actions) <= FEW * len(timelines)
     handles = [
-        Patch(facecolor=colour, hatch=hatch if few else "", edgecolor="black", linewidth=0.6, label=label)
+        Patch(
+            facecolor=colour,
+            hatch=hatch if few else "",
+            edgecolor="black",
+            linewidth=0.6,
+            label=label,
+        )
         for kind, (colour, hatch, label) in GANTT.items()
         if kind in kinds
     ]
     if any(action.chunk for action in actions):
-        handles.append(Patch(facecolor="none", edgecolor="none", label="darker: later chunks of the model"))
+        handles.append(
+            Patch(facecolor="none", edgecolor="none", label="darker: later chunks of the model")
+        )
     figure.legend(handles=handles, loc="outside lower left", ncols=4, fontsize=8, frameon=False)

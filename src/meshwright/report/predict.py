@@ -10,7 +10,18 @@ from rich.text import Text
 
 from ..prediction.prediction import Prediction
 from ..units import show
-from .text import CAUSES, KINDS, MFU, TOTALS, bar, headline, layout_words, percent, placement_words, seconds
+from .text import (
+    CAUSES,
+    KINDS,
+    MFU,
+    TOTALS,
+    bar,
+    headline,
+    layout_words,
+    percent,
+    placement_words,
+    seconds,
+)
 
 WIDTH = 20
 """Characters of a full bar."""
@@ -18,7 +29,14 @@ WIDTH = 20
 
 def report(p: Prediction, ascii_only: bool = False) -> RenderableType:
     """Everything `predict` prints."""
-    return Group(*answer(p), Text(), time_table(p, ascii_only), Text(), memory_table(p, ascii_only), *notes(p))
+    return Group(
+        *answer(p),
+        Text(),
+        time_table(p, ascii_only),
+        Text(),
+        memory_table(p, ascii_only),
+        *notes(p),
+    )
 
 
 def answer(p: Prediction, idle: bool = True) -> Iterator[Text]:
@@ -46,7 +64,9 @@ def time_table(p: Prediction, ascii_only: bool = False) -> Table:
     for cause, s in p.time_s.items():
         if s:
             share = percent(s / p.step_time_s)
-            table.add_row(cause, seconds(s), share, bar(s / longest, WIDTH, ascii_only), CAUSES[cause])
+            table.add_row(
+                cause, seconds(s), share, bar(s / longest, WIDTH, ascii_only), CAUSES[cause]
+            )
     table.add_section()
     table.add_row("step_time", seconds(p.step_time_s), "100 %", "", "sum", style="bold")
     return table
@@ -71,7 +91,14 @@ def memory_table(p: Prediction, ascii_only: bool = False) -> Table:
         style = "bold" if total == "needed" else ""
         there = f"of {show(capacity, 'GiB')}: {words}" if total == "needed" else words
         share = use[total] / capacity
-        table.add_row(total, show(use[total], "GiB"), percent(share), bar(share, WIDTH, ascii_only), there, style=style)
+        table.add_row(
+            total,
+            show(use[total], "GiB"),
+            percent(share),
+            bar(share, WIDTH, ascii_only),
+            there,
+            style=style,
+        )
     return table
 
 
@@ -89,6 +116,10 @@ def plain(first: str, *columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column(first, no_wrap=True)
     for i, column in enumerate(columns):
-        text = column in ("", "what it is", "source", "why", "what", "note") or column.startswith("in one")
-        table.add_column(column, justify="left" if text else "right", no_wrap=not text or i == 2, overflow="fold")
+        text = column in ("", "what it is", "source", "why", "what", "note") or column.startswith(
+            "in one"
+        )
+        table.add_column(
+            column, justify="left" if text else "right", no_wrap=not text or i == 2, overflow="fold"
+        )
     return table

@@ -35,25 +35,37 @@ def reproduced(data: Mapping[str, Any]) -> RenderableType:
 def _checks(checks: list[Mapping[str, Any]]) -> RenderableType:
     """A table of checks, the worst first."""
     table = plain("check", "published", "computed", "difference", "", "note")
-    ranked = sorted(checks, key=lambda c: (WORST_FIRST.index(c["status"]), -abs(c["rel_diff"] or 0.0)))
+    ranked = sorted(
+        checks, key=lambda c: (WORST_FIRST.index(c["status"]), -abs(c["rel_diff"] or 0.0))
+    )
     for c in ranked[:MOST]:
         difference = "" if c["rel_diff"] is None else f"{100 * c['rel_diff']:+.3g} %"
         cells = (c["id"], _number(c["published"]), _number(c["computed"]), difference)
         table.add_row(*cells, Text(c["status"], STYLES[c["status"]]), c["note"])
     more = len(ranked) - MOST
     return (
-        Group(table, Text(f"and {more:,} more: --json shows all, -o FOLDER writes them", "dim")) if more > 0 else table
+        Group(table, Text(f"and {more:,} more: --json shows all, -o FOLDER writes them", "dim"))
+        if more > 0
+        else table
     )
 
 
 def _number(value: Any) -> str:
-    return "" if value is None else f"{value:.6g}" if isinstance(value, (int, float)) else str(value)
+    return (
+        "" if value is None else f"{value:.6g}" if isinstance(value, (int, float)) else str(value)
+    )
 
 
 def validated(data: Mapping[str, Any]) -> RenderableType:
     """Errors against measured runs: overall, by source, what was skipped, and what was assumed."""
     table = plain(
-        "predicted against measured", "rows", "median error", "mean", "90th percentile", "bias", "in the interval"
+        "predicted against measured",
+        "rows",
+        "median error",
+        "mean",
+        "90th percentile",
+        "bias",
+        "in the interval",
     )
     overall = data["overall"]
     for name, stats in overall.items():
@@ -81,8 +93,12 @@ def _verdicts(overall: Mapping[str, Any]) -> Iterator[Text]:
     """Out-of-memory and ranking, in words."""
     for name in ("out_of_memory", "ranking"):
         if isinstance(found := overall.get(name), Mapping):
-            numbers = {key: value for key, value in found.items() if isinstance(value, (int, float))}
-            words = ", ".join(f"{key.replace('_', ' ')} {_number(value)}" for key, value in numbers.items())
+            numbers = {
+                key: value for key, value in found.items() if isinstance(value, (int, float))
+            }
+            words = ", ".join(
+                f"{key.replace('_', ' ')} {_number(value)}" for key, value in numbers.items()
+            )
             yield Text(f"{name.replace('_', ' ')}: {words}")
             if told := [row for row in found.get("reliability", ()) if row["rows"]]:
                 yield Text(f"of the runs with a risk of {', '.join(map(_reliable, told))}")

@@ -1,4 +1,6 @@
-"""A roofline as tables: schemes, the best split in theory and on the real axes, what to know about the mesh."""
+"""A roofline as tables: schemes, the best split in theory and on the real axes, what to know about
+the mesh.
+"""
 
 from __future__ import annotations
 
@@ -32,47 +34,107 @@ def head(r: Roofline) -> Iterator[Text]:
     pods = f"{r.pods} pods of " if r.pods > 1 else ""
     yield Text(f"{r.model}: one layer ({LAYERS[r.layer]}) on {pods}{shape}, {r.chip}", "bold")
     each = r.batch_tokens / r.chips
-    yield Text(f"  {count(r.batch_tokens)} tokens a step, {each:,.0f} a chip; {r.per_token.width:,.0f} effective width")
+    yield Text(
+        f"  {count(r.batch_tokens)} tokens a step, {each:,.0f} a chip; {r.per_token.width:,.0f}"
+        " effective width"
+    )
     links = ", ".join(f"{a:,.0f}" for a in r.intensity)
     yield Text(f"  FLOPs for each byte of a link: {links}; of HBM: {r.hbm_tokens:,.0f}")
-    yield Text(f"  largest tensor-parallel degree that hides: {r.largest_tensor} {r.largest_tensor_placement}")
-    memory = f"{show(r.memory_bytes, 'GiB')} (10 B a parameter) to {show(r.memory_full_bytes, 'GiB')} (18 B)"
+    yield Text(
+        f"  largest tensor-parallel degree that hides: {r.largest_tensor}"
+        f" {r.largest_tensor_placement}"
+    )
+    memory = (
+        f"{show(r.memory_bytes, 'GiB')} (10 B a parameter) to {show(r.memory_full_bytes, 'GiB')}"
+        " (18 B)"
+    )
     yield Text(f"  memory of a chip, sharded over all: {memory} of {show(r.capacity_bytes, 'GiB')}")
 
 
 def schemes(r: Roofline) -> Table:
     """Times at the batch, and the batch from which compute binds."""
-    table = plain("scheme", "degrees", "pass", "compute", "comm sum", "comm max", "bound sum", "bound max", "memory")
+    table = plain(
+        "scheme",
+        "degrees",
+        "pass",
+        "compute",
+        "comm sum",
+        "comm max",
+        "bound sum",
+        "bound max",
+        "memory",
+    )
     for s in r.schemes:
         bound = [_tokens(s.least_batch_sum_tokens), _tokens(s.least_batch_max_tokens)]
         times = [seconds(t) for t in (s.compute_s, s.comm_sum_s, s.comm_max_s)]
-        marks = [f"{b} {'yes' if s.compute_bound(e) else 'NO'}" for b, e in zip(bound, ("sum", "max"), strict=True)]
+        marks = [
+            f"{b} {'yes' if s.compute_bound(e) else 'NO'}"
+            for b, e in zip(bound, ("sum", "max"), strict=True)
+        ]
         table.add_row(s.name, s.degrees, s.binds, *times, *marks, show(s.memory_bytes, "GiB"))
-    table.caption = "bound: tokens a step from which the pass is compute-bound; yes or NO: whether this batch is"
+    table.caption = (
+        "bound: tokens a step from which the pass is compute-bound; yes or NO: whether this"
+        " batch is"
+    )
     return table
 
 
 def theory(r: Roofline) -> Table:
     """Continuous optima."""
-    table = plain("axes for FSDP", "for TP", "X_opt", "Y", "ratio sum", "ratio max", "B/N sum", "B/N max", "largest Y")
+    table = plain(
+        "axes for FSDP",
+        "for TP",
+        "X_opt",
+        "Y",
+        "ratio sum",
+        "ratio max",
+        "B/N sum",
+        "B/N max",
+        "largest Y",
+    )
     for t in r.theory:
-        numbers = (t.x, t.y, t.ratio_sum, t.ratio_max, t.tokens_per_chip_sum, t.tokens_per_chip_max, t.largest_tensor)
+        numbers = (
+            t.x,
+            t.y,
+            t.ratio_sum,
+            t.ratio_max,
+            t.tokens_per_chip_sum,
+            t.tokens_per_chip_max,
+            t.largest_tensor,
+        )
         table.add_row(str(t.m_x), str(t.m_y), *(show(float(n), "") for n in numbers))
-    table.caption = "theory: X and Y of any size; ratio T_math/T_comms; B/N tokens a chip from which it is above 1"
+    table.caption = (
+        "theory: X and Y of any size; ratio T_math/T_comms; B/N tokens a chip from which it is"
+        " above 1"
+    )
     return table
 
 
 def whole(r: Roofline) -> Table:
     """Best splits of the real axes."""
     table = plain(
-        "edition", "X", "Y", "where", "compute", "FSDP", "TP", "together", "ratio", "first bound from", "there"
+        "edition",
+        "X",
+        "Y",
+        "where",
+        "compute",
+        "FSDP",
+        "TP",
+        "together",
+        "ratio",
+        "first bound from",
+        "there",
     )
     for w in r.whole:
         times = [seconds(t) for t in (w.compute_s, w.data_s, w.tensor_s, w.comm_s)]
         ratio = "" if w.ratio is None else f"{w.ratio:.2f}"
         first = _tokens(w.compute_bound_from_tokens)
-        table.add_row(w.edition, str(w.x), str(w.y), w.placement, *times, ratio, first, w.compute_bound_first)
-    table.caption = "sum: collectives of different mesh axes in turn; max: beside each other, a lower bound"
+        table.add_row(
+            w.edition, str(w.x), str(w.y), w.placement, *times, ratio, first, w.compute_bound_first
+        )
+    table.caption = (
+        "sum: collectives of different mesh axes in turn; max: beside each other, a lower bound"
+    )
     return table
 
 

@@ -1,4 +1,6 @@
-"""Plots of rooflines: ratio and times against the batch. Lines differ by dash and marker: black and white will do."""
+"""Plots of rooflines: ratio and times against the batch. Lines differ by dash and marker: black and
+white will do.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ COLUMNS = 3
 """Panels in a row."""
 
 Panel = tuple[str, Num, Mapping[str, Num], float | None]
-"""Title, compute seconds, edition -> communication seconds, batch from which `max` is compute-bound."""
+"""Title, compute seconds, edition -> communication seconds, batch from which `max` is
+compute-bound.
+"""
 
 
 def ratio_plot(tokens: Num, curves: Mapping[str, Num], title: str) -> Figure:
@@ -37,7 +41,9 @@ def ratio_plot(tokens: Num, curves: Mapping[str, Num], title: str) -> Figure:
     for i, (name, values) in enumerate(curves.items()):
         line(ax, tokens, values, name, i)
     ax.axhline(1.0, color="black", linewidth=1)
-    ax.text(np.asarray(tokens)[-1], 1.0, "compute-bound above ", ha="right", va="bottom", fontsize=9)
+    ax.text(
+        np.asarray(tokens)[-1], 1.0, "compute-bound above ", ha="right", va="bottom", fontsize=9
+    )
     ax.set(yscale="log", xlabel="batch per chip [tokens]", ylabel=r"$T_{math}\,/\,T_{comms}$")
     ax.set_title(title, fontsize=11)
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
@@ -72,9 +78,16 @@ def panels(batch: Num, shown: Sequence[Panel], title: str) -> Figure:
             line(ax, batch, values, f"communication, {edition}", i)
         logarithmic(ax)
         first, last = np.asarray(batch)[0], np.asarray(batch)[-1]
-        ax.axvspan(first, last if threshold is None else min(max(threshold, first), last), color="0.88", zorder=0)
+        ax.axvspan(
+            first,
+            last if threshold is None else min(max(threshold, first), last),
+            color="0.88",
+            zorder=0,
+        )
         said = (
-            "at every batch size" if threshold is None else f"below {EngFormatter(places=2, sep='')(threshold)} tokens"
+            "at every batch size"
+            if threshold is None
+            else f"below {EngFormatter(places=2, sep='')(threshold)} tokens"
         )
         ax.set_title(f"{name}\ncommunication-bound {said} (max)", fontsize=9)
     grid[0].legend(fontsize=8, loc="upper left")
@@ -87,7 +100,12 @@ def line(ax: Axes, x: Num, y: Num, name: str, i: int) -> None:
     """One line of a family."""
     colour, dash, marker = LINES[i % len(LINES)]
     every = max(1, np.size(x) // MARKS)
-    style: dict[str, Any] = {"color": colour, "linestyle": dash, "marker": marker, "markevery": (i * every // 3, every)}
+    style: dict[str, Any] = {
+        "color": colour,
+        "linestyle": dash,
+        "marker": marker,
+        "markevery": (i * every // 3, every),
+    }
     ax.plot(x, spread(y, x), label=name, markersize=5, **style)
 
 
@@ -107,7 +125,10 @@ def spread(values: Num, like: Num) -> Any:
 def roofline_plot(r: Roofline) -> Figure:
     """A panel a scheme: compute and communication around the batch asked for."""
     shape = "x".join(map(str, r.shape))
-    title = f"{r.model} on {f'{r.pods} pods of ' if r.pods > 1 else ''}{shape} {r.chip}: one layer ({r.layer})"
+    title = (
+        f"{r.model} on {f'{r.pods} pods of ' if r.pods > 1 else ''}{shape} {r.chip}: one layer"
+        f" ({r.layer})"
+    )
     shown: list[Panel] = []
     for s in r.schemes:
         comm = {"sum": np.array(s.curve.comm_sum_s), "max": np.array(s.curve.comm_max_s)}

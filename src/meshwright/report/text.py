@@ -34,10 +34,22 @@ TOTALS = {
 """Sums of memory -> what they are."""
 KINDS = Use._fields
 """Kinds of memory, in the order they are shown."""
-MFU = "MFU = model FLOP/s (attention uncut by the mask, nothing recomputed) / dense peak; HFU: what kernels execute"
+MFU = (
+    "MFU = model FLOP/s (attention uncut by the mask, nothing recomputed) / dense peak; HFU: what"
+    " kernels execute"
+)
 SPLITS = ("tp", "cp", "pp", "dp", "ep", "etp")
 """Degrees of a layout that divide the chips."""
-WORDED = {*SPLITS, "schedule", "interleave", "microbatch", "zero", "recompute", "sequence_parallel", "placement"}
+WORDED = {
+    *SPLITS,
+    "schedule",
+    "interleave",
+    "microbatch",
+    "zero",
+    "recompute",
+    "sequence_parallel",
+    "placement",
+}
 """Fields that `layout_words` says in words of their own; all others by their names."""
 BLOCKS = " ▏▎▍▌▋▊▉█"
 
@@ -53,7 +65,11 @@ def bar(share: float, width: int, ascii_only: bool = False) -> str:
 
 def seconds(value: float, digits: int = 3) -> str:
     """Seconds as such up to an hour, so that steps compare at a glance."""
-    return f"{show(value, '', max(digits, 3))} s" if 60 <= abs(value) < 3600 else show(value, "s", digits)
+    return (
+        f"{show(value, '', max(digits, 3))} s"
+        if 60 <= abs(value) < 3600
+        else show(value, "s", digits)
+    )
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -74,12 +90,20 @@ def layout_words(layout: Layout, microbatches: int | None = None) -> str:
     words = [f"{name} {int(getattr(layout, name))}" for name in SPLITS if _split(layout, name)]
     chunks = f" x{int(layout.interleave)}" if layout.interleave != 1 else ""
     words += [layout.schedule + chunks] if layout.pp != 1 else []
-    words.append(f"microbatch {int(layout.microbatch)}" + (f" ({microbatches} a step)" if microbatches else ""))
+    words.append(
+        f"microbatch {int(layout.microbatch)}"
+        + (f" ({microbatches} a step)" if microbatches else "")
+    )
     words.append(f"ZeRO-{layout.zero}")
-    words.append("no recomputation" if layout.recompute == "none" else f"{layout.recompute} recomputation")
-    if layout.tp != 1 and not layout.sequence_parallel and layout.scheme != "summa":  # which has none
+    words.append(
+        "no recomputation" if layout.recompute == "none" else f"{layout.recompute} recomputation"
+    )
+    # which has none
+    if layout.tp != 1 and not layout.sequence_parallel and layout.scheme != "summa":
         words.append("no sequence parallelism")
-    rest = [f for f in fields(layout) if f.name not in WORDED and getattr(layout, f.name) != f.default]
+    rest = [
+        f for f in fields(layout) if f.name not in WORDED and getattr(layout, f.name) != f.default
+    ]
     words += [f"{f.name.replace('_', ' ')} {getattr(layout, f.name)}" for f in rest]
     return " · ".join(words)
 
@@ -89,7 +113,9 @@ def _split(layout: Layout, name: str) -> bool:
 
 
 def placement_words(p: Prediction) -> str:
-    """How many ranks of each axis lie in each network dimension; empty if there is only one dimension."""
+    """How many ranks of each axis lie in each network dimension; empty if there is only one
+    dimension.
+    """
     dims = p.job.cluster.network.dims
     if len(dims) < 2:
         return ""
@@ -102,22 +128,36 @@ def placement_words(p: Prediction) -> str:
 
 
 def near(p: Prediction) -> tuple[str, str]:
-    """(name of the fastest network dimension, which ranks share one of it): ("nvlink", "tp 2 cp 2 dp 2")."""
+    """(name of the fastest network dimension, which ranks share one of it): ("nvlink", "tp 2 cp 2
+    dp 2").
+    """
     shares = {axis: int(each[0]) for axis, each in p.layout.placement.items()}
-    return p.job.cluster.network.dims[0].name, " ".join(f"{axis} {n}" for axis, n in shares.items() if n != 1) or "-"
+    return (
+        p.job.cluster.network.dims[0].name,
+        " ".join(f"{axis} {n}" for axis, n in shares.items() if n != 1) or "-",
+    )
 
 
 def headline(p: Prediction) -> list[str]:
-    """The answer in a few lines: the step, its rates, memory, and the whole run if its length is known.
+    """The answer in a few lines: the step, its rates, memory, and the whole run if its length is
+    known.
 
     What does not fit is said before any number that it would make void.
     """
     peak = p.job.cluster.chip.peak(p.job.precision.compute)
     lines = [
-        f"step time {seconds(p.step_time_s)} for {p.job.batch_tokens:,.0f} tokens ({p.job.batch:,} sequences of {p.job.T:,})",
-        f"{count(p.tokens_per_s)} tokens/s, {p.tokens_per_s_per_chip:,.0f} tokens/s/chip, "
-        f"{show(p.model_flops_per_s_per_chip, 'FLOP/s')}/chip",
-        f"MFU {percent(p.mfu)}, HFU {percent(p.hfu)} of {show(peak, 'FLOP/s')} {p.job.precision.compute}",
+        (
+            f"step time {seconds(p.step_time_s)} for {p.job.batch_tokens:,.0f} tokens"
+            f" ({p.job.batch:,} sequences of {p.job.T:,})"
+        ),
+        (
+            f"{count(p.tokens_per_s)} tokens/s, {p.tokens_per_s_per_chip:,.0f} tokens/s/chip, "
+            f"{show(p.model_flops_per_s_per_chip, 'FLOP/s')}/chip"
+        ),
+        (
+            f"MFU {percent(p.mfu)}, HFU {percent(p.hfu)} of {show(peak, 'FLOP/s')}"
+            f" {p.job.precision.compute}"
+        ),
     ]
     if p.layout.pp > 1 and p.replayed_s is not None:
         lines.insert(1, f"{seconds(p.replayed_s)} with the pipeline replayed action by action")
@@ -126,7 +166,9 @@ def headline(p: Prediction) -> list[str]:
         ratios = f"{low / p.step_time_s:.2f} to {high / p.step_time_s:.2f}"
         real = f"{seconds(low)} to {seconds(high)}"
         lines.insert(
-            1, f"nine of ten published runs of this kind took {ratios} times what is predicted for them: here {real}"
+            1,
+            f"nine of ten published runs of this kind took {ratios} times what is predicted for"
+            f" them: here {real}",
         )
     lines.insert(len(lines) if p.fits else 0, room(p))
     if run := whole_run(p):
@@ -151,7 +193,10 @@ def whole_run(p: Prediction) -> str:
     """Days, chip-hours, cost and energy; empty if the job names no tokens."""
     if p.train_time_s is None or p.chip_hours is None:
         return ""
-    parts = [f"{count(p.job.tokens)} tokens in {show(p.train_time_s, 's')}", f"{p.chip_hours:,.0f} chip-hours"]
+    parts = [
+        f"{count(p.job.tokens)} tokens in {show(p.train_time_s, 's')}",
+        f"{p.chip_hours:,.0f} chip-hours",
+    ]
     if p.cost_usd is not None:
         parts.append(f"{show(p.cost_usd, 'USD')} at {p.job.cluster.chip.usd_per_hour:g} USD/h")
     if p.energy_j is not None:

@@ -1,4 +1,6 @@
-"""The exact timeline of a pipeline as text: seconds of the stages, closed form beside replay, and each rank's day."""
+"""The exact timeline of a pipeline as text: seconds of the stages, closed form beside replay, and
+each rank's day.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ def report(r: Replay, ascii_only: bool = False) -> RenderableType:
     after = ", ".join(f"{name} {show(p.time_s[name], 's')}" for name in ("dp_comm", "optimizer"))
     lines = [
         Text(f"{title}: {layout_words(p.layout, p.microbatches)}", "bold"),
-        Text(f"  exact, longest path:  {seconds(r.exact_s, 4)}, {percent(r.bubble_fraction)} of all device time idle"),
+        Text(
+            f"  exact, longest path:  {seconds(r.exact_s, 4)}, {percent(r.bubble_fraction)} of all"
+            " device time idle"
+        ),
         Text(f"  closed form:          {seconds(r.closed_s, 4)} ({100 * r.difference:+.2f} %)"),
         Text(f"  outside the pipeline: {after}"),
         Text(f"  a send between stages takes {show(r.send_s, 's')}", "dim"),
@@ -55,19 +60,29 @@ def ranks(t: Timeline) -> Table:
     for rank in _shown(len(t.order)):
         busy, idle = t.busy_s[rank], t.idle_s[rank]
         table.add_row(
-            str(rank), show(busy, "s"), show(idle, "s"), percent(idle / t.makespan_s), f"{t.in_flight[rank]:g}"
+            str(rank),
+            show(busy, "s"),
+            show(idle, "s"),
+            percent(idle / t.makespan_s),
+            f"{t.in_flight[rank]:g}",
         )
     return table
 
 
 def _shown(ranks: int) -> list[int]:
-    return list(range(ranks)) if ranks <= RANKS else [*range(RANKS // 2), *range(ranks - RANKS // 2, ranks)]
+    return (
+        list(range(ranks))
+        if ranks <= RANKS
+        else [*range(RANKS // 2), *range(ranks - RANKS // 2, ranks)]
+    )
 
 
 def gantt(t: Timeline, ascii_only: bool = False) -> list[Text]:
     """A line a rank: what it does most of the time in each slice (F, B or I, W; a dot is idle)."""
     slice_ = show(t.makespan_s / COLUMNS, "s")
-    lines = [Text(f"a character is {slice_}: F forward, B backward, I and W its halves, . idle", "dim")]
+    lines = [
+        Text(f"a character is {slice_}: F forward, B backward, I and W its halves, . idle", "dim")
+    ]
     style = {"F": "blue", "B": "green", "I": "green", "W": "yellow"}
     for rank in _shown(len(t.order)):
         line = Text(f"{rank:4d} ")

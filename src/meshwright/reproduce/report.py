@@ -28,8 +28,8 @@ class Check:
     rel_diff: float | None
     """computed / published - 1; None where that has no meaning."""
     status: str
-    """match (within tolerance), explained (a named defect or the rounding of the source accounts for it), erratum (the
-    printed number is wrong, the note says why), mismatch."""
+    """match (within tolerance), explained (a named defect or the rounding of the source accounts
+    for it), erratum (the printed number is wrong, the note says why), mismatch."""
     note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,7 +73,9 @@ class Report:
     def summary(self) -> dict[str, Any]:
         """How many checks of each status, and the largest difference among those that match."""
         counts = Counter(c.status for c in self.checks)
-        differences = [abs(c.rel_diff) for c in self.checks if c.status == "match" and c.rel_diff is not None]
+        differences = [
+            abs(c.rel_diff) for c in self.checks if c.status == "match" and c.rel_diff is not None
+        ]
         return {**{s: counts[s] for s in STATUSES}, "worst_match": max(differences, default=0.0)}
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,20 +96,32 @@ class Report:
         return replace(self, elapsed_s=seconds)
 
     def write(self, folder: Path) -> list[Path]:
-        """Tables as CSV and Markdown, figures as PNG and SVG; raises BadInput if the folder cannot be written."""
+        """Tables as CSV and Markdown, figures as PNG and SVG; raises BadInput if the folder cannot
+        be written.
+        """
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            written = [path for table in (self.check_table, *self.tables) for path in write_table(table, folder)]
-            return written + [path for figure in self.figures for path in write_figure(figure, folder)]
+            written = [
+                path
+                for table in (self.check_table, *self.tables)
+                for path in write_table(table, folder)
+            ]
+            return written + [
+                path for figure in self.figures for path in write_figure(figure, folder)
+            ]
         except OSError as error:
-            raise BadInput(f"cannot write to {str(folder)[:200]}: {error.strerror or error}") from None
+            raise BadInput(
+                f"cannot write to {str(folder)[:200]}: {error.strerror or error}"
+            ) from None
 
     @property
     def check_table(self) -> Table:
         """All checks as a table."""
         columns = ("id", "published", "computed", "rel_diff", "status", "note")
         rows = tuple(tuple(getattr(c, k) for k in columns) for c in self.checks)
-        return Table(f"{self.paper}-checks", f"Published beside computed: {self.paper}", columns, rows)
+        return Table(
+            f"{self.paper}-checks", f"Published beside computed: {self.paper}", columns, rows
+        )
 
 
 def check(id: str, published: float, computed: float, tolerance: float, note: str = "") -> Check:
@@ -118,7 +132,9 @@ def check(id: str, published: float, computed: float, tolerance: float, note: st
 
 
 def relative(published: float, computed: float) -> float | None:
-    """computed / published - 1; 0 if both are 0, None if only the published number is, or one is not finite."""
+    """computed / published - 1; 0 if both are 0, None if only the published number is, or one is
+    not finite.
+    """
     if published == computed:
         return 0.0
     if published == 0 or not math.isfinite(published) or not math.isfinite(computed):
@@ -145,7 +161,9 @@ def write_table(table: Table, folder: Path) -> list[Path]:
     with plain.open("w", newline="", encoding="utf-8") as f:
         csv.writer(f).writerows([table.columns, *table.rows])
     lines = [f"# {table.title}", "", _line(table.columns), _line("---" for _ in table.columns)]
-    pretty.write_text("\n".join([*lines, *(_line(shown(x) for x in row) for row in table.rows), ""]), "utf-8")
+    pretty.write_text(
+        "\n".join([*lines, *(_line(shown(x) for x in row) for row in table.rows), ""]), "utf-8"
+    )
     return [plain, pretty]
 
 
@@ -161,7 +179,9 @@ def _line(cells: Iterable[Any]) -> str:
 
 
 def write_figure(figure: Figure, folder: Path) -> list[Path]:
-    """NAME.png and NAME.svg, and the figure's table; raises BadInput if matplotlib is not installed."""
+    """NAME.png and NAME.svg, and the figure's table; raises BadInput if matplotlib is not
+    installed.
+    """
     try:
         from ..report.plots import image  # matplotlib: only here
     except ImportError:

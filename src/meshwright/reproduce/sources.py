@@ -10,12 +10,16 @@ from ..errors import BadInput
 
 MOST_BYTES = 64 * 2**20
 MOST_FILES = 1000
-HEADERS = {"epoch": ("T_flop", "n_gpu", "util_vs_boost_peak"), "nccl": ("collective", "gpus_total", "size_bytes")}
+HEADERS = {
+    "epoch": ("T_flop", "n_gpu", "util_vs_boost_peak"),
+    "nccl": ("collective", "gpus_total", "size_bytes"),
+}
 """CSV format -> columns by which it is known."""
 
 
 def find(where: str | Path) -> dict[str, tuple[Path, ...]]:
-    """format (lbl, scaling-book, epoch, nccl) -> files, of a file or of the .json and .csv files two folders deep.
+    """format (lbl, scaling-book, epoch, nccl) -> files, of a file or of the .json and .csv files
+    two folders deep.
 
     Raises BadInput if there is nothing there, or if a file named by itself has an unknown format.
     """
@@ -23,7 +27,9 @@ def find(where: str | Path) -> dict[str, tuple[Path, ...]]:
     try:
         if path.is_dir():
             below = (p for pattern in ("*", "*/*") for p in path.glob(pattern))
-            files = sorted(p for p in below if p.suffix in (".json", ".csv") and p.is_file())[:MOST_FILES]
+            files = sorted(p for p in below if p.suffix in (".json", ".csv") and p.is_file())[
+                :MOST_FILES
+            ]
         elif path.exists():
             files = [path]
         else:
@@ -37,7 +43,8 @@ def find(where: str | Path) -> dict[str, tuple[Path, ...]]:
             found.setdefault(kind, []).append(file)
         elif not path.is_dir():
             raise BadInput(
-                f"{file.name[:80]} is in no format of published numbers: lbl, scaling-book (JSON), epoch, nccl"
+                f"{file.name[:80]} is in no format of published numbers: lbl, scaling-book (JSON),"
+                " epoch, nccl"
             )
     return {kind: tuple(paths) for kind, paths in found.items()}
 
@@ -50,8 +57,13 @@ def format_of(file: Path) -> str | None:
         if isinstance(table.get("cases"), list):
             return "scaling-book"
         return "lbl" if isinstance(table.get("data"), dict) else None
-    header = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "").split(",")
-    return next((kind for kind, columns in HEADERS.items() if set(columns) <= {c.strip() for c in header}), None)
+    header = next(
+        (line for line in text.splitlines() if line.strip() and not line.startswith("#")), ""
+    ).split(",")
+    return next(
+        (kind for kind, columns in HEADERS.items() if set(columns) <= {c.strip() for c in header}),
+        None,
+    )
 
 
 def read_text(file: Path) -> str:

@@ -1,9 +1,10 @@
-"""A cluster as a mesh of chips: its torus axes or switched levels, and groups of chips placed on them.
+"""A cluster as a mesh of chips: its torus axes or switched levels, and groups of chips placed on
+them.
 
-A logical axis (data X, tensor Y) takes a share of each network dimension. On a torus it may take a whole axis, the
-inner part of one (neighbours: a line) or the outer part (every s-th chip, sharing links with the groups between).
-Whole and inner parts work side by side; outer parts come on top as a level of their own, on what is left of the
-vector.
+A logical axis (data X, tensor Y) takes a share of each network dimension. On a torus it may take a
+whole axis, the inner part of one (neighbours: a line) or the outer part (every s-th chip, sharing
+links with the groups between). Whole and inner parts work side by side; outer parts come on top as
+a level of their own, on what is left of the vector.
 """
 
 from __future__ import annotations
@@ -90,15 +91,21 @@ class Mesh:
         return tuple(1.0 for _ in self.fabric.dims)
 
 
-def mesh(cluster: Cluster, precision: str, assumptions: Assumptions, shape: Shape | None = None) -> Mesh:
+def mesh(
+    cluster: Cluster, precision: str, assumptions: Assumptions, shape: Shape | None = None
+) -> Mesh:
     """The cluster as pods of one shape; on switched networks one pod of everything.
 
-    shape: of a slice, such as (8, 16); None = the most cubic one.  Raises BadInput if the chips make no such slices.
+    shape: of a slice, such as (8, 16); None = the most cubic one.  Raises BadInput if the chips
+    make no such slices.
     """
     network, pods = cluster.network, 1
     if not axes(network):
         if shape is not None:
-            raise BadInput(f"a shape is for slices of a torus: network {network.name} has switches, leave --shape out")
+            raise BadInput(
+                f"a shape is for slices of a torus: network {network.name} has switches, leave"
+                " --shape out"
+            )
         shape = cluster.sizes
         dims = tuple(replace(d, size=n) for d, n in zip(network.dims, shape, strict=True))
     else:
@@ -113,8 +120,8 @@ def mesh(cluster: Cluster, precision: str, assumptions: Assumptions, shape: Shap
 
 
 def place(mesh: Mesh, share: Sequence[int], inner: Sequence[bool] | None = None) -> Ranks:
-    """A group with share[i] chips of dimension i, neighbours where inner[i] (None: everywhere), else as far apart as
-    they can be."""
+    """A group with share[i] chips of dimension i, neighbours where inner[i] (None: everywhere),
+    else as far apart as they can be."""
     group = (*map(float, share), *(1.0 for _ in mesh.above))
     if not mesh.torus:
         return group
@@ -129,7 +136,9 @@ def place(mesh: Mesh, share: Sequence[int], inner: Sequence[bool] | None = None)
 
 
 def farthest(mesh: Mesh, degree: int) -> Ranks:
-    """`degree` chips as far apart as a pod has them, for stages of a pipeline; what is left, on the nearest dimension."""
+    """`degree` chips as far apart as a pod has them, for stages of a pipeline; what is left, on the
+    nearest dimension.
+    """
     left, share = degree, []
     for n in reversed(mesh.shape):
         share.append(math.gcd(n, left))
@@ -152,11 +161,16 @@ def box(mesh: Mesh, degree: int, what: str) -> Ranks:
 
 
 def ring(mesh: Mesh, degree: int) -> Ranks:
-    """`degree` chips in a row on the nearest dimension, at the rate of one direction; BadInput if it is shorter."""
+    """`degree` chips in a row on the nearest dimension, at the rate of one direction; BadInput if
+    it is shorter.
+    """
     i = mesh.nearest
     dim, size = mesh.dims[i], mesh.shape[i]
     if degree > size:
-        raise BadInput(f"context {degree} is more than the {size} chips of {dim.name}; a ring lies on one dimension")
+        raise BadInput(
+            f"context {degree} is more than the {size} chips of {dim.name}; a ring lies on one"
+            " dimension"
+        )
     group = place(mesh, [degree if j == i else 1 for j in range(len(mesh.shape))])
     if isinstance(group, Placed) and dim.kind == "ring" and degree == size:
         one_way = [[part._replace(rate=part.rate / 2) for part in level] for level in group.span]
@@ -165,7 +179,8 @@ def ring(mesh: Mesh, degree: int) -> Ranks:
 
 
 def ideal(mesh: Mesh, n: Num, bandwidth: Num, dim: int = 0) -> Placed:
-    """n chips on axes that together give that many bytes per second, n being any number: the book's X, Y and W M.
+    """n chips on axes that together give that many bytes per second, n being any number: the book's
+    X, Y and W M.
 
     dim: groups on axes of their own load different ones."""
     group = [n if i == dim else 1.0 for i, _ in enumerate(mesh.fabric.dims)]
@@ -173,6 +188,8 @@ def ideal(mesh: Mesh, n: Num, bandwidth: Num, dim: int = 0) -> Placed:
 
 
 def bandwidth(mesh: Mesh, group: Ranks) -> Num:
-    """Bytes per second of a long all-gather over the group: V over its seconds; infinite where it takes none."""
+    """Bytes per second of a long all-gather over the group: V over its seconds; infinite where it
+    takes none.
+    """
     seconds = mesh.fabric.time("all_gather", LONG, group)
     return where(seconds > 0, LONG / maximum(seconds, 1e-300), float("inf"))

@@ -1,11 +1,12 @@
-"""Rooflines of a mesh: at which batch and split communication starts to bind, for any model on any cluster.
+"""Rooflines of a mesh: at which batch and split communication starts to bind, for any model on any
+cluster.
 
     roofline(model("llama3-70b"), cluster("8960xtpu-v5p"), batch=4.19e6).print-able, .to_dict()
 
-For each scheme (DP, FSDP, TP, both, pipeline, pods, context, experts) compute and communication time of a layer, the
-smallest compute-bound batch, the best split in theory (X_opt) and on the real axes, under both editions of the
-scaling book: `sum`, collectives of different mesh axes one after the other, and `max`, beside each other (a lower
-bound).
+For each scheme (DP, FSDP, TP, both, pipeline, pods, context, experts) compute and communication
+time of a layer, the smallest compute-bound batch, the best split in theory (X_opt) and on the real
+axes, under both editions of the scaling book: `sum`, collectives of different mesh axes one after
+the other, and `max`, beside each other (a lower bound).
 """
 
 from __future__ import annotations
@@ -35,17 +36,44 @@ from .work import Layer, Setting
 SCHEMA = 2
 """Version of `Roofline.to_dict`."""
 EXACT = replace(BOOK_SUM, network=replace(BOOK_SUM.network, ring_factor="exact"))
-"""The book's set with the factor (n-1)/n of collectives, which it leaves out: what a roofline takes if none is named."""
+"""The book's set with the factor (n-1)/n of collectives, which it leaves out: what a roofline takes
+if none is named.
+"""
 COUNTED = (
-    "dot_product", "causal", "residual", "dropout", "output_bias", "gathered_inputs", "gathered_keys",
-    "weight_gradient", "rotary",
-)  # fmt: skip
+    "dot_product",
+    "causal",
+    "residual",
+    "dropout",
+    "output_bias",
+    "gathered_inputs",
+    "gathered_keys",
+    "weight_gradient",
+    "rotary",
+)
 TIMED = (
-    "model", "matrix_efficiency", "sustained", "attention_forward", "attention_backward", "vector_efficiency",
-    "memory_efficiency", "launch_s", "wide_norm",
-    *(f"stack.{field}" for field in ("kernel", "elementwise", "norm", "host_s", "cuda_graphs", "float8", "quantise")),
+    "model",
+    "matrix_efficiency",
+    "sustained",
+    "attention_forward",
+    "attention_backward",
+    "vector_efficiency",
+    "memory_efficiency",
+    "launch_s",
+    "wide_norm",
+    *(
+        f"stack.{field}"
+        for field in (
+            "kernel",
+            "elementwise",
+            "norm",
+            "host_s",
+            "cuda_graphs",
+            "float8",
+            "quantise",
+        )
+    ),
     *(f"host.{field}" for field in ("backward", "experts_s", "parts", "full")),
-)  # fmt: skip
+)
 READ = (
     *(f"count.{field}" for field in COUNTED),
     *(f"chip.{field}" for field in TIMED),
@@ -58,7 +86,9 @@ READ = (
     "memory.holding.allocator_need",
     "precision",
 )
-"""What a roofline reads of a set: vocabulary and optimizer are no part of a layer, and what it keeps is not asked."""
+"""What a roofline reads of a set: vocabulary and optimizer are no part of a layer, and what it
+keeps is not asked.
+"""
 
 
 @dataclass(frozen=True)
@@ -167,15 +197,27 @@ class Roofline:
 
 
 def roofline(
-    model: Model, cluster: Cluster, batch: float, *, layer: str = "book", precision: str | Precision | None = None,
-    assumptions: Assumptions = EXACT, exact: bool | None = None, shape: Shape | None = None, seq: int = 0,
-    stages: int = 8, microbatches: int = 0, context: int = 0, experts: int = 0,
-) -> Roofline:  # fmt: skip
+    model: Model,
+    cluster: Cluster,
+    batch: float,
+    *,
+    layer: str = "book",
+    precision: str | Precision | None = None,
+    assumptions: Assumptions = EXACT,
+    exact: bool | None = None,
+    shape: Shape | None = None,
+    seq: int = 0,
+    stages: int = 8,
+    microbatches: int = 0,
+    context: int = 0,
+    experts: int = 0,
+) -> Roofline:
     """Rooflines of one layer for a batch of so many tokens.
 
-    layer: book, mlp, projections or block (`roofline.work`);  precision: numbers, or their name (None: the set's);
-    exact: whether collectives have the factor (n-1)/n (None: as the set says);  shape: of a slice;  stages,
-    microbatches (0 = 4 a stage), context, experts (0 = the nearest dimension): degrees of the rows of these names.
+    layer: book, mlp, projections or block (`roofline.work`);  precision: numbers, or their name
+    (None: the set's); exact: whether collectives have the factor (n-1)/n (None: as the set says);
+    shape: of a slice;  stages, microbatches (0 = 4 a stage), context, experts (0 = the nearest
+    dimension): degrees of the rows of these names.
 
     Raises BadInput, or NoLayout where no split cuts the feed-forward into whole shards.
     """
@@ -187,36 +229,81 @@ def roofline(
         raise BadInput("stages, microbatches, context and experts must not be negative")
     demand_read(assumptions, BOOK_SUM, READ, "roofline")
     how, chip = assumptions, cluster.chip
-    numbers = PRECISIONS[precision] if isinstance(precision, str) else precision or usual_precision(how, chip)
+    numbers = (
+        PRECISIONS[precision]
+        if isinstance(precision, str)
+        else precision or usual_precision(how, chip)
+    )
     if exact is not None:
         if how.network.collective != "book":
-            raise BadInput(f"exact belongs to collectives of the book: leave it out under {how.name}")
+            raise BadInput(
+                f"exact belongs to collectives of the book: leave it out under {how.name}"
+            )
         how = replace(how, network=replace(how.network, ring_factor="exact" if exact else "one"))
-    setting, m = Setting(model, layer, numbers, how, seq), mesh(cluster, numbers.compute, how, shape)
+    setting, m = (
+        Setting(model, layer, numbers, how, seq),
+        mesh(cluster, numbers.compute, how, shape),
+    )
     one, chips = setting.per_token, m.chips * m.pods
     found = list(splits(setting, m, batch / m.pods))
     kept = float(checkpoints(model.layers, batch, model.hidden, size=numbers.activation_bytes))
-    memory = {habit: float(per_chip(parameters(model), kept, chips, m.chips, each)) for habit, each in STATES.items()}
+    memory = {
+        habit: float(per_chip(parameters(model), kept, chips, m.chips, each))
+        for habit, each in STATES.items()
+    }
     whole_pod = th.intensity(m.flops, bandwidth(m, m.everything))
     rows = tuple(
-        _rows(setting, m, batch, found, memory["book"], kept, stages, microbatches or 4 * stages, context, experts)
+        _rows(
+            setting,
+            m,
+            batch,
+            found,
+            memory["book"],
+            kept,
+            stages,
+            microbatches or 4 * stages,
+            context,
+            experts,
+        )
     )
     tensor = largest_tensor(found)
     return Roofline(
-        model.name, layer, chip.name, m.pods, m.shape, tuple(d.kind for d in m.dims), batch, m.flops, one,
+        model.name,
+        layer,
+        chip.name,
+        m.pods,
+        m.shape,
+        tuple(d.kind for d in m.dims),
+        batch,
+        m.flops,
+        one,
         tuple(float(th.intensity(m.flops, rate)) for rate in m.fabric.rates),
-        float(th.intensity(m.flops, chip.hbm_bandwidth)), float(th.data_tokens(one, whole_pod)),
-        rows, tuple(_theory(one, m, batch)), tuple(_whole(found, e, m.pods) for e in EDITIONS),
-        tensor.y if tensor else 1, tensor.text if tensor else "", memory["book"], memory["full"],
+        float(th.intensity(m.flops, chip.hbm_bandwidth)),
+        float(th.data_tokens(one, whole_pod)),
+        rows,
+        tuple(_theory(one, m, batch)),
+        tuple(_whole(found, e, m.pods) for e in EDITIONS),
+        tensor.y if tensor else 1,
+        tensor.text if tensor else "",
+        memory["book"],
+        memory["full"],
         most(chip.hbm_bytes, how.memory),
         tuple(_notes(model, setting, m, batch, cluster)),
-    )  # fmt: skip
+    )
 
 
 def _rows(
-    setting: Setting, m: Mesh, batch: float, found: list[Split], memory: float, kept: float,
-    stages: int, microbatches: int, context: int, experts: int,
-) -> Iterator[schemes.Scheme]:  # fmt: skip
+    setting: Setting,
+    m: Mesh,
+    batch: float,
+    found: list[Split],
+    memory: float,
+    kept: float,
+    stages: int,
+    microbatches: int,
+    context: int,
+    experts: int,
+) -> Iterator[schemes.Scheme]:
     """The schemes that this model and mesh have."""
     size = parameters(setting.model)
     yield schemes.data_parallel(setting, m, batch, float(per_chip(size, kept, m.chips * m.pods, 1)))
@@ -238,7 +325,9 @@ def _rows(
 
 
 def _theory(one: Layer, m: Mesh, batch: float) -> Iterator[Theory]:
-    """X_opt for every way to give the axes of a torus away; on switched networks X spans all levels, Y the nearest."""
+    """X_opt for every way to give the axes of a torus away; on switched networks X spans all
+    levels, Y the nearest.
+    """
     whole_pod = bandwidth(m, m.everything)
     if whole_pod == inf:
         return
@@ -253,12 +342,16 @@ def _theory(one: Layer, m: Mesh, batch: float) -> Iterator[Theory]:
         at = (one, batch / m.pods, m.chips, a_x, a_y)
         x = float(th.best_split(*at))
         yield Theory(
-            m_x, m_y, x, m.chips / x,
-            ratio_sum=float(th.best_ratio(*at, "sum")), ratio_max=float(th.best_ratio(*at, "max")),
+            m_x,
+            m_y,
+            x,
+            m.chips / x,
+            ratio_sum=float(th.best_ratio(*at, "sum")),
+            ratio_max=float(th.best_ratio(*at, "max")),
             tokens_per_chip_sum=float(th.mixed_tokens(one, a_x, a_y, "sum")),
             tokens_per_chip_max=float(th.mixed_tokens(one, a_x, a_y, "max")),
             largest_tensor=float(th.tensor_degree(one, a_y)),
-        )  # fmt: skip
+        )
 
 
 def _mean_rate(m: Mesh) -> float:
@@ -273,22 +366,38 @@ def _whole(found: list[Split], edition: str, pods: int) -> Whole:
     own, t = s.threshold(edition), s.forward
     ratio = float(t.ratio(edition))
     return Whole(
-        edition, s.x, s.y, s.text,
-        float(t.compute), float(t.data.seconds), float(t.tensor.seconds), float(t.comm(edition)),
+        edition,
+        s.x,
+        s.y,
+        s.text,
+        float(t.compute),
+        float(t.data.seconds),
+        float(t.tensor.seconds),
+        float(t.comm(edition)),
         ratio if ratio < float("inf") else None,
-        own and own * pods, first and first[1] * pods, first[0].text if first else "",
-    )  # fmt: skip
+        own and own * pods,
+        first and first[1] * pods,
+        first[0].text if first else "",
+    )
 
 
-def _notes(model: Model, setting: Setting, m: Mesh, batch: float, cluster: Cluster) -> Iterator[str]:
+def _notes(
+    model: Model, setting: Setting, m: Mesh, batch: float, cluster: Cluster
+) -> Iterator[str]:
     """What a reader should know about the model and this mesh."""
     yield from model.notes
     used = m.chips * m.pods
     if used < cluster.chips:
-        yield f"{cluster.chips - used} of {cluster.chips} chips are idle: {m.pods} x {m.chips} are used"
+        yield (
+            f"{cluster.chips - used} of {cluster.chips} chips are idle: {m.pods} x {m.chips} are"
+            " used"
+        )
     lines = [f"{d.name}{d.size}" for d in m.dims if d.kind == "line" and (d.size or 1) > 1]
     if lines:
         yield f"axes without wraparound, at half the bandwidth: {' '.join(lines)}"
     sequences = batch / (setting.seq or model.seq)
     if sequences < used:
-        yield f"the batch has {sequences:.6g} sequences: more data-parallel chips than that need context parallelism"
+        yield (
+            f"the batch has {sequences:.6g} sequences: more data-parallel chips than that need"
+            " context parallelism"
+        )

@@ -1,8 +1,9 @@
-"""One row a scheme: the whole mesh used for DP, FSDP, TP, a mixture, pipeline stages, pods, context or experts alone.
+"""One row a scheme: the whole mesh used for DP, FSDP, TP, a mixture, pipeline stages, pods, context
+or experts alone.
 
-Each row shows the pass that binds (DP and pods communicate in the backward pass only; TP, FSDP and mixtures are
-tightest in the forward pass) and the smallest batch that is compute-bound. Source: How To Scale Your Model, parts 5
-and 12.
+Each row shows the pass that binds (DP and pods communicate in the backward pass only; TP, FSDP and
+mixtures are tightest in the forward pass) and the smallest batch that is compute-bound. Source: How
+To Scale Your Model, parts 5 and 12.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Scheme:
     """Tokens of all pods from which the pass is compute-bound; None = never."""
     least_batch_max_tokens: float | None
     memory_bytes: float
-    """On one chip: 10 bytes a parameter (no gradients, no master weights) and one checkpoint a layer."""
+    """On one chip: 10 bytes a parameter (no gradients, no master weights) and one checkpoint a
+    layer.
+    """
     curve: Curve
     note: str = ""
 
@@ -72,7 +75,13 @@ Evaluate = Callable[[Num], Step | Passes]
 
 
 def scheme(
-    name: str, degrees: str, binds: str, at: Evaluate, batch: float, memory_bytes: float, note: str = ""
+    name: str,
+    degrees: str,
+    binds: str,
+    at: Evaluate,
+    batch: float,
+    memory_bytes: float,
+    note: str = "",
 ) -> Scheme:
     """The row of a scheme at one batch, with its thresholds."""
 
@@ -104,24 +113,35 @@ def curve(at: Callable[[Num], Times], batch: float) -> Curve:
     batches = batch * np.geomspace(1e-3, 1e3, POINTS)
     t = at(batches)
     lines = (t.compute, t.comm("sum"), t.comm("max"))
-    return Curve(tuple(batches.tolist()), *(tuple(np.broadcast_to(x, batches.shape).tolist()) for x in lines))
+    return Curve(
+        tuple(batches.tolist()), *(tuple(np.broadcast_to(x, batches.shape).tolist()) for x in lines)
+    )
 
 
 def data_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float) -> Scheme:
     """DP over all chips of a pod: gradients all-reduced in the backward pass."""
     chips, group = mesh.chips * mesh.pods, {"replicas": mesh.everything}
     return scheme(
-        "DP", f"X = {mesh.chips}", "backward",
-        lambda b: step(setting, mesh, b / chips, group, zero=0), batch, memory,
+        "DP",
+        f"X = {mesh.chips}",
+        "backward",
+        lambda b: step(setting, mesh, b / chips, group, zero=0),
+        batch,
+        memory,
         "weights and optimizer state on every chip",
-    )  # fmt: skip
+    )
 
 
 def sharded_data_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float) -> Scheme:
     """FSDP over all chips of a pod: weights gathered just in time."""
     chips, group = mesh.chips * mesh.pods, {"replicas": mesh.everything}
     return scheme(
-        "FSDP", f"X = {mesh.chips}", "forward", lambda b: step(setting, mesh, b / chips, group), batch, memory
+        "FSDP",
+        f"X = {mesh.chips}",
+        "forward",
+        lambda b: step(setting, mesh, b / chips, group),
+        batch,
+        memory,
     )
 
 
@@ -129,36 +149,56 @@ def tensor_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float) -
     """TP over all chips of a pod, whether or not shards come out whole."""
     group = {"tp": mesh.everything}
     return scheme(
-        "TP", f"Y = {mesh.chips}", "forward",
-        lambda b: step(setting, mesh, b / mesh.pods, group), batch, memory,
+        "TP",
+        f"Y = {mesh.chips}",
+        "forward",
+        lambda b: step(setting, mesh, b / mesh.pods, group),
+        batch,
+        memory,
         "its ratio does not depend on the batch",
-    )  # fmt: skip
+    )
 
 
 def mixed(split: Split, edition: str, pods: int, memory: float) -> Scheme:
     """FSDP and TP on the real axes, best for an edition."""
     return scheme(
-        f"FSDP+TP, best {edition}", f"X = {split.x}, Y = {split.y}", "forward",
-        lambda b: split.at(b / pods), split.batch * pods, memory, split.text,
-    )  # fmt: skip
+        f"FSDP+TP, best {edition}",
+        f"X = {split.x}, Y = {split.y}",
+        "forward",
+        lambda b: split.at(b / pods),
+        split.batch * pods,
+        memory,
+        split.text,
+    )
 
 
 def across_pods(setting: Setting, mesh: Mesh, batch: float, memory: float) -> Scheme:
     """DP between pods: every chip all-reduces its shard of the gradients with its counterparts."""
     chips, group = mesh.chips * mesh.pods, {"replicas": mesh.counterparts}
     return scheme(
-        "DP across pods", f"{mesh.pods} pods", "backward",
-        lambda b: step(setting, mesh, b / chips, group, zero=0, shards=mesh.chips), batch, memory,
+        "DP across pods",
+        f"{mesh.pods} pods",
+        "backward",
+        lambda b: step(setting, mesh, b / chips, group, zero=0, shards=mesh.chips),
+        batch,
+        memory,
         "beside FSDP or TP inside a pod",
-    )  # fmt: skip
+    )
 
 
-def pipeline(setting: Setting, mesh: Mesh, batch: float, memory: float, stages: int, microbatches: int) -> Scheme:
-    """All layers in `stages` stages: one chip's activations of a microbatch pass N_mb + N_stages - 2 hops.
+def pipeline(
+    setting: Setting, mesh: Mesh, batch: float, memory: float, stages: int, microbatches: int
+) -> Scheme:
+    """All layers in `stages` stages: one chip's activations of a microbatch pass N_mb + N_stages -
+    2 hops.
 
     Idle stages are no communication: the note says how long the bubble of 1F1B is.
     """
-    chips, group, order = mesh.chips * mesh.pods / stages, farthest(mesh, stages), schedule_named("1f1b")
+    chips, group, order = (
+        mesh.chips * mesh.pods / stages,
+        farthest(mesh, stages),
+        schedule_named("1f1b"),
+    )
 
     def at(b: Num) -> Passes:
         layer = step(setting, mesh, b / chips / microbatches, {}, microbatches)
@@ -167,33 +207,60 @@ def pipeline(setting: Setting, mesh: Mesh, batch: float, memory: float, stages: 
         sends = mesh.fabric.in_turn(hop * (microbatches + stages - 2))
         f, b_ = one.forward.total, one.backward.total
         whole = Stages(f, b_, f, b_, one.weight_pass)
-        ahead, back = (Times(microbatches * busy(t), sends, Load()) for t in (one.forward, one.backward))
-        return Passes(ahead, back, ordered(setting.job, stages, microbatches, whole, hop.seconds, order, 1).total)
+        ahead, back = (
+            Times(microbatches * busy(t), sends, Load()) for t in (one.forward, one.backward)
+        )
+        return Passes(
+            ahead,
+            back,
+            ordered(setting.job, stages, microbatches, whole, hop.seconds, order, 1).total,
+        )
 
     bubble = float(order.bubble(stages, microbatches, 1, 1.0, 0.0, 0.0)) / microbatches
     return scheme(
-        "pipeline", f"{stages} stages, {microbatches} microbatches", "forward", at, batch, memory,
+        "pipeline",
+        f"{stages} stages, {microbatches} microbatches",
+        "forward",
+        at,
+        batch,
+        memory,
         f"whole model; the bubble adds {bubble:.0%} of idle time",
-    )  # fmt: skip
+    )
 
 
-def context_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float, degree: int) -> Scheme:
-    """Attention of one layer with each sequence cut over a ring of chips: keys and values travel once round it.
+def context_parallel(
+    setting: Setting, mesh: Mesh, batch: float, memory: float, degree: int
+) -> Scheme:
+    """Attention of one layer with each sequence cut over a ring of chips: keys and values travel
+    once round it.
 
-    Bound by the length: (T/c) H/K FLOPs for each byte, c chips a sequence (attention without causal saving).
+    Bound by the length: (T/c) H/K FLOPs for each byte, c chips a sequence (attention without causal
+    saving).
     """
-    scores, chips, group = replace(setting, layer=SCORES), mesh.chips * mesh.pods, {"cp": ring(mesh, degree)}
+    scores, chips, group = (
+        replace(setting, layer=SCORES),
+        mesh.chips * mesh.pods,
+        {"cp": ring(mesh, degree)},
+    )
     return scheme(
-        "context", f"c = {degree}", "forward",
-        lambda b: step(scores, mesh, b / chips, group), batch, memory,
+        "context",
+        f"c = {degree}",
+        "forward",
+        lambda b: step(scores, mesh, b / chips, group),
+        batch,
+        memory,
         "attention scores against the exchange of keys and values",
-    )  # fmt: skip
+    )
 
 
-def expert_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float, degree: int) -> Scheme:
-    """Experts spread over `degree` chips: two all-to-alls a pass against the products of the experts.
+def expert_parallel(
+    setting: Setting, mesh: Mesh, batch: float, memory: float, degree: int
+) -> Scheme:
+    """Experts spread over `degree` chips: two all-to-alls a pass against the products of the
+    experts.
 
-    A token goes to a node once, however many of its k experts live there: min(k, nodes) copies cross node borders.
+    A token goes to a node once, however many of its k experts live there: min(k, nodes) copies
+    cross node borders.
     """
     moe, group, chips = setting.model.moe, box(mesh, degree, "experts"), mesh.chips * mesh.pods
     assert moe is not None
@@ -201,7 +268,11 @@ def expert_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float, d
     units = max(1, degree // inside)
     copies = minimum(moe.top_k, units) / moe.top_k if units > 1 else 1.0
     return scheme(
-        "expert", f"E over {degree}", "forward",
-        lambda b: step(setting, mesh, b / chips, {"ep": group}, copies=copies), batch, memory,
+        "expert",
+        f"E over {degree}",
+        "forward",
+        lambda b: step(setting, mesh, b / chips, {"ep": group}, copies=copies),
+        batch,
+        memory,
         "balanced routing; expert products against two all-to-alls",
-    )  # fmt: skip
+    )

@@ -1,8 +1,9 @@
-"""Whole-number splits of a mesh: how many chips of each network dimension work on data, how many on tensors.
+"""Whole-number splits of a mesh: how many chips of each network dimension work on data, how many on
+tensors.
 
-Every chip has work: X Y is all of the pod. Continuous optima (`thresholds`) do not know that axes have
-lengths, that a part of a ring is a line, or that two logical axes on one ring share its links; here all of that
-counts.
+Every chip has work: X Y is all of the pod. Continuous optima (`thresholds`) do not know that axes
+have lengths, that a part of a ring is a line, or that two logical axes on one ring share its links;
+here all of that counts.
 """
 
 from __future__ import annotations
@@ -78,19 +79,23 @@ class Split:
     def text(self) -> str:
         """Where the groups lie: "X = x16 y16 z2 (every 8th), Y = z8"."""
         data, tensor = [], []
-        for dim, y, inside in zip(self.mesh.dims, self.tensor_share, self.tensor_inside, strict=True):
+        for dim, y, inside in zip(
+            self.mesh.dims, self.tensor_share, self.tensor_inside, strict=True
+        ):
             x = (dim.size or 1) // y
             spread = self.mesh.torus and x > 1 and y > 1
             if x > 1:
                 data.append(f"{dim.name}{x}" + (f" (every {_nth(y)})" if spread and inside else ""))
             if y > 1:
-                tensor.append(f"{dim.name}{y}" + (f" (every {_nth(x)})" if spread and not inside else ""))
+                tensor.append(
+                    f"{dim.name}{y}" + (f" (every {_nth(x)})" if spread and not inside else "")
+                )
         return f"X = {' '.join(data) or '1'}, Y = {' '.join(tensor) or '1'}"
 
 
 def splits(setting: Setting, mesh: Mesh, batch: float) -> Iterator[Split]:
-    """Every split of the pod in which each tensor shard of the feed-forward (and of the heads, if attention counts)
-    is whole."""
+    """Every split of the pod in which each tensor shard of the feed-forward (and of the heads, if
+    attention counts) is whole."""
     width = setting.model.moe.expert_ffn if setting.model.moe else setting.model.ffn
     heads = setting.model.heads if setting.layer in ("projections", "block") else 0
     for share in combinations(*(divisors(n) for n in mesh.shape)):
@@ -103,15 +108,24 @@ def splits(setting: Setting, mesh: Mesh, batch: float) -> Iterator[Split]:
 
 
 def best(found: list[Split], edition: str) -> Split:
-    """The split with the shortest of max(T_math, T_comms); of equals the least communication, then the least tensor
-    parallelism."""
+    """The split with the shortest of max(T_math, T_comms); of equals the least communication, then
+    the least tensor parallelism."""
     if not found:
         raise NoLayout("no split of this mesh cuts the feed-forward into whole shards")
-    return min(found, key=lambda s: (max(s.forward.compute, s.forward.comm(edition)), s.forward.comm(edition), s.y))
+    return min(
+        found,
+        key=lambda s: (
+            max(s.forward.compute, s.forward.comm(edition)),
+            s.forward.comm(edition),
+            s.y,
+        ),
+    )
 
 
 def least_batch(found: list[Split], edition: str) -> tuple[Split, float] | None:
-    """The split that is compute-bound from the smallest batch on, and that batch; None if none ever is."""
+    """The split that is compute-bound from the smallest batch on, and that batch; None if none ever
+    is.
+    """
 
     def first(split: Split) -> int:
         t = split.curve
@@ -121,14 +135,18 @@ def least_batch(found: list[Split], edition: str) -> tuple[Split, float] | None:
     places = [first(s) for s in found]
     if min(places) == GRID:
         return None
-    near = [(s.threshold(edition), s) for s, i in zip(found, places, strict=True) if i == min(places)]
-    batch, split = min(((b, s) for b, s in near if b is not None), key=lambda pair: (pair[0], pair[1].y))
+    near = [
+        (s.threshold(edition), s) for s, i in zip(found, places, strict=True) if i == min(places)
+    ]
+    batch, split = min(
+        ((b, s) for b, s in near if b is not None), key=lambda pair: (pair[0], pair[1].y)
+    )
     return split, batch
 
 
 def largest_tensor(found: list[Split]) -> Split | None:
-    """The largest tensor-parallel degree whose own collectives stay below compute; None if even the smallest does
-    not."""
+    """The largest tensor-parallel degree whose own collectives stay below compute; None if even the
+    smallest does not."""
     bound = [s for s in found if s.y > 1 and s.forward.tensor.seconds <= s.forward.compute]
     return max(bound, key=lambda s: (s.y, -float(s.forward.tensor.seconds)), default=None)
 

@@ -1,14 +1,16 @@
 """Where communication starts to bind, in closed form.
 
-B tokens on N = X Y chips, X of them data parallel (DP, FSDP) and Y tensor parallel. A chip does C FLOP/s; its
-data-parallel collectives run at W M_X, its tensor-parallel ones at W M_Y bytes/s: a_x = C/(W M_X), a_y = C/(W M_Y).
+B tokens on N = X Y chips, X of them data parallel (DP, FSDP) and Y tensor parallel. A chip does C
+FLOP/s; its data-parallel collectives run at W M_X, its tensor-parallel ones at W M_Y bytes/s: a_x =
+C/(W M_X), a_y = C/(W M_Y).
 One layer, forward pass:
 
     T_math = f B/(N C)     T_data = w/(Y W M_X)     T_tensor = a B/(X W M_Y)
 
-with f FLOPs and a bytes a token, w bytes of weights; F = f/a and d = w/f (`work.Layer`; d = 1 for the book's layer).
-edition: "sum", mesh axes one after the other, or "max", beside each other (the larger counts). All functions take
-numbers or arrays. Source: How To Scale Your Model, parts 5 and 12; d and general F follow by the same algebra.
+with f FLOPs and a bytes a token, w bytes of weights; F = f/a and d = w/f (`work.Layer`; d = 1 for
+the book's layer). edition: "sum", mesh axes one after the other, or "max", beside each other (the
+larger counts). All functions take numbers or arrays. Source: How To Scale Your Model, parts 5 and
+12; d and general F follow by the same algebra.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from ..num import Num, maximum, sqrt, where
 from .work import Layer
 
 WORSE = {"sum": 4.0, "max": 1.0}
-"""edition -> how many more tokens than if the larger counts: at the best split both times are equal, their sum is
-twice one, and tokens go with the square."""
+"""edition -> how many more tokens than if the larger counts: at the best split both times are
+equal, their sum is twice one, and tokens go with the square."""
 
 
 def intensity(flops_per_s: Num, bytes_per_s: Num) -> Num:
@@ -35,14 +37,14 @@ def data_tokens(layer: Layer, a: Num) -> Num:
 
 
 def tensor_degree(layer: Layer, a: Num, below: Num = 0.0) -> Num:
-    """Largest compute-bound tensor-parallel degree: Y < F/a; exactly, with the factor (Y - s)/Y of a group whose
-    slowest level joins units of s chips, Y < s + F/a."""
+    """Largest compute-bound tensor-parallel degree: Y < F/a; exactly, with the factor (Y - s)/Y of
+    a group whose slowest level joins units of s chips, Y < s + F/a."""
     return below + layer.width / a
 
 
 def mixed_tokens(layer: Layer, a_x: Num, a_y: Num, edition: str) -> Num:
-    """Tokens a chip (B/N) needs at the best split: 4 d a_x a_y/F if times add up, a quarter of it if the larger
-    counts."""
+    """Tokens a chip (B/N) needs at the best split: 4 d a_x a_y/F if times add up, a quarter of it
+    if the larger counts."""
     return WORSE[edition] * layer.density * a_x * a_y / layer.width
 
 
@@ -56,10 +58,13 @@ def best_ratio(layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num, edition
     return sqrt(batch / (chips * mixed_tokens(layer, a_x, a_y, edition)))
 
 
-def compute_bound_splits(layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num, edition: str) -> tuple[Num, Num]:
+def compute_bound_splits(
+    layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num, edition: str
+) -> tuple[Num, Num]:
     """(least, most) X that is compute-bound; least > most where none is.
 
-    Added up: d a_x X/B + a_y N/(F X) < 1, between the roots of a quadratic; the larger: N a_y/F < X < B/(d a_x).
+    Added up: d a_x X/B + a_y N/(F X) < 1, between the roots of a quadratic; the larger: N a_y/F < X
+    < B/(d a_x).
     """
     most, least = batch / data_tokens(layer, a_x), chips / tensor_degree(layer, a_y)
     if edition == "max":
@@ -70,7 +75,9 @@ def compute_bound_splits(layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Nu
 
 
 def crossing(gap: Callable[[float], float], low: float = 1.0, high: float = 1e13) -> float | None:
-    """Where a gap that grows with its argument turns positive, by bisection; None if it never does before `high`."""
+    """Where a gap that grows with its argument turns positive, by bisection; None if it never does
+    before `high`.
+    """
     if gap(high) <= 0:
         return None
     if gap(low) > 0:

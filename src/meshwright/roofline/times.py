@@ -1,13 +1,14 @@
-"""Seconds of one layer under a scheme: compute, data-parallel and tensor-parallel collectives, forward and backward.
+"""Seconds of one layer under a scheme: compute, data-parallel and tensor-parallel collectives,
+forward and backward.
 
     scheme   forward                             backward
     DP       -                                   all-reduce of weight gradients
     FSDP     all-gather of weights               all-gather of weights, reduce-scatter of gradients
     TP       all-gather in, reduce-scatter out   all-gather dout, reduce-scatter din
 
-Mixed schemes have both rows at once. Operations are timed by `cost.layer`, weights and gradients by `step.sync`: one
-step of one layer. DP and FSDP traffic is off the critical path, TP traffic is on it: its hiding is a bound.
-Source: How To Scale Your Model, part 5.
+Mixed schemes have both rows at once. Operations are timed by `cost.layer`, weights and gradients by
+`step.sync`: one step of one layer. DP and FSDP traffic is off the critical path, TP traffic is on
+it: its hiding is a bound. Source: How To Scale Your Model, part 5.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Times(NamedTuple):
     """Those of the activations."""
 
     def comm(self, edition: str) -> Num:
-        """Seconds of all communication: `sum`, one mesh axis after the other; `max`, beside each other."""
+        """Seconds of all communication: `sum`, one mesh axis after the other; `max`, beside each
+        other.
+        """
         own = self.tensor.seconds
         return own + behind(own, self.tensor, self.data, EDITIONS[edition]).total
 
@@ -131,7 +134,14 @@ class Step:
         f, b = ahead.total, back.total
         one, each = (f, b, sent(self.ahead), sent(self.back)), self.weights
         return (
-            f + b + exposed(Device(*one, one, each, each * 0.0, each), 1.0, self.zero, self.mesh.clock.overlap.dp).total
+            f
+            + b
+            + exposed(
+                Device(*one, one, each, each * 0.0, each),
+                1.0,
+                self.zero,
+                self.mesh.clock.overlap.dp,
+            ).total
         )
 
     def _times(self, halves: list[Half], data: Load) -> Times:
@@ -148,7 +158,8 @@ def step(
 ) -> Step:
     """One step of `tokens` tokens a chip and microbatch (of a tensor-parallel group: together).
 
-    groups: those of "replicas", "tp", "ep" and "cp" that have several chips;  how: other fields of `Step`.
+    groups: those of "replicas", "tp", "ep" and "cp" that have several chips;  how: other fields of
+    `Step`.
     """
     at = {**dict.fromkeys(("replicas", "tp", "ep", "cp"), mesh.alone), **groups}
     degrees = {axis: product(at[axis]) for axis in ("tp", "ep", "cp")}

@@ -1,4 +1,5 @@
-"""What one layer asks of one chip: operations, weights, collectives; counted by `count`, at four levels of detail.
+"""What one layer asks of one chip: operations, weights, collectives; counted by `count`, at four
+levels of detail.
 
 book         two matrices W_in[D, F] and W_out[F, D]; gate and attention ignored (a mixture: its k of E experts)
 mlp          the model's own feed-forward, gate, router and shared experts included
@@ -33,7 +34,9 @@ SCORES = "scores"
 MATRICES = ("ffn/up", "ffn/down", "experts/up", "experts/down")
 """The operations of the book's layer."""
 PRODUCTS = ("matmul", "attention")
-"""Kinds of operations whose weights are gathered and reduced; norms and biases are too small to count."""
+"""Kinds of operations whose weights are gathered and reduced; norms and biases are too small to
+count.
+"""
 TENSOR = ("tp", "etp")
 """Mesh axes of messages that the tensor-parallel group carries."""
 ONCE = 1 + 1e-9
@@ -48,7 +51,9 @@ class Layer(NamedTuple):
     weight_bytes: float
     """Bytes gathered for one pass; the book's 4 D F."""
     activation_bytes: float
-    """Bytes a token brings to the tensor-parallel collectives of the forward pass; the book's 4 D."""
+    """Bytes a token brings to the tensor-parallel collectives of the forward pass; the book's 4
+    D.
+    """
 
     @property
     def width(self) -> float:
@@ -57,7 +62,9 @@ class Layer(NamedTuple):
 
     @property
     def density(self) -> float:
-        """Bytes of weights for each FLOP of a token: 1 in bf16, 1/2 in int8, E/k for a mixture of experts."""
+        """Bytes of weights for each FLOP of a token: 1 in bf16, 1/2 in int8, E/k for a mixture of
+        experts.
+        """
         return self.weight_bytes / self.flops
 
 
@@ -73,7 +80,9 @@ class On(Layout):
 
 @dataclass(frozen=True)
 class Setting:
-    """One layer of a model (of the kind that most are), and what counts of it. BadInput for an unknown level of detail."""
+    """One layer of a model (of the kind that most are), and what counts of it. BadInput for an
+    unknown level of detail.
+    """
 
     model: Model
     layer: str = "book"
@@ -91,7 +100,9 @@ class Setting:
         model = self.model
         if self.layer == "book":
             model = replace(model, gated=False, moe=model.moe and replace(model.moe, shared_ffn=0))
-        return Job(model, NOWHERE, 1, seq=self.seq, precision=self.precision, assumptions=self.assumptions)
+        return Job(
+            model, NOWHERE, 1, seq=self.seq, precision=self.precision, assumptions=self.assumptions
+        )
 
     @cached_property
     def kind(self) -> Kind:
@@ -104,7 +115,9 @@ class Setting:
         ops = self.ops(self.on(1.0))
         sent = sum(float(m.bytes) for op in ops for m in op.forward.comm if m.axis in TENSOR)
         weights = sum(float(op.weights) for op in ops)
-        return Layer(sum(float(op.forward.matrix) for op in ops), weights * self.precision.gather_bytes, sent)
+        return Layer(
+            sum(float(op.forward.matrix) for op in ops), weights * self.precision.gather_bytes, sent
+        )
 
     def on(
         self,
@@ -115,7 +128,9 @@ class Setting:
         microbatches: int = 1,
         groups: Mapping[str, Ranks] = FrozenDict(),
     ) -> On:
-        """A layout that gives each chip `tokens` tokens of a microbatch. tp: tensor-parallel degree, of experts too."""
+        """A layout that gives each chip `tokens` tokens of a microbatch. tp: tensor-parallel
+        degree, of experts too.
+        """
         sequences = tokens / self.job.T * cp
         replicas = ONCE / (microbatches * sequences)
         etp = tp if self.model.moe else 1
@@ -132,7 +147,11 @@ class Setting:
     def _counted(self, op: Op) -> Op:
         """The operation with what counts of it at this level of detail; its messages always do."""
         if not counts(op, self.layer):
-            op = op._replace(forward=Pass(comm=op.forward.comm), backward=Pass(comm=op.backward.comm), weights=0.0)
+            op = op._replace(
+                forward=Pass(comm=op.forward.comm),
+                backward=Pass(comm=op.backward.comm),
+                weights=0.0,
+            )
         return op if op.kind in PRODUCTS else op._replace(weights=0.0)
 
 

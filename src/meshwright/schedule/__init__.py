@@ -1,8 +1,9 @@
-"""Pipeline schedules: who computes what in which order, and what that costs in idle time and in memory.
+"""Pipeline schedules: who computes what in which order, and what that costs in idle time and in
+memory.
 
-One schedule per file; each is a `Schedule` with its order of actions, its bubble and its activations in flight, the
-last two in closed form for numbers and arrays. `timeline` replays any order exactly, so that the closed forms can be
-checked.
+One schedule per file; each is a `Schedule` with its order of actions, its bubble and its
+activations in flight, the last two in closed form for numbers and arrays. `timeline` replays any
+order exactly, so that the closed forms can be checked.
 """
 
 from __future__ import annotations
@@ -19,7 +20,17 @@ from .zbv import ZBV
 from .zero_bubble import ZB_H1, ZB_H2
 
 SCHEDULES = {
-    s.name: s for s in (GPIPE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_H2, INTERLEAVED_ZERO_BUBBLE, ZBV, DUALPIPEV)
+    s.name: s
+    for s in (
+        GPIPE,
+        ONE_F_ONE_B,
+        INTERLEAVED,
+        ZB_H1,
+        ZB_H2,
+        INTERLEAVED_ZERO_BUBBLE,
+        ZBV,
+        DUALPIPEV,
+    )
 }
 """name -> schedule, simplest first."""
 

@@ -1,11 +1,14 @@
-"""A model dealt to the stages of a pipeline: what one microbatch takes in any range of stages, and on any rank.
+"""A model dealt to the stages of a pipeline: what one microbatch takes in any range of stages, and
+on any rank.
 
-All stages hold as many layers as the fullest, but `spare` of them hold one fewer: the last, then the first, then those
-before the last (`layout.stages.stage_layers`). The first stage has the embedding besides and the last the head. So the
-layers of a range of stages are a difference of two prefixes, and the fuller ranks are those with fewer light stages.
+All stages hold as many layers as the fullest, but `spare` of them hold one fewer: the last, then
+the first, then those before the last (`layout.stages.stage_layers`). The first stage has the
+embedding besides and the last the head. So the layers of a range of stages are a difference of two
+prefixes, and the fuller ranks are those with fewer light stages.
 
-Fields are numbers or arrays. Stages count from 0 to p v - 1; looped ones go round the ranks (stage k on rank k mod p),
-folded ones down the ranks and up again (v = 2), so that rank 0 has both ends and the turn needs no send.
+Fields are numbers or arrays. Stages count from 0 to p v - 1; looped ones go round the ranks (stage
+k on rank k mod p), folded ones down the ranks and up again (v = 2), so that rank 0 has both ends
+and the turn needs no send.
 """
 
 from __future__ import annotations
@@ -40,13 +43,15 @@ class Pass(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A stage: one microbatch in it, and its way there from the first stage and back. Ways between two stages are
-    differences of these."""
+    """A stage: one microbatch in it, and its way there from the first stage and back. Ways between
+    two stages are differences of these."""
 
     stage: Num
     at: Pass
     down: Num
-    """From the start of F in the first stage to its start here, of one microbatch that waits for nobody."""
+    """From the start of F in the first stage to its start here, of one microbatch that waits for
+    nobody.
+    """
     up: Num
     """From the end of I here to its end in the first stage."""
     weights: Num
@@ -63,7 +68,10 @@ class Place(NamedTuple):
 
     def below(self, to: Place) -> Num:
         """From the end of F here down to another stage and back to the start of I here."""
-        there, here = to.down + to.at.f + to.up + to.at.i, self.down + self.at.f + self.up + self.at.i
+        there, here = (
+            to.down + to.at.f + to.up + to.at.i,
+            self.down + self.at.f + self.up + self.at.i,
+        )
         return there - here
 
 
@@ -137,10 +145,18 @@ class Cut(NamedTuple):
         return self.v * self.most - light - where((rank == 0) & (self.spare >= 2), 1.0, 0.0)
 
     def leading(self, rank: Num, lead: float) -> Num:
-        """How many of the first `lead` layers a rank holds; its chunks after so many rounds hold none."""
+        """How many of the first `lead` layers a rank holds; its chunks after so many rounds hold
+        none.
+        """
         found: Num = 0.0 * self.p
         for chunk in range(int(min(most(self.v), lead + 1))):
-            stage = rank + self.p * chunk if not self.folded else rank if chunk == 0 else 2 * self.p - 1 - rank
+            stage = (
+                rank + self.p * chunk
+                if not self.folded
+                else rank
+                if chunk == 0
+                else 2 * self.p - 1 - rank
+            )
             mine = minimum(self._before(stage + 1), lead) - minimum(self._before(stage), lead)
             found = found + where(chunk < self.v, maximum(mine, 0.0), 0.0)
         return found
@@ -210,13 +226,17 @@ class Dealt(NamedTuple):
 
     @property
     def slow(self) -> tuple[Num, ...]:
-        """Ranks that may have the most work: the first, the last, and between them the last fuller one and the second."""
+        """Ranks that may have the most work: the first, the last, and between them the last fuller
+        one and the second.
+        """
         between = (self.fuller,) if self.uneven else ()
         return (0.0, self.q, *between, *self.second)
 
     @property
     def second(self) -> tuple[Num, ...]:
-        """The second rank, if it may have more work than all others; where stages are equal, the last."""
+        """The second rank, if it may have more work than all others; where stages are equal, the
+        last.
+        """
         if self.lead:
             return (minimum(self.q, 1.0),)
         return (where(self.spare >= 1, minimum(self.q, 1.0), self.q),) if self.uneven else ()
@@ -226,7 +246,12 @@ class Dealt(NamedTuple):
         """A layer, of the kind that takes less."""
         if not self.lead:
             return self.layer
-        return Pass(*(each + minimum(more, 0.0) for each, more in zip(self.layer, self.leading, strict=True)))
+        return Pass(
+            *(
+                each + minimum(more, 0.0)
+                for each, more in zip(self.layer, self.leading, strict=True)
+            )
+        )
 
     def busy(self, rank: Num) -> Num:
         """Seconds that a rank computes."""
@@ -258,7 +283,9 @@ class Dealt(NamedTuple):
 
     def _leading(self, a: Num, b: Num) -> Num:
         """Leading layers among those of the stages from a up to b."""
-        return minimum(self.cut.layers(0.0, b), self.lead) - minimum(self.cut.layers(0.0, a), self.lead)
+        return minimum(self.cut.layers(0.0, b), self.lead) - minimum(
+            self.cut.layers(0.0, a), self.lead
+        )
 
     def f(self, a: Num, b: Num) -> Num:
         """Forward seconds of the stages from a up to b, without b."""
@@ -287,7 +314,9 @@ class Dealt(NamedTuple):
         return (b - a - turn) * where(self.p > 1, self.send, 0.0)
 
     def down(self, a: Num, b: Num) -> Num:
-        """From the start of F in stage a to its start in stage b, of one microbatch that waits for nobody."""
+        """From the start of F in stage a to its start in stage b, of one microbatch that waits for
+        nobody.
+        """
         return self.f(a, b) + self.hops(a, b)
 
     def up(self, b: Num, a: Num) -> Num:
@@ -303,7 +332,9 @@ class Dealt(NamedTuple):
         return self.f(stage + 1, to + 1) + self.i(stage + 1, to + 1) + 2 * self.hops(stage, to)
 
     def last_ranks(self, r: Num) -> Num:
-        """F and I of one microbatch on the last r ranks of the last chunk, down and up again; 0 if r is."""
+        """F and I of one microbatch on the last r ranks of the last chunk, down and up again; 0 if
+        r is.
+        """
         first = self.stages - r
         work = self.f(first, self.stages) + self.i(first, self.stages)
         return where(r > 0, work + 2 * self.hops(first, self.stages - 1), 0.0)
@@ -311,7 +342,11 @@ class Dealt(NamedTuple):
     @property
     def through(self) -> Num:
         """F and I of one microbatch through all stages, down and up again."""
-        return self.f(0.0, self.stages) + self.i(0.0, self.stages) + 2 * self.hops(0.0, self.stages - 1)
+        return (
+            self.f(0.0, self.stages)
+            + self.i(0.0, self.stages)
+            + 2 * self.hops(0.0, self.stages - 1)
+        )
 
     @property
     def top(self) -> Num:
@@ -322,7 +357,9 @@ class Dealt(NamedTuple):
         """One microbatch in all chunks of a rank but the last (looped)."""
         stage = self.top + rank
         n = self.cut.rank_layers(rank) - self.cut.layers(stage, stage + 1)
-        found = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w).plus(self.first, (rank == 0) * 1.0)
+        found = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w).plus(
+            self.first, (rank == 0) * 1.0
+        )
         if self.lead:
             n = self.cut.leading(rank, self.lead) - self._leading(stage, stage + 1)
             found = found.plus(self.leading, n)
@@ -331,16 +368,21 @@ class Dealt(NamedTuple):
     @property
     def ranks(self) -> tuple[Rank, ...]:
         """Those of `slow`."""
-        return tuple(Rank(self.place(x), self.place(self.top + x), self.earlier(x)) for x in self.slow)
+        return tuple(
+            Rank(self.place(x), self.place(self.top + x), self.earlier(x)) for x in self.slow
+        )
 
     def to_last_chunk(self, x: Rank, ranks: tuple[Rank, ...]) -> Num:
-        """To the start of rank x's first F in its last chunk (looped, v > 1): one microbatch through all stages before, or
-        a group of p through the earlier chunks of one rank, of x or one before it; or, where layers do not divide, through
-        the first chunk of the first rank or the second, then one microbatch."""
+        """To the start of rank x's first F in its last chunk (looped, v > 1): one microbatch
+        through all stages before, or a group of p through the earlier chunks of one rank, of x or
+        one before it; or, where layers do not divide, through the first chunk of the first rank or
+        the second, then one microbatch."""
         ways = [x.last.down]
         for y in ranks if x is not ranks[0] else (x,):
             way = y.first.down + self.p * y.earlier.f + (x.last.down - y.last.down)
-            ways.append(way if y is x or y is ranks[0] else where(y.first.stage <= x.first.stage, way, 0.0))
+            ways.append(
+                way if y is x or y is ranks[0] else where(y.first.stage <= x.first.stage, way, 0.0)
+            )
         if self.uneven:
             before = self.place(x.last.stage - self.p)
             wait = self.q * maximum(ranks[0].first.at.f, self.at(minimum(before.stage, 1.0)).f)

@@ -1,7 +1,8 @@
 """DualPipeV: DeepSeek's DualPipe folded into a V, so that a device holds each weight once.
 
-In the steady state a forward of one chunk runs next to a backward of the other, so that each can hide the other's
-messages; weight gradients are split off only at the two ends. With q = p - 1 and f, i, w of one device (a chunk takes
+In the steady state a forward of one chunk runs next to a backward of the other, so that each can
+hide the other's messages; weight gradients are split off only at the two ends. With q = p - 1 and
+f, i, w of one device (a chunk takes
 half):
 
     bubble = 1/2 max( q f,  q (f + i - w),  q i - f,  2q i - q w - f,  2q (f - w),  q (2f - i - w) )
@@ -9,16 +10,19 @@ half):
 
 exact for all f, i, w and all legal m: the schedule needs m >= 2p.
 
-Where stages differ or sends take time the step is the longest of: every stage as light as the lightest, by the law above;
-rank 0 with both ends of the model, which waits for its first microbatch and for its last gradient; and what goes down and
-up the V once with F (or late, behind the forwards that rank 0 runs ahead) and I1, stays on the last rank, comes up and goes round once more.
+Where stages differ or sends take time the step is the longest of: every stage as light as the
+lightest, by the law above; rank 0 with both ends of the model, which waits for its first microbatch
+and for its last gradient; and what goes down and up the V once with F (or late, behind the forwards
+that rank 0 runs ahead) and I1, stays on the last rank, comes up and goes round once more.
 
-Here the two of a pair run one after the other, the forward first, as PyTorch runs them unless told otherwise. Run as
-one block, whose outputs leave when both are done, pairs hide more communication and idle longer: DeepSeek gives
-(p-1)(F&B + B - 3W) for chunks, with f = i = w and F&B = F + B twice the bubble above.
+Here the two of a pair run one after the other, the forward first, as PyTorch runs them unless told
+otherwise. Run as one block, whose outputs leave when both are done, pairs hide more communication
+and idle longer: DeepSeek gives (p-1)(F&B + B - 3W) for chunks, with f = i = w and F&B = F + B twice
+the bubble above.
 
-Source: DeepSeek-AI 2024 (arXiv 2412.19437) section 3.2.1; github.com/deepseek-ai/DualPipe; the order is that of
-PyTorch's ScheduleDualPipeV (torch 2.13), its pairs unfolded. The bubble is our own, checked against `timeline`.
+Source: DeepSeek-AI 2024 (arXiv 2412.19437) section 3.2.1; github.com/deepseek-ai/DualPipe; the
+order is that of PyTorch's ScheduleDualPipeV (torch 2.13), its pairs unfolded. The bubble is our
+own, checked against `timeline`.
 """
 
 from __future__ import annotations
@@ -37,10 +41,15 @@ def order(p: int, m: int, v: int = 2) -> Order:
 
 
 def _program(p: int, m: int, r: int) -> str:
-    """Rank r, with `below` ranks under it; the cool down splits the second half of its backwards."""
+    """Rank r, with `below` ranks under it; the cool down splits the second half of its
+    backwards.
+    """
     below, half = p - 1 - r, (r + 1) // 2
-    turn = "B1 B0 " * half + ("I1 I0 " * (r + 1 - half) if r % 2 else "B1 I0 " + "I1 I0 " * (r - half))
-    held = [word[1] for word in turn.split() if word[0] == "I"] + ["0"] * below  # chunks whose W waits, oldest first
+    turn = "B1 B0 " * half + (
+        "I1 I0 " * (r + 1 - half) if r % 2 else "B1 I0 " + "I1 I0 " * (r - half)
+    )
+    # chunks whose W waits, oldest first
+    held = [word[1] for word in turn.split() if word[0] == "I"] + ["0"] * below
     return (
         "F0 " * (2 * below)
         + "F0 F1 " * (r + 1)
@@ -82,7 +91,9 @@ def span(d: Dealt, barrier: bool) -> Num:
 
 
 def _around(d: Dealt, first: Pass, last: Pass) -> Num:
-    """F down and up, I1 down; on the last rank all but the first and last p; B0 up, B1 and I1 down, I0 up."""
+    """F down and up, I1 down; on the last rank all but the first and last p; B0 up, B1 and I1 down,
+    I0 up.
+    """
     p, q = d.p, d.q
     down = maximum(d.f(0.0, 2 * p) + d.hops(0.0, 2 * p - 1), (2 * q + 1) * first.f + last.f)
     begin = down + d.up(2 * p, p + 1)

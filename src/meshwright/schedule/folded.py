@@ -1,8 +1,9 @@
-"""Orders of V-shaped pipelines, written as programs: "F0 F0 F1 I1 W1" instead of loops with counters.
+"""Orders of V-shaped pipelines, written as programs: "F0 F0 F1 I1 W1" instead of loops with
+counters.
 
-A word is a kind and a chunk; the microbatch follows from counting: the k-th F0 of a rank is the forward of microbatch
-k through its chunk 0. Rank r holds stages r and 2p - 1 - r, so the last stage lies on the rank of the first and the
-turn of the V needs no send.
+A word is a kind and a chunk; the microbatch follows from counting: the k-th F0 of a rank is the
+forward of microbatch k through its chunk 0. Rank r holds stages r and 2p - 1 - r, so the last stage
+lies on the rank of the first and the turn of the V needs no send.
 """
 
 from __future__ import annotations
@@ -28,18 +29,21 @@ def numbered(program: str) -> list[Action]:
 
 
 def first_waits(d: Dealt, wait: Num, leaves: Num, back: Num = 0.0) -> Num:
-    """Rank 0, which has both ends: its work, the way of the last gradient down and up less what it does meanwhile, and
+    """Rank 0, which has both ends: its work, the way of the last gradient down and up less what it
+    does meanwhile, and
 
-    wait: seconds for its first microbatch to come back as the last stage's, less the forwards it runs meanwhile;
-    leaves: seconds of rank 0 between its last gradient's start from the last stage and its W of the first;
-    back: what that gradient waits for on its way.
+    wait: seconds for its first microbatch to come back as the last stage's, less the forwards it
+    runs meanwhile; leaves: seconds of rank 0 between its last gradient's start from the last stage
+    and its W of the first; back: what that gradient waits for on its way.
     """
     end = d.up(d.stages - 1, 0.0) + d.w(0.0, 1.0) + back - leaves
     return d.busy(0.0) + maximum(wait, 0.0) + maximum(end, 0.0)
 
 
 def as_if_equal(d: Dealt, idle: Callable[[Num, Num, Num], Num]) -> Num:
-    """Every stage as light as the one with the fewest layers; idle: (f, i, w) of a rank -> idle seconds."""
+    """Every stage as light as the one with the fewest layers; idle: (f, i, w) of a rank -> idle
+    seconds.
+    """
     fewest = d.v * (d.cut.most - minimum(d.spare, 1.0))
     f, i, w = (fewest * seconds for seconds in d.lightest)
     send = 2 * d.send * d.q / d.p  # 2 p - 2 of them on 2 p chunks, each way

@@ -1,16 +1,19 @@
-"""Interleaved 1F1B: v chunks per device shorten every step of the pipeline, and with it the bubble, to 1/v.
+"""Interleaved 1F1B: v chunks per device shorten every step of the pipeline, and with it the bubble,
+to 1/v.
 
     bubble = (p - 1) (f + i + w) / v    exact for all p and v, m a multiple of p
     in flight = min(m, p + (p - 1)/v)   on rank 0: (v-1) p + 2 (p-1) warm-up forwards and one more, 1/v each
 
-Where stages differ or sends take time, rank x first waits for its last chunk's first microbatch, which comes through all
-stages before (v p - 1 sends for x = p - 1, not p - 1) or behind a group of p on some rank; then it has the rest of its
-work, and the way back is the same the other way round. Where x is not the last rank, it may wait for its first gradient
-besides, less 2 (p-1-x) forwards that it runs ahead. Sends longer than a chunk's passes make rounds of 2 v p - 1 slots.
+Where stages differ or sends take time, rank x first waits for its last chunk's first microbatch,
+which comes through all stages before (v p - 1 sends for x = p - 1, not p - 1) or behind a group of
+p on some rank; then it has the rest of its work, and the way back is the same the other way round.
+Where x is not the last rank, it may wait for its first gradient besides, less 2 (p-1-x) forwards
+that it runs ahead. Sends longer than a chunk's passes make rounds of 2 v p - 1 slots.
 
-Where layers do not divide, ranks hold their heavy stages in other chunks, and the path follows them: on its way to the
-last chunk and from it a group of p waits for a heavy stage of any chunk; between two groups the path leaves the last rank
-(heavy in its last chunk by the head) for the fuller one, or the first rank (light in its first chunk) for the second.
+Where layers do not divide, ranks hold their heavy stages in other chunks, and the path follows
+them: on its way to the last chunk and from it a group of p waits for a heavy stage of any chunk;
+between two groups the path leaves the last rank (heavy in its last chunk by the head) for the
+fuller one, or the first rank (light in its first chunk) for the second.
 
 The price: v times the messages between stages, and (p - 1)/v more activations than 1F1B.
 
@@ -28,7 +31,9 @@ from .types import Order, Schedule, looped_stage, many_chunks, whole_rounds
 
 
 def order(p: int, m: int, v: int) -> Order:
-    """Rank r: (v - 1) p + 2 (p - 1 - r) forwards ahead, in groups of p microbatches per chunk, then F B F B ..."""
+    """Rank r: (v - 1) p + 2 (p - 1 - r) forwards ahead, in groups of p microbatches per chunk, then
+    F B F B ...
+    """
     return looped_order(p, m, v, hop=2, split=False)
 
 
@@ -57,11 +62,15 @@ def span(d: Dealt, barrier: bool) -> Num:
 
 
 def _from_last_chunk(d: Dealt, x: Rank, ranks: tuple[Rank, ...]) -> Num:
-    """From the end of rank x's last B in its last chunk to the end: the mirror image of `Dealt.to_last_chunk`."""
+    """From the end of rank x's last B in its last chunk to the end: the mirror image of
+    `Dealt.to_last_chunk`.
+    """
     ways = [x.last.back]
     for y in ranks if x is not ranks[0] else (x,):
         way = (x.last.back - y.last.back) + d.p * y.earlier.b + y.first.back
-        ways.append(way if y is x or y is ranks[0] else where(y.first.stage <= x.first.stage, way, 0.0))
+        ways.append(
+            way if y is x or y is ranks[0] else where(y.first.stage <= x.first.stage, way, 0.0)
+        )
     if d.uneven:
         before = d.place(x.last.stage - d.p)
         wait = d.q * maximum(ranks[0].first.at.b, d.at(minimum(before.stage, 1.0)).b)
@@ -70,16 +79,16 @@ def _from_last_chunk(d: Dealt, x: Rank, ranks: tuple[Rank, ...]) -> Num:
 
 
 def _turned(d: Dealt, x: Rank, end: Rank) -> Num:
-    """From x's last chunk to the last stage and back, less the forwards that x runs meanwhile: p - 1 more of that chunk,
-    then those of its first one."""
+    """From x's last chunk to the last stage and back, less the forwards that x runs meanwhile: p -
+    1 more of that chunk, then those of its first one."""
     ahead = minimum(2 * (d.q - x.first.stage), d.m * d.v - d.top - 1)
     same = minimum(ahead, d.q)
     return x.last.below_whole(end.last) - same * x.last.at.f - (ahead - same) * x.first.at.f
 
 
 def _by_last_rank(d: Dealt, first: Rank, end: Rank, there: Num, back: Num) -> tuple[Num, Num]:
-    """To the first rank by the last: a group in the last chunk there, and its next F, which goes on to the first rank; and back by
-    it. Less what the first rank does meanwhile."""
+    """To the first rank by the last: a group in the last chunk there, and its next F, which goes on
+    to the first rank; and back by it. Less what the first rank does meanwhile."""
     here, last, on = first.first.at, first.last.at, end.first.at
     group = d.p * end.last.at.total + where(d.p > 1, d.send, 0.0)
     forward = there + group + on.f - d.p * (last.f + here.f) - 2 * last.b
@@ -89,8 +98,10 @@ def _by_last_rank(d: Dealt, first: Rank, end: Rank, there: Num, back: Num) -> tu
 
 
 def _beside_last_chunks(d: Dealt, x: Rank, first: Rank) -> tuple[Num, Num]:
-    """Where x's last chunk is a light one: to its first F of the second group, which the first rank begins when the first group
-    has come to its last chunk; and the way back of its last B but a group's. Less what x does of its last chunk meanwhile."""
+    """Where x's last chunk is a light one: to its first F of the second group, which the first rank
+    begins when the first group has come to its last chunk; and the way back of its last B but a
+    group's. Less what x does of its last chunk meanwhile.
+    """
     here, top, last, other = first.first.at, first.last, x.last.at, d.at(1.0 + 0.0 * d.p)
     both = maximum(d.p - 2 * (d.q - x.first.stage), 0.0)
     forward = d.q * maximum(here.f, other.f) + top.down + top.at.f + x.first.down
@@ -101,13 +112,15 @@ def _beside_last_chunks(d: Dealt, x: Rank, first: Rank) -> tuple[Num, Num]:
 
 
 def _passed_on(d: Dealt, ranks: tuple[Rank, ...]) -> dict[int, Num]:
-    """What paths gain that leave a rank for another in each group of p microbatches but the first: the last rank, the fuller
-    one and the second."""
+    """What paths gain that leave a rank for another in each group of p microbatches but the first:
+    the last rank, the fuller one and the second."""
     first, end, fuller, _ = ranks
     second, light = d.place(1.0 + 0.0 * d.p), d.at(d.top + 1)
     groups = maximum(d.m / d.p - 1.0, 0.0)
     fewer = maximum(groups - 1.0, 0.0)
-    around = maximum(_down_around(d, first, end, second.at, light), _up_around(d, first, end, second, light))
+    around = maximum(
+        _down_around(d, first, end, second.at, light), _up_around(d, first, end, second, light)
+    )
     return {
         1: maximum(groups * _away(d, fuller, end), fewer * around),
         2: fewer * _up_around(d, first, fuller, second, light),
@@ -116,8 +129,10 @@ def _passed_on(d: Dealt, ranks: tuple[Rank, ...]) -> dict[int, Num]:
 
 
 def _away(d: Dealt, y: Rank, end: Rank) -> Num:
-    """From the last rank between two groups in its last chunk to the fuller one, n ranks before: up with the last B, the other
-    chunks there but for 2 n passes of the first one, and down with the first F of the next group."""
+    """From the last rank between two groups in its last chunk to the fuller one, n ranks before: up
+    with the last B, the other chunks there but for 2 n passes of the first one, and down with the
+    first F of the next group.
+    """
     n = d.q - y.first.stage
     ways = y.last.below_whole(end.last) + y.last.at.total - end.last.at.total
     gained = d.p * (y.earlier.total - end.earlier.total) - 2 * n * y.first.at.total + ways
@@ -125,29 +140,41 @@ def _away(d: Dealt, y: Rank, end: Rank) -> Num:
 
 
 def _up_around(d: Dealt, first: Rank, y: Rank, second: Place, light: Pass) -> Num:
-    """From rank y up to the second with the first B of the first chunk, and with the first of the last chunk by the first rank
-    up to y again: p forwards of a group are left out, those of a light chunk."""
+    """From rank y up to the second with the first B of the first chunk, and with the first of the
+    last chunk by the first rank up to y again: p forwards of a group are left out, those of a light
+    chunk."""
     p, n, here, there = d.p, d.q - y.first.stage, y.first.at, second.at
     before = d.place(y.last.stage - p)
-    forward = p * (y.earlier.f - before.at.f) + (2 * n + 1) * (before.at.f - here.f) + 3 * light.f + (p - 3) * there.f
-    chains = y.first.back - second.back + here.b - there.b  # the stages between, the second's left out
+    forward = (
+        p * (y.earlier.f - before.at.f)
+        + (2 * n + 1) * (before.at.f - here.f)
+        + 3 * light.f
+        + (p - 3) * there.f
+    )
+    # the stages between, the second's left out
+    chains = y.first.back - second.back + here.b - there.b
     chains = chains + first.last.back - before.back - before.at.b + first.last.at.b
     back = p * (y.earlier.b - here.b) + p * there.b + light.b + chains
-    gained = forward + back + d.send - p * y.load  # one send besides those of the chains: to the first rank
-    return where((d.spare >= 2) & (p > 3) & (y.first.stage > 1) & (2 * n < p), maximum(gained, 0.0), 0.0)
+    # one send besides those of the chains: to the first rank
+    gained = forward + back + d.send - p * y.load
+    return where(
+        (d.spare >= 2) & (p > 3) & (y.first.stage > 1) & (2 * n < p), maximum(gained, 0.0), 0.0
+    )
 
 
 def _down_around(d: Dealt, first: Rank, end: Rank, other: Pass, light: Pass) -> Num:
-    """From the last rank down to the second by the first with the last F before the last chunk, and up again with the first B of
-    that: the last chunk of the last rank is left out, and as many passes of the first chunk of the second come in."""
+    """From the last rank down to the second by the first with the last F before the last chunk, and
+    up again with the first B of that: the last chunk of the last rank is left out, and as many
+    passes of the first chunk of the second come in.
+    """
     gained = (d.p - 3) * other.total - d.p * end.last.at.total - end.first.at.total
     gained = gained + light.total + first.last.at.total + 4 * d.send
     return where((d.spare >= 2) & (d.p > 3), maximum(gained, 0.0), 0.0)
 
 
 def _first_two(d: Dealt, first: Rank, other: Pass, light: Pass) -> Num:
-    """From the second rank to the first, whose first chunk is a light one, for all chunks but that: up with the second B of the
-    last chunk, and down with the last F but three."""
+    """From the second rank to the first, whose first chunk is a light one, for all chunks but that:
+    up with the second B of the last chunk, and down with the last F but three."""
     here, last = first.first.at, first.last.at
     whole = d.p * (first.load - d.load(1.0 + 0.0 * d.p).total)
     gained = d.p * (other.total - here.total) - 2 * other.f - 2 * d.at(d.p).b + 2 * d.send
@@ -156,7 +183,9 @@ def _first_two(d: Dealt, first: Rank, other: Pass, light: Pass) -> Num:
 
 
 def _rounds(d: Dealt, first: Rank, end: Rank) -> Num:
-    """Microbatches through all stages and back, one behind the other, and what is left on the last rank."""
+    """Microbatches through all stages and back, one behind the other, and what is left on the last
+    rank.
+    """
     once, slots = 2 * d.stages - 1, (d.m - d.p) * d.v + d.q
     k = floor(slots / once)
     whole = first.first.at.total + first.first.below_whole(end.last)

@@ -4,15 +4,16 @@
     in a run = (p - 1) (f + i - min(f, w)) / v      if each rank begins the next step when it is done; exact
     in flight = p                                   activations counted until the weight gradients are done
 
-Where stages differ or sends take time, the paths are those of interleaved 1F1B to rank x's last chunk, then x's work and
-one of: all of it; or up to the first rank from x's last input gradient of its last or of its first chunk, where x leaves
-x + 1 weight gradients behind. Or the microbatches go in rounds of p through the ranks, a chunk each: there sends hide
-behind one weight gradient.
+Where stages differ or sends take time, the paths are those of interleaved 1F1B to rank x's last
+chunk, then x's work and one of: all of it; or up to the first rank from x's last input gradient of
+its last or of its first chunk, where x leaves x + 1 weight gradients behind. Or the microbatches go
+in rounds of p through the ranks, a chunk each: there sends hide behind one weight gradient.
 
-It needs no more memory than 1F1B: (p - 1)/v less than interleaved 1F1B, because only half as many forwards run ahead.
+It needs no more memory than 1F1B: (p - 1)/v less than interleaved 1F1B, because only half as many
+forwards run ahead.
 
-Source: PyTorch's ScheduleInterleavedZeroBubble (torch 2.13), after Qi et al. 2024 (arXiv 2401.10241). The bubble for
-unequal f, i, w is our own, checked against `timeline`.
+Source: PyTorch's ScheduleInterleavedZeroBubble (torch 2.13), after Qi et al. 2024 (arXiv
+2401.10241). The bubble for unequal f, i, w is our own, checked against `timeline`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def span(d: Dealt, barrier: bool) -> Num:
     for x in ranks:
         left_f, left_b = d.p * x.earlier.f, d.p * x.earlier.b
         turned = maximum(_turned(d, x, end), 0.0)
-        held = (x.first.stage + 1) * (x.last.at.w - x.first.at.w)  # W of the last chunk, in place of the first
+        # W of the last chunk, in place of the first
+        held = (x.first.stage + 1) * (x.last.at.w - x.first.at.w)
         stay = maximum(x.last.up - x.first.up - left_b - held, 0.0)
         up = _up(x, first, left_b)
         if barrier:
@@ -61,7 +63,9 @@ def span(d: Dealt, barrier: bool) -> Num:
 
 
 def _up(x: Rank, first: Rank, left: Num) -> Num:
-    """Up to the first rank and its last W, less what x leaves behind; left: of its earlier chunks."""
+    """Up to the first rank and its last W, less what x leaves behind; left: of its earlier
+    chunks.
+    """
     held = x.first.stage + 1
     from_first = x.first.up - held * x.first.at.w
     from_last = x.last.up - left - held * x.last.at.w
@@ -69,13 +73,15 @@ def _up(x: Rank, first: Rank, left: Num) -> Num:
 
 
 def _turned(d: Dealt, x: Rank, end: Rank) -> Num:
-    """From x's last chunk to the last stage and back, less p - 1 - x forwards of that chunk that x runs meanwhile."""
+    """From x's last chunk to the last stage and back, less p - 1 - x forwards of that chunk that x
+    runs meanwhile.
+    """
     return x.last.below(end.last) - (d.q - x.first.stage) * x.last.at.f
 
 
 def _rounds(d: Dealt, first: Rank, end: Rank) -> tuple[Num, Num]:
-    """(All in rounds of p slots, and what is left on the last rank or in a round of fewer ranks;  the first and the last
-    in a round, the others on the first rank)."""
+    """(All in rounds of p slots, and what is left on the last rank or in a round of fewer ranks;
+    the first and the last in a round, the others on the first rank)."""
     slots = (d.m - d.p) * d.v + d.q
     k = floor(slots / d.p)
     left = slots - k * d.p
@@ -87,14 +93,26 @@ def _rounds(d: Dealt, first: Rank, end: Rank) -> tuple[Num, Num]:
     short = Pass(*(light * seconds for seconds in d.lightest))
     fewer = d.last_ranks(left) + where((left > 0) & (k > 0), short.w, 0.0)
     held = maximum(minimum(left, slots - d.q), 0.0)
-    on_last, others = _passes(d, left, held, end, short), _passes(d, slots - d.p, slots - d.p, first, short)
+    on_last, others = (
+        _passes(d, left, held, end, short),
+        _passes(d, slots - d.p, slots - d.p, first, short),
+    )
     two = down + 2 * turn + weights + others + up
-    return down + turn + _each(d, k, first, end, short) + maximum(fewer, on_last) + up, where(slots >= d.p, two, 0.0)
+    return down + turn + _each(d, k, first, end, short) + maximum(fewer, on_last) + up, where(
+        slots >= d.p, two, 0.0
+    )
 
 
 def _each(d: Dealt, k: Num, first: Rank, end: Rank, short: Pass) -> Num:
-    """k rounds through all ranks, v of them through all chunks; where layers do not divide, those that are left light ones."""
-    through = first.first.at.f + first.first.below(end.last) + first.first.at.i - 2 * (d.stages - 1) * d.send
+    """k rounds through all ranks, v of them through all chunks; where layers do not divide, those
+    that are left light ones.
+    """
+    through = (
+        first.first.at.f
+        + first.first.below(end.last)
+        + first.first.at.i
+        - 2 * (d.stages - 1) * d.send
+    )
     equal = k * (through / d.v + 2 * d.q * d.send + d.lightest.w * d.cut.most)
     if not d.uneven:
         return equal
@@ -105,7 +123,9 @@ def _each(d: Dealt, k: Num, first: Rank, end: Rank, short: Pass) -> Num:
 
 
 def _passes(d: Dealt, n: Num, held: Num, x: Rank, short: Pass) -> Num:
-    """n slots on a rank, weight gradients in `held` of them; where layers do not divide, whole groups and light chunks."""
+    """n slots on a rank, weight gradients in `held` of them; where layers do not divide, whole
+    groups and light chunks.
+    """
     load = x.earlier.plus(x.last.at)
     equal = (n * (load.f + load.i) + held * load.w) / d.v
     if not d.uneven:

@@ -1,14 +1,17 @@
-"""The longest path of an order for many sets of durations at once: what `timeline` finds, without saying when each action runs.
+"""The longest path of an order for many sets of durations at once: what `timeline` finds, without
+saying when each action runs.
 
-An action waits for the one before it on its rank and for at most one on another stage: F for the F of the stage
-before, B or I for that of the stage after (its own F, and the I of a W, lie before it on its own rank in every order
-that can run). So actions fall into levels, those of one level need none of each other, and a level is one operation
-on arrays: (actions of the level) x (layouts that run this order).
+An action waits for the one before it on its rank and for at most one on another stage: F for the F
+of the stage before, B or I for that of the stage after (its own F, and the I of a W, lie before it
+on its own rank in every order that can run). So actions fall into levels, those of one level need
+none of each other, and a level is one operation on arrays: (actions of the level) x (layouts that
+run this order).
 
-With many microbatches most of an order repeats. Where every action of one group of p microbatches comes later than
-that of the group before by one and the same time, so does every group after it, because each action is the maximum
-and the sum of the same terms, all shifted. Then the groups between are not replayed but multiplied; this is exact.
-Where the groups are not shifted evenly the order is replayed in full.
+With many microbatches most of an order repeats. Where every action of one group of p microbatches
+comes later than that of the group before by one and the same time, so does every group after it,
+because each action is the maximum and the sum of the same terms, all shifted. Then the groups
+between are not replayed but multiplied; this is exact. Where the groups are not shifted evenly the
+order is replayed in full.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ Index = NDArray[np.intp]
 KINDS = "FIWB"
 """Kinds of actions, in the order of a program's durations; B takes I + W."""
 GROUPS = 5
-"""Groups of p microbatches that are replayed before the rest may be multiplied; more are tried until it repeats."""
+"""Groups of p microbatches that are replayed before the rest may be multiplied; more are tried
+until it repeats.
+"""
 REACH = 2
 """Groups that must be shifted evenly: no action needs one of more groups before."""
 SHIFTED = 1e-12
@@ -52,14 +57,18 @@ class Program(NamedTuple):
     ends: tuple[Index, ...]
     """The last action of each rank in each step."""
     cut: tuple[tuple[Index, Index], ...]
-    """For each step: (actions of the groups that must be shifted evenly, the same actions one group before); none if the
-    order of more microbatches does not repeat a group."""
+    """For each step: (actions of the groups that must be shifted evenly, the same actions one group
+    before); none if the order of more microbatches does not repeat a group."""
 
 
-def longest(schedule: Schedule, p: int, m: int, v: int, passes: Floats, send: Floats, barrier: bool = True) -> Floats:
-    """Seconds of a step for each layout: the longest path or, without a barrier, what a second step adds to one.
+def longest(
+    schedule: Schedule, p: int, m: int, v: int, passes: Floats, send: Floats, barrier: bool = True
+) -> Floats:
+    """Seconds of a step for each layout: the longest path or, without a barrier, what a second step
+    adds to one.
 
-    passes: (layouts, stages, 3) seconds of F, I and W of one microbatch;  send: (layouts) seconds of a hop.
+    passes: (layouts, stages, 3) seconds of F, I and W of one microbatch;  send: (layouts) seconds
+    of a hop.
     """
     steps = 1 if barrier or not schedule.split_backward else STEPS
     found, left = np.empty(len(send)), np.arange(len(send))
@@ -68,15 +77,21 @@ def longest(schedule: Schedule, p: int, m: int, v: int, passes: Floats, send: Fl
         few = p * groups + m % p
         if few >= m - p:
             few = m
-        ends, even = _replay(_program(schedule, p, few, v, steps), passes[left], send[left], (m - few) // p)
+        ends, even = _replay(
+            _program(schedule, p, few, v, steps), passes[left], send[left], (m - few) // p
+        )
         done = even | (few == m)
         found[left[done]] = np.diff(ends, axis=0, prepend=0.0)[-1][done]
         left, groups = left[~done], groups * 2
     return found
 
 
-def _replay(program: Program, passes: Floats, send: Floats, groups: int) -> tuple[Floats, NDArray[np.bool_]]:
-    """(ends of the steps: (steps, layouts), whether groups were shifted evenly), with so many groups put between."""
+def _replay(
+    program: Program, passes: Floats, send: Floats, groups: int
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """(ends of the steps: (steps, layouts), whether groups were shifted evenly), with so many
+    groups put between.
+    """
     count = len(program.lasts)
     seconds = np.concatenate([passes, passes[..., 1:2] + passes[..., 2:]], axis=2)  # F, I, W, B
     lasts = seconds.transpose(2, 1, 0).reshape(-1, len(send))
@@ -116,7 +131,9 @@ def _program(schedule: Schedule, p: int, m: int, v: int, steps: int) -> Program:
     before = np.arange(len(by_level)) - 1
     before[first[:-1][np.diff(first) > 0]] = len(by_level)
     bounds = np.searchsorted(np.sort(level), np.arange(max(level, default=-1) + 2))
-    lasts = np.array([KINDS.index(a.kind) * p * chunks + stage[rank][a.chunk] for rank, a in actions])
+    lasts = np.array(
+        [KINDS.index(a.kind) * p * chunks + stage[rank][a.chunk] for rank, a in actions]
+    )
     lengths = [len(row) for row in order]
     return Program(
         tuple(slice(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)),
@@ -132,7 +149,9 @@ def _program(schedule: Schedule, p: int, m: int, v: int, steps: int) -> Program:
 def _levels(
     order: Order, stage: list[list[int]], stages: int, m: int, first: list[int]
 ) -> tuple[list[int], list[int], list[bool]]:
-    """(level, the action needed of another stage or -1, whether that one is sent) of each action, rank by rank."""
+    """(level, the action needed of another stage or -1, whether that one is sent) of each action,
+    rank by rank.
+    """
     count = first[-1]
     level, needs, sent = [0] * count, [-1] * count, [False] * count
     made: dict[int, tuple[int, int]] = {}  # what -> (action, rank)
@@ -172,17 +191,22 @@ def _levels(
 def _cuts(
     order: Order, longer: Order, p: int, first: Index, number: Index, steps: int
 ) -> tuple[tuple[Index, Index], ...]:
-    """For each step, the actions before the place where p more microbatches are put in, and the same a group before.
+    """For each step, the actions before the place where p more microbatches are put in, and the
+    same a group before.
 
-    longer: the order of p microbatches more. On each rank it must run as `order` up to the cut, then once more what is
-    now the last group before it, a group later, then the rest, a group later.
+    longer: the order of p microbatches more. On each rank it must run as `order` up to the cut,
+    then once more what is now the last group before it, a group later, then the rest, a group
+    later.
     """
     now, then = [], []
     for rank, (row, more) in enumerate(zip(order, longer, strict=True)):
         group = len(more) - len(row)
         cut = next((k for k, (a, b) in enumerate(zip(row, more, strict=False)) if a != b), len(row))
         start = cut - group
-        if start < REACH * group or [a._replace(microbatch=a.microbatch + p) for a in row[start:]] != more[cut:]:
+        if (
+            start < REACH * group
+            or [a._replace(microbatch=a.microbatch + p) for a in row[start:]] != more[cut:]
+        ):
             return ()
         now.append(first[rank] + np.arange(cut - REACH * group, cut))
         then.append(now[-1] - group)

@@ -1,4 +1,5 @@
-"""The one order behind 1F1B, interleaved 1F1B and the zero-bubble schedules: run ahead, then one forward, one backward.
+"""The one order behind 1F1B, interleaved 1F1B and the zero-bubble schedules: run ahead, then one
+forward, one backward.
 
 Rank r of p, with v chunks, runs three phases:
 
@@ -6,13 +7,14 @@ Rank r of p, with v chunks, runs three phases:
     steady      one forward, one backward, until the forwards are used up
     cool down   the backwards that remain
 
-Forwards go round the chunks in groups of p microbatches (0..p-1 through chunk 0, the same through chunk 1, ...),
-backwards the same with the chunks in reverse. With a split backward the k-th W comes right after the (k + hop r)-th
-I, the last ones at the end: a rank that warmed up less holds back as many weight gradients, so that all ranks hold
-the same number of activations, and the held-back W fill the idle time of the cool down.
+Forwards go round the chunks in groups of p microbatches (0..p-1 through chunk 0, the same through
+chunk 1, ...), backwards the same with the chunks in reverse. With a split backward the k-th W comes
+right after the (k + hop r)-th I, the last ones at the end: a rank that warmed up less holds back as
+many weight gradients, so that all ranks hold the same number of activations, and the held-back W
+fill the idle time of the cool down.
 
-Sources: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2 for v and B; Qi et al. 2024 (arXiv 2401.10241) section
-2.3 for W.
+Sources: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2 for v and B; Qi et al. 2024 (arXiv
+2401.10241) section 2.3 for W.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from .types import Action, Order
 def looped_order(p: int, m: int, v: int, hop: int, split: bool) -> Order:
     """The actions of each rank; with v > 1, m must be a multiple of p."""
     return [
-        _rank_order(p, m, v, min((v - 1) * p + hop * (p - 1 - rank), m * v), hop * rank, split) for rank in range(p)
+        _rank_order(p, m, v, min((v - 1) * p + hop * (p - 1 - rank), m * v), hop * rank, split)
+        for rank in range(p)
     ]
 
 

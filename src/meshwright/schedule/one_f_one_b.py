@@ -1,17 +1,19 @@
-"""1F1B (PipeDream-Flush): after a short warm up, one forward, one backward, so that activations are freed early.
+"""1F1B (PipeDream-Flush): after a short warm up, one forward, one backward, so that activations are
+freed early.
 
     bubble = (p - 1) (f + i + w)        exact for all p, m: GPipe's
     in flight = min(p, m)               on rank 0; rank r holds min(p - r, m)
 
-Where stages differ or sends take time, with T_x all of rank x's passes and C = sum T + 2 (p-1) send, a microbatch down
-through all stages and up again, the step is the longest of
+Where stages differ or sends take time, with T_x all of rank x's passes and C = sum T + 2 (p-1)
+send, a microbatch down through all stages and up again, the step is the longest of
 
     rank x never waits              down to x, m T_x, up from x
     one that goes to the end first  C + (m-1) T_x, less the forwards that x ran ahead meanwhile, p-1-x of them
     the last, too                   2 C + (m-1-p) T_x
     all in rounds of p              k + 1 times C and what is left, r = m-1 - k p: on the last rank, or one round of r ranks
 
-and rounds over the fuller ranks only, until the forwards run out or until the last microbatch, which goes to the end. Each round pays 2 (p-1) sends for p microbatches: nothing hides them.
+and rounds over the fuller ranks only, until the forwards run out or until the last microbatch,
+which goes to the end. Each round pays 2 (p-1) sends for p microbatches: nothing hides them.
 
 Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.1, figure 4 top.
 """
@@ -61,8 +63,10 @@ def _rounds(d: Dealt, first: Num) -> Num:
 
 
 def _fuller_rounds(d: Dealt, first: Num) -> Num:
-    """Rounds of the n ranks that hold the most layers, behind the first microbatch through all stages: as long as there
-    are forwards left, then the last of them; or up to the last microbatch, that one through all stages too."""
+    """Rounds of the n ranks that hold the most layers, behind the first microbatch through all
+    stages: as long as there are forwards left, then the last of them; or up to the last microbatch,
+    that one through all stages too.
+    """
     n, top = where(d.spare >= 1, d.p - d.spare, d.p), where(d.spare >= 2, 1.0, 0.0)
     layers, below = d.cut.rank_layers(d.fuller), minimum(d.q - d.fuller, d.m - 1)
     each = layers * d.layer.total
@@ -72,7 +76,8 @@ def _fuller_rounds(d: Dealt, first: Num) -> Num:
     between = d.m - 1 - (d.p - top)
     k = floor(maximum(between, 0.0) / n)
     left = between - k * n
-    short = top * (d.load(0.0).total + 2 * d.send)  # where the first rank is no fuller one, both turn back before it
+    # where the first rank is no fuller one, both turn back before it
+    short = top * (d.load(0.0).total + 2 * d.send)
     twice = 2 * first - short + k * once + left * each + 2 * maximum(left - 1, 0.0) * d.send
     return maximum(plain, where(between >= 0, twice, 0.0))
 

@@ -1,4 +1,6 @@
-"""What can be read off an order of actions without a clock: what it may run when, and what it holds in memory."""
+"""What can be read off an order of actions without a clock: what it may run when, and what it holds
+in memory.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +17,41 @@ PARTS = {"F": "F", "I": "I", "W": "W", "B": "IW"}
 
 
 def in_flight_rank(order: Order, rank: int) -> float:
-    """The most microbatches whose activations a rank holds at once; 1 = one microbatch through all its chunks.
+    """The most microbatches whose activations a rank holds at once; 1 = one microbatch through all
+    its chunks.
 
-    A chunk's activations live from its F to the end of its B or, where the backward is split, of its W.
+    A chunk's activations live from its F to the end of its B or, where the backward is split, of
+    its W.
     """
-    return held_rank(order, rank, lambda chunk: 1.0) / max(len({action.chunk for action in order[rank]}), 1)
+    return held_rank(order, rank, lambda chunk: 1.0) / max(
+        len({action.chunk for action in order[rank]}), 1
+    )
 
 
 def twice(order: Order, m: int) -> Order:
     """Two steps of m microbatches, each rank's second behind its first."""
-    return [[*actions, *(a._replace(microbatch=a.microbatch + m) for a in actions)] for actions in order]
+    return [
+        [*actions, *(a._replace(microbatch=a.microbatch + m) for a in actions)] for actions in order
+    ]
 
 
 def held_rank(
-    order: Order, rank: int, bytes_of: Callable[[int], float], late_of: Callable[[int], float] | None = None
+    order: Order,
+    rank: int,
+    bytes_of: Callable[[int], float],
+    late_of: Callable[[int], float] | None = None,
 ) -> float:
     """The most bytes a rank holds at once.
 
-    bytes_of: chunk -> what its forward leaves until the end of its backward;  late_of: what of it is left between I and
-    W, None = all.
+    bytes_of: chunk -> what its forward leaves until the end of its backward;  late_of: what of it
+    is left between I and W, None = all.
     """
     late_of = late_of or bytes_of
     held = peak = 0.0
     for kind, chunk, _ in order[rank]:
-        held += bytes_of(chunk) * ((kind == "F") - (kind in "BI")) + late_of(chunk) * ((kind == "I") - (kind == "W"))
+        held += bytes_of(chunk) * ((kind == "F") - (kind in "BI")) + late_of(chunk) * (
+            (kind == "I") - (kind == "W")
+        )
         peak = max(peak, held)
     return peak
 
@@ -47,8 +60,9 @@ def runnable(order: Order, stages: list[list[int]]) -> Iterator[tuple[int, int, 
     """All actions as (rank, position, inputs), each after those it needs.
 
     order: the actions of each rank;  stages: the stage of each action, in the same shape.
-    A rank goes on until it lacks an input, then waits to be woken by the rank that makes it, so every action is looked
-    at once or twice. BadInput if that ends before all have run, or an action comes twice.
+    A rank goes on until it lacks an input, then waits to be woken by the rank that makes it, so
+    every action is looked at once or twice. BadInput if that ends before all have run, or an action
+    comes twice.
     """
     last = max((stage for row in stages for stage in row), default=-1)
     position = [0] * len(order)
@@ -68,7 +82,9 @@ def runnable(order: Order, stages: list[list[int]]) -> Iterator[tuple[int, int, 
             position[rank] = k + 1
             for key in ((part, stage, microbatch) for part in PARTS[kind]):
                 if key in made:
-                    raise BadInput(f"the order runs {_words(key)}, twice, the second time on rank {rank}")
+                    raise BadInput(
+                        f"the order runs {_words(key)}, twice, the second time on rank {rank}"
+                    )
                 made.add(key)
                 ready.extend(waiting.pop(key, ()))
     if waiting:
@@ -85,7 +101,9 @@ def _inputs(kind: str, stage: int, microbatch: int, last: int) -> list[Key]:
     return [own] if stage == last else [own, ("I", stage + 1, microbatch)]
 
 
-def _deadlock(order: Order, stages: list[list[int]], position: list[int], waiting: dict[Key, list[int]]) -> str:
+def _deadlock(
+    order: Order, stages: list[list[int]], position: list[int], waiting: dict[Key, list[int]]
+) -> str:
     """Who waits for what, and why it never comes; an input that nobody makes is named first."""
     maker = {
         (part, stage, action.microbatch): rank
@@ -98,7 +116,10 @@ def _deadlock(order: Order, stages: list[list[int]], position: list[int], waitin
     blocked = order[rank][position[rank]]
     here = _words((blocked.kind, stages[rank][position[rank]], blocked.microbatch))
     why = f"comes later on rank {maker[lacking]}" if lacking in maker else "no rank runs"
-    return f"the order is a deadlock: rank {rank} cannot run {here}: it needs {_words(lacking)}, which {why}"
+    return (
+        f"the order is a deadlock: rank {rank} cannot run {here}: it needs {_words(lacking)}, which"
+        f" {why}"
+    )
 
 
 def _words(key: Key) -> str:

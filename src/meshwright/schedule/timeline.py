@@ -6,9 +6,9 @@ An action starts when the one before it on its rank has ended and its input is t
     I or B          after F of its own stage, and after I or B of stage s+1, plus the send
     W               after I of its own stage
 
-Sends take `send_s` and occupy neither device; the gradient of a B is sent when the whole B is done. Each action is
-visited once: a rank runs until it lacks an input, then waits to be woken by the rank that makes it. If all ranks
-wait, the order is a deadlock.
+Sends take `send_s` and occupy neither device; the gradient of a B is sent when the whole B is done.
+Each action is visited once: a rank runs until it lacks an input, then waits to be woken by the rank
+that makes it. If all ranks wait, the order is a deadlock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ Durations: TypeAlias = Sequence[Passes] | Callable[[str, int, int], float]
 
 
 class Send(NamedTuple):
-    """One message between ranks: the output of a forward going down, or the gradient of an input going up."""
+    """One message between ranks: the output of a forward going down, or the gradient of an input
+    going up.
+    """
 
     sender: int
     receiver: int
@@ -72,24 +74,33 @@ class Timeline:
 
     @property
     def bubble_fraction(self) -> float:
-        """Idle share of all device time, between 0 and 1. (Narayanan et al. divide by the useful time instead.)"""
+        """Idle share of all device time, between 0 and 1. (Narayanan et al. divide by the useful
+        time instead.)
+        """
         total = self.makespan_s * len(self.order)
         return sum(self.idle_s) / total if total else 0.0
 
     @property
     def in_flight(self) -> list[float]:
-        """The most microbatches whose activations each rank holds at once; 1 = one through all its chunks."""
+        """The most microbatches whose activations each rank holds at once; 1 = one through all its
+        chunks.
+        """
         return [in_flight_rank(self.order, rank) for rank in range(len(self.order))]
 
 
-def timeline(order: Order, stage_of: StageOf, durations: Durations, send_s: float = 0.0) -> Timeline:
+def timeline(
+    order: Order, stage_of: StageOf, durations: Durations, send_s: float = 0.0
+) -> Timeline:
     """Replay an order.
 
     order: the actions of each rank;  stage_of: (rank, chunk) -> stage;  durations: see `Durations`;
     send_s: seconds from the end of an action on one rank to the arrival of its output on another.
-    Raises BadInput if ranks wait for each other for ever, an input is never made, or an action comes twice.
+    Raises BadInput if ranks wait for each other for ever, an input is never made, or an action
+    comes twice.
     """
-    stages = [[stage_of(rank, action.chunk) for action in actions] for rank, actions in enumerate(order)]
+    stages = [
+        [stage_of(rank, action.chunk) for action in actions] for rank, actions in enumerate(order)
+    ]
     seconds = durations if callable(durations) else _by_stage(durations)
     starts: list[list[float]] = [[] for _ in order]
     ends: list[list[float]] = [[] for _ in order]
@@ -112,18 +123,26 @@ def timeline(order: Order, stage_of: StageOf, durations: Durations, send_s: floa
 
 
 def step_in_run_s(
-    order: Order, stage_of: StageOf, durations: Durations, send_s: float = 0.0, barrier: bool = False
+    order: Order,
+    stage_of: StageOf,
+    durations: Durations,
+    send_s: float = 0.0,
+    barrier: bool = False,
 ) -> float:
     """Seconds of a step in a run of them: what a second step adds to the completion of one.
 
-    barrier: no rank begins the second step before all have ended the first, which makes it the makespan; else every rank
-    begins it as soon as its own actions of the first are done.
+    barrier: no rank begins the second step before all have ended the first, which makes it the
+    makespan; else every rank begins it as soon as its own actions of the first are done.
     """
     one = timeline(order, stage_of, durations, send_s).makespan_s
     if barrier:
         return one
     m = 1 + max((action.microbatch for actions in order for action in actions), default=0)
-    again = durations if not callable(durations) else lambda kind, stage, k: durations(kind, stage, k % m)
+    again = (
+        durations
+        if not callable(durations)
+        else lambda kind, stage, k: durations(kind, stage, k % m)
+    )
     return timeline(twice(order, m), stage_of, again, send_s).makespan_s - one
 
 

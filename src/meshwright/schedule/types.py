@@ -1,10 +1,10 @@
 """The words of a pipeline schedule: an action, a rule, a schedule.
 
-A pipeline cuts the model into stages. A device (a *rank* of the pp axis) holds one or more of them, its *chunks*, and
-works through the microbatches in a fixed order. Letters: `p` ranks, `m` microbatches, `v` chunks of a device; `f`,
-`i`, `w` the seconds that one microbatch takes on one device, all its chunks together: the forward pass, the gradient
-of the input and the gradient of the weights. The last two make the backward pass, f + i + w is the useful time of a
-microbatch.
+A pipeline cuts the model into stages. A device (a *rank* of the pp axis) holds one or more of them,
+its *chunks*, and works through the microbatches in a fixed order. Letters: `p` ranks, `m`
+microbatches, `v` chunks of a device; `f`, `i`, `w` the seconds that one microbatch takes on one
+device, all its chunks together: the forward pass, the gradient of the input and the gradient of the
+weights. The last two make the backward pass, f + i + w is the useful time of a microbatch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class Action(NamedTuple):
     """One pass of one microbatch through one chunk of a rank."""
 
     kind: str
-    """F forward, B whole backward, I gradient of the input, W gradient of the weights (B = I then W, at once)."""
+    """F forward, B whole backward, I gradient of the input, W gradient of the weights (B = I then
+    W, at once).
+    """
     chunk: int
     """Which of the rank's chunks: 0 .. chunks - 1. `Schedule.stage_of` tells the stage."""
     microbatch: int
@@ -38,7 +40,9 @@ Bubble: TypeAlias = Callable[[Num, Num, Num, Num, Num, Num], Num]
 Span: TypeAlias = Callable[[Dealt, bool], Num]
 """(dealt, barrier) -> seconds of a step."""
 Waits: TypeAlias = Callable[[Dealt, Num], tuple[Wait, ...]]
-"""(dealt, seconds of a microbatch on the slowest rank) -> what the span is longer than m of them at least, added up."""
+"""(dealt, seconds of a microbatch on the slowest rank) -> what the span is longer than m of them at
+least, added up.
+"""
 LeastBubble: TypeAlias = Callable[[Num, Num, Num, Num, Num], Num]
 """(p, v, f, i, w) -> the same, at most, for every m."""
 
@@ -78,32 +82,46 @@ class Schedule:
     bubble: Bubble
     """Of a step by itself: makespan - m (f + i + w)."""
     span: Span
-    """Seconds of a step of stages that differ, sends included; barrier: no rank begins the next step before all have ended
-    this one. The longest of the paths that the schedule's file names; all are paths of the order, so no step takes less.
-    With equal stages and free sends it is m (f + i + w) + `bubble`."""
+    """Seconds of a step of stages that differ, sends included; barrier: no rank begins the next
+    step before all have ended this one. The longest of the paths that the schedule's file names;
+    all are paths of the order, so no step takes less. With equal stages and free sends it is m (f +
+    i + w) + `bubble`."""
     in_flight: Callable[[Num, Num, Num], Num]
-    """(p, m, v) -> the most microbatches whose activations a device holds at once; 1 = one through all its chunks."""
+    """(p, m, v) -> the most microbatches whose activations a device holds at once; 1 = one through
+    all its chunks.
+    """
     heads: Callable[[Num, Num, Num], Num]
-    """(p, m, v) -> the most microbatches between the forward pass of the last stage and the gradient of its input: so
-    many logits are kept at once."""
+    """(p, m, v) -> the most microbatches between the forward pass of the last stage and the
+    gradient of its input: so many logits are kept at once."""
     needs: tuple[Rule, ...]
     """What p, m and v must satisfy."""
     heads_late: Callable[[Num, Num, Num], Num] = lambda p, m, v: 0
-    """(p, m, v) -> how many wait, at that moment, between the gradients of the last stage's input and of its weights."""
+    """(p, m, v) -> how many wait, at that moment, between the gradients of the last stage's input
+    and of its weights.
+    """
     bubble_in_run: Bubble | None = None
-    """Of a step in a run of them, if each rank begins the next one as soon as it is done with this one: what one more
-    step takes, less m (f + i + w). None = `bubble`: the rank that begins first also ends last."""
+    """Of a step in a run of them, if each rank begins the next one as soon as it is done with this
+    one: what one more step takes, less m (f + i + w). None = `bubble`: the rank that begins first
+    also ends last."""
     in_flight_on_last: Callable[[Num, Num, Num], Num] | None = None
-    """`in_flight` of the device with the last stage, where it holds fewer; None = as many as the fullest."""
+    """`in_flight` of the device with the last stage, where it holds fewer; None = as many as the
+    fullest.
+    """
     least_bubble_of: LeastBubble | None = None
-    """The smallest `bubble` any number of microbatches gives; None = that of p or of unlimited ones."""
+    """The smallest `bubble` any number of microbatches gives; None = that of p or of unlimited
+    ones.
+    """
     least_in_run_of: LeastBubble | None = None
     """The same of `bubble_in_run`."""
     waits: Waits | None = None
-    """Of `span`, of split backward passes in a run of steps; None = only the way to the slowest rank and back."""
+    """Of `span`, of split backward passes in a run of steps; None = only the way to the slowest
+    rank and back.
+    """
 
     def idle(self, p: Num, m: Num, v: Num, f: Num, i: Num, w: Num, barrier: bool = True) -> Num:
-        """Idle seconds of a device per step; barrier: no rank begins the next step before all have ended this one."""
+        """Idle seconds of a device per step; barrier: no rank begins the next step before all have
+        ended this one.
+        """
         return self._law(barrier)[0](p, m, v, f, i, w)
 
     def least_bubble(self, p: Num, v: Num, f: Num, i: Num, w: Num, barrier: bool = True) -> Num:
@@ -124,7 +142,11 @@ class Schedule:
     def in_flight_second(self, p: Num, m: Num, v: Num) -> Num:
         """`in_flight` of the second device of three or more; of the first, if there are fewer."""
         first = self.in_flight(p, m, v)
-        return where(p > 2, self.in_flight_on_second(p, m, v), first) if self.in_flight_on_second else first
+        return (
+            where(p > 2, self.in_flight_on_second(p, m, v), first)
+            if self.in_flight_on_second
+            else first
+        )
 
     @property
     def folded(self) -> bool:
@@ -154,7 +176,9 @@ def looped_stage(rank: int, chunk: int, p: int, v: int) -> int:
 
 
 def folded_stage(rank: int, chunk: int, p: int, v: int) -> int:
-    """Stages laid out as a V: down the ranks and up again, so that rank 0 holds the first and the last."""
+    """Stages laid out as a V: down the ranks and up again, so that rank 0 holds the first and the
+    last.
+    """
     return rank if chunk == 0 else 2 * p - 1 - rank
 
 
@@ -163,7 +187,8 @@ def one_chunk(name: str) -> Rule:
     return Rule(
         lambda p, m, v: v == 1,
         lambda p, m, v: (
-            f"{name} keeps one chunk of the model on a device, not {v}: interleave must be 1 (interleaved takes more)"
+            f"{name} keeps one chunk of the model on a device, not {v}: interleave must be 1"
+            " (interleaved takes more)"
         ),
     )
 
@@ -172,7 +197,9 @@ def two_chunks(name: str) -> Rule:
     """The schedule always folds the model in two; an interleave left at 1 is not an objection."""
     return Rule(
         lambda p, m, v: (v == 1) | (v == 2),
-        lambda p, m, v: f"{name} always keeps 2 chunks of the model on a device, not {v}: interleave must be 2",
+        lambda p, m, v: (
+            f"{name} always keeps 2 chunks of the model on a device, not {v}: interleave must be 2"
+        ),
     )
 
 
@@ -180,7 +207,10 @@ def many_chunks(name: str, plain: str) -> Rule:
     """The schedule cuts a device's layers into several chunks."""
     return Rule(
         lambda p, m, v: v >= 2,
-        lambda p, m, v: f"{name} needs at least 2 chunks of the model on a device, not {v}: with one, take {plain}",
+        lambda p, m, v: (
+            f"{name} needs at least 2 chunks of the model on a device, not {v}: with one, take"
+            f" {plain}"
+        ),
     )
 
 

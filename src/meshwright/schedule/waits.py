@@ -1,7 +1,9 @@
-"""What a schedule waits at least: a few paths of its order, cheap enough to ask for millions of layouts.
+"""What a schedule waits at least: a few paths of its order, cheap enough to ask for millions of
+layouts.
 
-Each is a way that a microbatch goes while a rank has nothing to do, less what the rank does meanwhile for each of the
-first microbatches. So it falls with the number of microbatches, and not below zero. All sends are free here.
+Each is a way that a microbatch goes while a rank has nothing to do, less what the rank does
+meanwhile for each of the first microbatches. So it falls with the number of microbatches, and not
+below zero. All sends are free here.
 """
 
 from __future__ import annotations
@@ -25,7 +27,11 @@ class Wait(NamedTuple):
 
     def under(self, other: Wait) -> Wait:
         """At most either of them."""
-        return Wait(minimum(self.way, other.way), maximum(self.fill, other.fill), maximum(self.most, other.most))
+        return Wait(
+            minimum(self.way, other.way),
+            maximum(self.fill, other.fill),
+            maximum(self.most, other.most),
+        )
 
 
 def slowest(d: Dealt) -> Num:
@@ -38,15 +44,19 @@ def slowest(d: Dealt) -> Num:
 
 
 def one_f_one_b(d: Dealt) -> tuple[Wait, ...]:
-    """Down to the slowest rank and up again; and from there to the end and back, less p - 1 - x forwards run ahead."""
+    """Down to the slowest rank and up again; and from there to the end and back, less p - 1 - x
+    forwards run ahead.
+    """
     x = slowest(d)
     below = d.f(x + 1, d.p) + d.i(x + 1, d.p) + d.w(x + 1, d.p)
     return Wait(d.down(0.0, x) + d.up_whole(x, 0.0)), Wait(below, d.load(x).f, d.q - x)
 
 
 def zero_bubble(d: Dealt, h: float) -> tuple[Wait, ...]:
-    """In a run of steps, h forwards ahead for each rank below: up from the slowest rank and down with the next step's first
-    microbatch, less its weight gradients left; and from there to the end and back, less the forwards run ahead."""
+    """In a run of steps, h forwards ahead for each rank below: up from the slowest rank and down
+    with the next step's first microbatch, less its weight gradients left; and from there to the end
+    and back, less the forwards run ahead.
+    """
     x = slowest(d)
     mine = d.load(x)
     around = d.f(0.0, x) + d.i(0.0, x) + d.load(0.0).w - mine.w
@@ -55,8 +65,8 @@ def zero_bubble(d: Dealt, h: float) -> tuple[Wait, ...]:
 
 
 def zbv(d: Dealt, seconds: Num) -> tuple[Wait, ...]:
-    """In a run of steps: half of (p-1)(f + i) for each of 2 (p-1) - (m-1), of ranks with layers only, even ones;
-    seconds: of a microbatch on the slowest rank, which take longer."""
+    """In a run of steps: half of (p-1)(f + i) for each of 2 (p-1) - (m-1), of ranks with layers
+    only, even ones; seconds: of a microbatch on the slowest rank, which take longer."""
     layers = d.v * d.cut.most - minimum(d.spare, 2.0)
     f, i, w = (layers * seconds for seconds in d.lightest)
     more = maximum(seconds - (f + i + w), 0.0)

@@ -1,6 +1,8 @@
-"""ZB-V: zero bubble on a V, two chunks per device, so that every rank holds the same number of activations, 1F1B's p.
+"""ZB-V: zero bubble on a V, two chunks per device, so that every rank holds the same number of
+activations, 1F1B's p.
 
-The first backward starts on the rank of the first forward, and the turn of the V needs no send. With q = p - 1 and
+The first backward starts on the rank of the first forward, and the turn of the V needs no send.
+With q = p - 1 and
 f, i, w of one device (a chunk takes half):
 
     m <= p     bubble = 1/2 max( 2d f + 2q i,  (q+d)(f + i),  2q f + 2d i - 2n w,  2q f + (2d-n) i - n w )
@@ -13,21 +15,22 @@ f, i, w of one device (a chunk takes half):
                                  (q+e-1) f + (d+1) i - 2e w,  (q+d) i - e f - d w,  (e-1)(f - i) )
     in flight = min(p, m)       activations counted until the weight gradients are done
 
-Exact for all f, i, w if m <= p or m >= 2p - 1. Between the two there are more paths than these eight, and the bubble
-is a lower bound: the makespan is longer by at most 5 % (3 % for the usual f, i, w; the tests measure it), the step in
-a run by at most 1 %.
+Exact for all f, i, w if m <= p or m >= 2p - 1. Between the two there are more paths than these
+eight, and the bubble is a lower bound: the makespan is longer by at most 5 % (3 % for the usual f,
+i, w; the tests measure it), the step in a run by at most 1 %.
 
-Where stages differ or sends take time the step is the longest of: every stage as light as the lightest, by the law above;
-rank 0 with both ends of the model, which waits for its first microbatch and, at the end, for its last gradient; the same
-from the turn's last gradient on, with the weight gradients that are left there; and what goes down and up the V once with
-F (or late, behind the forwards that rank 0 runs ahead) and I, stays on a rank with the turn's work, and comes up, or goes
+Where stages differ or sends take time the step is the longest of: every stage as light as the
+lightest, by the law above; rank 0 with both ends of the model, which waits for its first microbatch
+and, at the end, for its last gradient; the same from the turn's last gradient on, with the weight
+gradients that are left there; and what goes down and up the V once with F (or late, behind the
+forwards that rank 0 runs ahead) and I, stays on a rank with the turn's work, and comes up, or goes
 round once more, or comes up one round before the end and back to the turn with the last gradient.
 
-With f = i = w and m >= 2p - 1 the bubble is (p-1) f / 2, half of ZB-H1's. In a run of steps, where each rank begins
-the next one when it is done, it is 0: the paper's zero bubble.
+With f = i = w and m >= 2p - 1 the bubble is (p-1) f / 2, half of ZB-H1's. In a run of steps, where
+each rank begins the next one when it is done, it is 0: the paper's zero bubble.
 
-Source: Qi et al. 2024 (arXiv 2401.10241) section 6; the order is that of PyTorch's ScheduleZBVZeroBubble (torch
-2.13). The bubbles are our own, checked against `timeline`.
+Source: Qi et al. 2024 (arXiv 2401.10241) section 6; the order is that of PyTorch's
+ScheduleZBVZeroBubble (torch 2.13). The bubbles are our own, checked against `timeline`.
 """
 
 from __future__ import annotations
@@ -44,7 +47,10 @@ from .types import Order, Schedule, folded_stage, two_chunks
 
 def order(p: int, m: int, v: int = 2) -> Order:
     """The order of at least 2p - 1 microbatches, less those that do not exist."""
-    return [[a for a in numbered(_program(p, max(m, 2 * p - 1), rank)) if a.microbatch < m] for rank in range(p)]
+    return [
+        [a for a in numbered(_program(p, max(m, 2 * p - 1), rank)) if a.microbatch < m]
+        for rank in range(p)
+    ]
 
 
 def _program(p: int, m: int, r: int) -> str:
@@ -88,7 +94,9 @@ def _many(q: Num, e: Num, f: Num, i: Num, w: Num) -> Num:
 
 
 def _paths(q: Num, e: Num, f: Num, i: Num, w: Num) -> tuple[Num, ...]:
-    """Twice the bubble along each of the paths; every one of them falls or grows with e throughout."""
+    """Twice the bubble along each of the paths; every one of them falls or grows with e
+    throughout.
+    """
     d = q - e
     return (
         q * i,
@@ -129,7 +137,9 @@ def _paths_in_run(q: Num, e: Num, f: Num, i: Num, w: Num) -> tuple[Num, ...]:
 
 
 def least_bubble(p: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """Of any number of microbatches: that of m = p, or the longest path at its shorter end (e = 1 or q)."""
+    """Of any number of microbatches: that of m = p, or the longest path at its shorter end (e = 1
+    or q).
+    """
     return _least(_paths, p, f, i, w)
 
 
@@ -138,7 +148,9 @@ def least_in_run(p: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     return _least(_paths_in_run, p, f, i, w)
 
 
-def _least(paths: Callable[[Num, Num, Num, Num, Num], tuple[Num, ...]], p: Num, f: Num, i: Num, w: Num) -> Num:
+def _least(
+    paths: Callable[[Num, Num, Num, Num, Num], tuple[Num, ...]], p: Num, f: Num, i: Num, w: Num
+) -> Num:
     q = p - 1
     ends = zip(paths(q, 1.0, f, i, w), paths(q, q, f, i, w), strict=True)
     longest = reduce(maximum, [minimum(a, b) for a, b in ends]) / 2
@@ -164,23 +176,34 @@ def span(d: Dealt, barrier: bool) -> Num:
             *(where(d.spare >= 1, x, 0.0) for x in _around(d, d.fuller, begin)),
         ]
     if barrier:
-        held = minimum(maximum(m - d.q, 1.0), p) * turn.w + minimum(maximum(m - p, 0.0), d.q) * d.w(p, p + 1)
+        held = minimum(maximum(m - d.q, 1.0), p) * turn.w + minimum(maximum(m - p, 0.0), d.q) * d.w(
+            p, p + 1
+        )
         paths.append(d.busy(0.0) + maximum(waits, 0.0) + d.up(2 * p - 1, d.q) + held - leaves)
         paths.append(_turn_ends(d, begin))
     return where(p == 1, d.busy(0.0), reduce(maximum, paths))
 
 
 def _begin(d: Dealt, first: Pass) -> Num:
-    """To the end of the first F of the last stage: one microbatch through all; or down to the last rank that runs all m
-    forwards of its first chunk ahead, with the last of them, and up with the first."""
+    """To the end of the first F of the last stage: one microbatch through all; or down to the last
+    rank that runs all m forwards of its first chunk ahead, with the last of them, and up with the
+    first."""
     r = minimum(maximum(floor(d.p - (d.m + 1) / 2), 0.0), d.q)
     ahead, up = minimum(d.m, 2 * (d.p - r) - 1) - 1, 2 * d.p - 1 - r
-    behind = ahead * first.f + d.down(0.0, r) + d.at(r).f + d.down(up, d.stages - 1) + d.at(d.stages - 1).f
+    behind = (
+        ahead * first.f
+        + d.down(0.0, r)
+        + d.at(r).f
+        + d.down(up, d.stages - 1)
+        + d.at(d.stages - 1).f
+    )
     return maximum(d.down(0.0, d.stages - 1) + d.at(d.stages - 1).f, where(up > r + 1, behind, 0.0))
 
 
 def _turn_ends(d: Dealt, begin: Num) -> Num:
-    """Up to the turn with the first I, its work, in its last round up to the first or second rank, and with the last I back."""
+    """Up to the turn with the first I, its work, in its last round up to the first or second rank,
+    and with the last I back.
+    """
     p, m, q = d.p, d.m, d.q
     turn, other = d.at(q), d.at(p)
     own = begin + d.up(2 * p, p + 1) + d.busy(q) - minimum(p, m) * (turn.f + other.f)
@@ -196,16 +219,28 @@ def _turn_ends(d: Dealt, begin: Num) -> Num:
 
 
 def _around(d: Dealt, y: Num, begin: Num) -> tuple[Num, Num]:
-    """Down and up the V and down to rank y, on y to its last I0 and up;  on y only to the last but p, up, and round again."""
+    """Down and up the V and down to rank y, on y to its last I0 and up;  on y only to the last but
+    p, up, and round again.
+    """
     p, m, first, last = d.p, d.m, d.at(0.0), d.at(d.stages - 1)
     one, other = d.at(y), d.at(2 * p - 1 - y)
     begin = begin + d.up(2 * p, 2 * p - y)
     end = d.up(y, 0.0) + first.w
     steady = maximum(m, 2 * p - 1) - p  # rounds of F0 I0 W0 F1 I1 W1 on the last rank
-    stay = m * (one.i + other.i) + minimum(m, steady + p - y) * other.w + minimum(m - 1, steady + p - 1 - y) * one.w
+    stay = (
+        m * (one.i + other.i)
+        + minimum(m, steady + p - y) * other.w
+        + minimum(m - 1, steady + p - 1 - y) * one.w
+    )
     forward = maximum(m - 2 * p + y + 1, 0.0) * one.f
     ahead = maximum(m - 1 - y, 0.0) * other.f + forward
-    short = (m - 1 - y) * other.b + (m - y - 2) * other.f + forward + (m - p) * one.i + (m - p - 1) * one.w
+    short = (
+        (m - 1 - y) * other.b
+        + (m - y - 2) * other.f
+        + forward
+        + (m - p) * one.i
+        + (m - p - 1) * one.w
+    )
     again = last.f + d.i(0.0, 2 * p) + d.hops(0.0, 2 * p - 1) + first.w
     return begin + stay + ahead + end, where(m > p, begin + short + end + again, 0.0)
 

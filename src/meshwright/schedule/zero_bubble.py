@@ -1,6 +1,8 @@
-"""ZB-H1 and ZB-H2: the backward pass is cut in two, and the weight gradients, which nobody waits for, fill the bubble.
+"""ZB-H1 and ZB-H2: the backward pass is cut in two, and the weight gradients, which nobody waits
+for, fill the bubble.
 
-ZB-H1 is 1F1B with the gradients of the weights held back by r microbatches on rank r; it holds no more activations
+ZB-H1 is 1F1B with the gradients of the weights held back by r microbatches on rank r; it holds no
+more activations
 than 1F1B:
 
     bubble = (p-1)(f + i) - a min(f, i, w)          a = min(m, p) - 1
@@ -13,14 +15,16 @@ ZB-H2 runs twice as many forwards ahead and holds back twice as many weight grad
     in a run = (p-1)(f + i) - min(a f, a w, a/2 (f + i))    a odd: (a-1)/2 of them, and one min(i, w) or min(f, w)
     in flight = min(2p - 1, m)
 
-All exact for all p, m, f, i, w. With f = i = w and enough microbatches both bubbles are (p-1) f, a third of 1F1B's:
-the last rank cannot start before (p-1) f, and a step that ends with a collective (gradient norm, loss scale) ends
-when the last rank does. In a run of steps without such a barrier (the paper's "post-validation" of the optimizer)
-every rank begins the next step as soon as it is done, and two steps take less than twice one. What the second adds to
-m (f + i + w) is, if w <= f and w <= (f + i)/2, the paper's (p-1)(f + i - w) for H1 and, from m = 2p - 1 on,
-(p-1)(f + i - 2w) for H2: zero. H2 is never below zero: beyond w = (f + i)/2 there is nothing left to fill.
+All exact for all p, m, f, i, w. With f = i = w and enough microbatches both bubbles are (p-1) f, a
+third of 1F1B's: the last rank cannot start before (p-1) f, and a step that ends with a collective
+(gradient norm, loss scale) ends when the last rank does. In a run of steps without such a barrier
+(the paper's "post-validation" of the optimizer) every rank begins the next step as soon as it is
+done, and two steps take less than twice one. What the second adds to m (f + i + w) is, if w <= f
+and w <= (f + i)/2, the paper's (p-1)(f + i - w) for H1 and, from m = 2p - 1 on, (p-1)(f + i - 2w)
+for H2: zero. H2 is never below zero: beyond w = (f + i)/2 there is nothing left to fill.
 
-Where stages differ or sends take time (rank x runs w_x = h (p-1-x) forwards ahead and holds back h x weight gradients; h
+Where stages differ or sends take time (rank x runs w_x = h (p-1-x) forwards ahead and holds back h
+x weight gradients; h
 is 1 or 2), the step is rank x's work and what comes before and after it, the longest way:
 
     before  down to x; or as many forwards on the first rank as x runs ahead; or further down with the first microbatch
@@ -30,14 +34,15 @@ is 1 or 2), the step is rank x's work and what comes before and after it, the lo
             left, or as y begins with weight gradients
     in a run  after, and down again to x with the next step's first, or nothing
 
-or the microbatches go in rounds of h (p-1) + 1, sum (f + i) + 2 (p-1) send + w each: where sends are longer than the
-weight gradients that hide them.
+or the microbatches go in rounds of h (p-1) + 1, sum (f + i) + 2 (p-1) send + w each: where sends
+are longer than the weight gradients that hide them.
 
-With fewer than 2p - 1 microbatches ZB-H2 can be slower than ZB-H1. Activations are counted until the weight gradients
-are done; the paper's M_W, what is left of them after I, is smaller.
+With fewer than 2p - 1 microbatches ZB-H2 can be slower than ZB-H1. Activations are counted until
+the weight gradients are done; the paper's M_W, what is left of them after I, is smaller.
 
-Source: Qi et al. 2024 (arXiv 2401.10241) sections 2.3 and 3, table 2. The bubbles for unequal f, i, w are our own:
-the longest paths of the order, checked against `timeline` on every p, m of the tests.
+Source: Qi et al. 2024 (arXiv 2401.10241) sections 2.3 and 3, table 2. The bubbles for unequal f, i,
+w are our own: the longest paths of the order, checked against `timeline` on every p, m of the
+tests.
 """
 
 from __future__ import annotations
@@ -80,7 +85,9 @@ def h2_span(d: Dealt, barrier: bool) -> Num:
 
 
 class _Pipe(NamedTuple):
-    """Stages that run h forwards ahead for each rank below, and hold back h weight gradients for each rank above."""
+    """Stages that run h forwards ahead for each rank below, and hold back h weight gradients for
+    each rank above.
+    """
 
     d: Dealt
     h: float
@@ -94,7 +101,10 @@ class _Pipe(NamedTuple):
         all_ahead = [maximum(d.q - k, 0.0) for k in self._all()]
         all_left = [minimum(k, d.q) for k in self._all()]
         turns, ends = (last, *map(d.place, all_ahead)), (first, *second, *map(d.place, all_left))
-        idle = [d.place(minimum(ceil(maximum(d.m - 1 - self.ahead(x), 0.0) / self.h), x.stage)) for x in fuller]
+        idle = [
+            d.place(minimum(ceil(maximum(d.m - 1 - self.ahead(x), 0.0) / self.h), x.stage))
+            for x in fuller
+        ]
         paths = [self._rounds(first, last), self._two_rounds(first, last)]
         if fuller and not d.lead:
             paths.append(self._fuller_rounds(first, fuller[0], last))
@@ -103,7 +113,12 @@ class _Pipe(NamedTuple):
             late = self._late(
                 x,
                 ends,
-                (*((first,) if fuller else ()), *second, *fuller, *(idle if fuller and x is fuller[0] else ())),
+                (
+                    *((first,) if fuller else ()),
+                    *second,
+                    *fuller,
+                    *(idle if fuller and x is fuller[0] else ()),
+                ),
                 last,
             )
             after = late + self._early(x, first, (*second, *fuller))
@@ -112,16 +127,25 @@ class _Pipe(NamedTuple):
             if barrier:
                 before = maximum(turned, reduce(maximum, [gain for _, gain in via]))
                 last_ones = largest(gain for _, gain in late)
-                around = x.down + maximum(before + last_ones, turned + largest(gain for _, gain in after))
+                around = x.down + maximum(
+                    before + last_ones, turned + largest(gain for _, gain in after)
+                )
             else:
                 ways = [turned + gain + x.down - y.down for y, gain in after]
-                ways += [lost + gain + x.down - y.down for z, lost in via for y, gain in late if y is z or y is first]
+                ways += [
+                    lost + gain + x.down - y.down
+                    for z, lost in via
+                    for y, gain in late
+                    if y is z or y is first
+                ]
                 around = maximum(turned, reduce(maximum, ways))
             paths.append(d.m * x.at.total + around)
         return reduce(maximum, paths)
 
     def _all(self) -> tuple[Num, Num]:
-        """Ranks from an end on which all microbatches run ahead, or all are held back: the last of them and the next."""
+        """Ranks from an end on which all microbatches run ahead, or all are held back: the last of
+        them and the next.
+        """
         most = floor((self.d.m - 1) / self.h)
         return most, most + 1
 
@@ -132,7 +156,10 @@ class _Pipe(NamedTuple):
     def left(self, x: Place, j: Num) -> Num:
         """Seconds that a rank has left after its I of microbatch j."""
         m = self.d.m
-        forward, held = maximum(m - 1 - self.ahead(x) - j, 0.0), m - maximum(j - self.h * x.stage, 0.0)
+        forward, held = (
+            maximum(m - 1 - self.ahead(x) - j, 0.0),
+            m - maximum(j - self.h * x.stage, 0.0),
+        )
         return forward * x.at.f + (m - 1 - j) * x.at.i + held * x.at.w
 
     def owed(self, x: Place) -> Num:
@@ -140,12 +167,18 @@ class _Pipe(NamedTuple):
         return minimum(self.h * x.stage + 1, self.d.m) * x.at.w
 
     def _turned(self, x: Place, to: Place) -> Num:
-        """Down from x with its first microbatch to where F turns into I, less the forwards that x runs meanwhile."""
+        """Down from x with its first microbatch to where F turns into I, less the forwards that x
+        runs meanwhile.
+        """
         meanwhile = minimum(self.ahead(x), self.d.m - 1) - self.ahead(to)
-        return where(to.stage > x.stage, maximum(x.below(to) - maximum(meanwhile, 0.0) * x.at.f, 0.0), 0.0)
+        return where(
+            to.stage > x.stage, maximum(x.below(to) - maximum(meanwhile, 0.0) * x.at.f, 0.0), 0.0
+        )
 
     def _via(self, z: Place, x: Place, last: Place) -> Num:
-        """To the end first from z, then down from z to x, less what x does of the microbatches before."""
+        """To the end first from z, then down from z to x, less what x does of the microbatches
+        before.
+        """
         before = self.ahead(z) + 1
         held = where(z.stage == 0, z.at.w - x.at.w, 0.0)
         there = z.at.f + z.below(last) + z.at.i + held
@@ -155,11 +188,16 @@ class _Pipe(NamedTuple):
     def _late(
         self, x: Place, ends: tuple[Place, ...], between: tuple[Place, ...], last: Place
     ) -> list[tuple[Place, Num]]:
-        """(y, gain): up from x with the last microbatch, or the first after x's last forward, to rank y, and what that has
-        left, less what x has left."""
+        """(y, gain): up from x with the last microbatch, or the first after x's last forward, to
+        rank y, and what that has left, less what x has left."""
         owed, again, m = self.owed(x), self._again(x, last), self.d.m
-        found = [(y, again + where(y.stage <= x.stage, x.up - y.up - owed + self.owed(y), 0.0)) for y in ends]
-        return found + self._leaves(x, ends[0], between, lambda y: maximum(m - 1 - self.ahead(x), 0.0))
+        found = [
+            (y, again + where(y.stage <= x.stage, x.up - y.up - owed + self.owed(y), 0.0))
+            for y in ends
+        ]
+        return found + self._leaves(
+            x, ends[0], between, lambda y: maximum(m - 1 - self.ahead(x), 0.0)
+        )
 
     def _early(self, x: Place, first: Place, between: tuple[Place, ...]) -> list[tuple[Place, Num]]:
         """The same when rank y begins with weight gradients."""
@@ -168,7 +206,9 @@ class _Pipe(NamedTuple):
     def _leaves(
         self, x: Place, first: Place, between: tuple[Place, ...], when: Callable[[Place], Num]
     ) -> list[tuple[Place, Num]]:
-        """Up from x with such a microbatch to y, which it may leave for the first rank after its last one."""
+        """Up from x with such a microbatch to y, which it may leave for the first rank after its
+        last one.
+        """
         found = []
         for y in between:
             if y is not x:
@@ -180,30 +220,43 @@ class _Pipe(NamedTuple):
         return found
 
     def _again(self, x: Place, last: Place) -> Num:
-        """With the last microbatch down to the end, up to x again, less what x does meanwhile of the others."""
+        """With the last microbatch down to the end, up to x again, less what x does meanwhile of
+        the others.
+        """
         m, ahead, held = self.d.m, self.ahead(x), self.h * x.stage
         weights = maximum(m - 1 - held, 0.0) - maximum(m - 1 - ahead - held, 0.0)
         found = x.below(last) - ahead * x.at.i - weights * x.at.w
         return where(ahead + 1 < m, maximum(found, 0.0), 0.0)
 
     def _rounds(self, first: Place, last: Place) -> Num:
-        """As many rounds as there are, and what is left on the last rank or, with h = 1, in a round of fewer ranks."""
+        """As many rounds as there are, and what is left on the last rank or, with h = 1, in a round
+        of fewer ranks.
+        """
         d, once = self.d, self.h * self.d.q + 1
         k = floor((d.m - 1) / once)
         left = d.m - 1 - k * once
         rest = left * (last.at.f + last.at.i) + minimum(left, maximum(d.m - once, 0.0)) * last.at.w
         if self.h == 1.0:
-            rest = maximum(rest, d.last_ranks(left) + where((left > 0) & (k > 0), d.at(d.p - left).w, 0.0))
+            rest = maximum(
+                rest, d.last_ranks(left) + where((left > 0) & (k > 0), d.at(d.p - left).w, 0.0)
+            )
         return (1 + k) * (self._through(first, last) + first.at.w) + rest
 
     def _two_rounds(self, first: Place, last: Place) -> Num:
-        """The first and the last microbatch through all stages, the others on the first rank, which holds nothing back."""
+        """The first and the last microbatch through all stages, the others on the first rank, which
+        holds nothing back.
+        """
         between = self.d.m - 1 - (self.h * self.d.q + 1)
-        return where(between >= 0, 2 * (self._through(first, last) + first.at.w) + between * first.at.total, 0.0)
+        return where(
+            between >= 0,
+            2 * (self._through(first, last) + first.at.w) + between * first.at.total,
+            0.0,
+        )
 
     def _fuller_rounds(self, first: Place, fuller: Place, last: Place) -> Num:
-        """Rounds of the n ranks that hold the most layers, between the first and the last microbatch through all stages;
-        these turn back before the first rank, if it is no fuller one."""
+        """Rounds of the n ranks that hold the most layers, between the first and the last
+        microbatch through all stages; these turn back before the first rank, if it is no fuller
+        one."""
         d, h, layer = self.d, self.h, self.d.layer
         n, top = d.p - d.spare, where(d.spare >= 2, 1.0, 0.0)
         between = d.m - 1 - (h * (d.q - top) + 1)
@@ -232,7 +285,9 @@ def h2_order(p: int, m: int, v: int = 1) -> Order:
 
 
 def h2_bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """(p-1)(f + i) - min(a f, a w, a/2 i), a = min(m, 2p - 1) - 1; if a is odd, (a-1)/2 i + min(i, w) for a/2 i."""
+    """(p-1)(f + i) - min(a f, a w, a/2 i), a = min(m, 2p - 1) - 1; if a is odd, (a-1)/2 i + min(i,
+    w) for a/2 i.
+    """
     return (p - 1) * (f + i) - _filled(p, m, f, w, i, minimum(i, w))
 
 
@@ -242,7 +297,9 @@ def h2_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 
 
 def _filled(p: Num, m: Num, f: Num, w: Num, pair: Num, odd: Num) -> Num:
-    """What a = min(m, 2p - 1) - 1 weight gradients fill: a min(f, w), or `pair` for two of them and `odd` for one more."""
+    """What a = min(m, 2p - 1) - 1 weight gradients fill: a min(f, w), or `pair` for two of them and
+    `odd` for one more.
+    """
     a = minimum(m, 2 * p - 1) - 1
     pairs = floor(a / 2)
     return minimum(a * minimum(f, w), pairs * pair + (a - 2 * pairs) * odd)

@@ -37,7 +37,9 @@ class Best:
         return min(found, self.within) * ROUNDING
 
     def count(self, p: Pieces, seconds: Grid, covered: bool) -> None:
-        """Count the legal and the fitting points of a grid; covered: they are not in `searched` yet."""
+        """Count the legal and the fitting points of a grid; covered: they are not in `searched`
+        yet.
+        """
         legal = p.legal
         fit = int(np.count_nonzero(seconds < np.inf))
         self.feasible, self.too_big = self.feasible + fit, self.too_big + legal - fit
@@ -70,7 +72,9 @@ class Best:
         degrees = dict(zip(DEGREES, (int(x) for x in row[2 : 2 + len(DEGREES)]), strict=True))
         sp, rec, sched, zero = row[2 + len(DEGREES) : 6 + len(DEGREES)]
         where = row[6 + len(DEGREES) :]
-        shares = {a: tuple(int(x) for x in where[i * dims : (i + 1) * dims]) for i, a in enumerate(AXES)}
+        shares = {
+            a: tuple(int(x) for x in where[i * dims : (i + 1) * dims]) for i, a in enumerate(AXES)
+        }
         name, v = self.choice.schedules[sched]
         sharding = self.choice.zero[zero]
         return Layout(

@@ -1,8 +1,10 @@
 """The k fastest layouts of a space, exactly, without evaluating all of them.
 
-Partly decided layouts are expanded best bound first, and dropped when they are slower than the k-th best layout found so far or cannot fit.
-Bounds are the step formulas themselves with optimistic arguments (collectives at their `floor`, each term at its best option), so they hold
-whatever the formulas say, on every network. Ranking is by (seconds, bytes, degrees, options, placement), as in brute force.
+Partly decided layouts are expanded best bound first, and dropped when they are slower than the k-th
+best layout found so far or cannot fit. Bounds are the step formulas themselves with optimistic
+arguments (collectives at their `floor`, each term at its best option), so they hold whatever the
+formulas say, on every network. Ranking is by (seconds, bytes, degrees, options, placement), as in
+brute force.
 """
 
 from __future__ import annotations
@@ -29,16 +31,25 @@ PLACED_AT_ONCE = 32
 
 
 def search(
-    job: Job, space: Space, k: int = 10, relaxed: bool = False, progress: Progress | None = None, within: float = np.inf
+    job: Job,
+    space: Space,
+    k: int = 10,
+    relaxed: bool = False,
+    progress: Progress | None = None,
+    within: float = np.inf,
 ) -> Best:
-    """The k best layouts of the space (that take at most `within` seconds), exactly, without evaluating all of them."""
+    """The k best layouts of the space (that take at most `within` seconds), exactly, without
+    evaluating all of them.
+    """
     best = Best(k, options(job, space), within)
     for table in _rounds(job, space, best, relaxed, progress):
         evaluate(job, space, best, table, relaxed)
     return best
 
 
-def _rounds(job: Job, space: Space, best: Best, relaxed: bool, progress: Progress | None) -> Iterator[Table]:
+def _rounds(
+    job: Job, space: Space, best: Best, relaxed: bool, progress: Progress | None
+) -> Iterator[Table]:
     """Rows worth placing, best bound first."""
     table = shards(job, space, relaxed)
     degrees = pipelines(job, space, relaxed)
@@ -50,15 +61,20 @@ def _rounds(job: Job, space: Space, best: Best, relaxed: bool, progress: Progres
         return
     table = fill(job, cross(table, pp=degrees), space)
     best.searched = int(
-        (legal_options(job, table, best.choice, space.scheme) * (count(job, table) if space.placements else 1.0)).sum()
+        (
+            legal_options(job, table, best.choice, space.scheme)
+            * (count(job, table) if space.placements else 1.0)
+        ).sum()
     )
     if length(table):
         yield from _strict(job, space, best, table, progress)
 
 
-def _strict(job: Job, space: Space, best: Best, table: Table, progress: Progress | None) -> Iterator[Table]:
-    """Rows in growing rounds, shortest step by law first, bounded; of each round the best are placed at once, for a better
-    limit, and what is left of all in the end."""
+def _strict(
+    job: Job, space: Space, best: Best, table: Table, progress: Progress | None
+) -> Iterator[Table]:
+    """Rows in growing rounds, shortest step by law first, bounded; of each round the best are
+    placed at once, for a better limit, and what is left of all in the end."""
     law = laws.law(job, table, best.choice, space.scheme)
     order, begin, size = np.argsort(law, kind="stable"), 0, FIRST
     found: list[tuple[Table, Column]] = []

@@ -1,4 +1,6 @@
-"""Rows of a table, bounded, placed and put on the grid; and brute force, which does that to every row of the space."""
+"""Rows of a table, bounded, placed and put on the grid; and brute force, which does that to every
+row of the space.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,21 @@ from .grid import pieces
 from .nearest import pick
 from .pieces import bound, exact
 from .placement import Shares, placements
-from .space import Column, Options, Space, Table, among, cross, fill, keep, length, options, pipelines, shards, take
+from .space import (
+    Column,
+    Options,
+    Space,
+    Table,
+    among,
+    cross,
+    fill,
+    keep,
+    length,
+    options,
+    pipelines,
+    shards,
+    take,
+)
 
 BLOCK = 16384
 """Rows whose terms are computed at once."""
@@ -26,8 +42,12 @@ Progress = Callable[[str, float], None]
 """Called with what is being done and the share that is done."""
 
 
-def brute(job: Job, space: Space, k: int = 10, relaxed: bool = False, within: float = np.inf) -> Best:
-    """Every grid point of the space, evaluated: the oracle of the cascade, exact counts, heat maps."""
+def brute(
+    job: Job, space: Space, k: int = 10, relaxed: bool = False, within: float = np.inf
+) -> Best:
+    """Every grid point of the space, evaluated: the oracle of the cascade, exact counts, heat
+    maps.
+    """
     best = Best(k, options(job, space), within)
     for table in everything(job, space, relaxed):
         evaluate(job, space, best, table, relaxed, count=True)
@@ -47,7 +67,9 @@ def everything(job: Job, space: Space, relaxed: bool) -> Iterator[Table]:
 
 
 def largest_dp(job: Job, table: Table, space: Space) -> Column:
-    """The most replicas a row has chips and sequences for, whole expert groups kept; 0 if there is none."""
+    """The most replicas a row has chips and sequences for, whole expert groups kept; 0 if there is
+    none.
+    """
     most = np.floor(job.cluster.chips / (table["tp"] * table["cp"] * table["pp"]))
     most = np.minimum(most, np.floor(job.batch / table["microbatch"]))
     step = dp_step(table)
@@ -56,7 +78,10 @@ def largest_dp(job: Job, table: Table, space: Space) -> Column:
 
 def dp_step(table: Table) -> Column:
     """dp comes in multiples of this: tp x cp x dp ranks make whole groups of ep x etp."""
-    experts, ranks = (table["ep"] * table["etp"]).astype(np.int64), (table["tp"] * table["cp"]).astype(np.int64)
+    experts, ranks = (
+        (table["ep"] * table["etp"]).astype(np.int64),
+        (table["tp"] * table["cp"]).astype(np.int64),
+    )
     return (experts // np.gcd(experts, ranks)).astype(np.float64)
 
 
@@ -78,8 +103,12 @@ def valid(job: Job, table: Table, space: Space) -> Any:
     return fine & among(table, space, "dp")
 
 
-def evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, count: bool = False) -> None:
-    """Place the rows and put them on the grid; unless everything is counted, only rows and options whose bound allows it."""
+def evaluate(
+    job: Job, space: Space, best: Best, table: Table, relaxed: bool, count: bool = False
+) -> None:
+    """Place the rows and put them on the grid; unless everything is counted, only rows and options
+    whose bound allows it.
+    """
     for start in range(0, length(table), BLOCK):
         rows = pick(table, slice(start, start + BLOCK))
         rows["row"] = np.arange(float(length(rows)))
@@ -92,7 +121,16 @@ def evaluate(job: Job, space: Space, best: Best, table: Table, relaxed: bool, co
 def _on_grid(job: Job, space: Space, best: Best, table: Table, shares: Shares, count: bool) -> None:
     """Evaluate a block of placed rows under all options that may stay within the limit."""
     capacity = room.limit(job)
-    p = pieces(job, clock(job), table, table, shares, best.choice, space.scheme, np.inf if count else best.limit)
+    p = pieces(
+        job,
+        clock(job),
+        table,
+        table,
+        shares,
+        best.choice,
+        space.scheme,
+        np.inf if count else best.limit,
+    )
     if not count:
         p = p.rows(np.flatnonzero(bound(p, capacity).seconds <= best.limit))
     table, shares = pick(table, p.left), pick(shares, p.left)
@@ -107,7 +145,9 @@ def _on_grid(job: Job, space: Space, best: Best, table: Table, shares: Shares, c
 
 
 def bound_clock(job: Job) -> Clock:
-    """The job's clock for layouts whose groups are not placed yet, or are at least so large: never slower than any."""
+    """The job's clock for layouts whose groups are not placed yet, or are at least so large: never
+    slower than any.
+    """
     at = clock(job)
     return at._replace(fabric=at.fabric.bound)
 
@@ -120,9 +160,11 @@ def lower(
     far: Table,
     choice: Options | None = None,
 ) -> tuple[Column, Options]:
-    """Bound of every row in seconds (nearest groups, best options among those that can fit), and the options that may stay within the limit.
+    """Bound of every row in seconds (nearest groups, best options among those that can fit), and
+    the options that may stay within the limit.
 
-    near, far: the same rows with the smallest and the largest dp they stand for; collectives are bound by the one, sharding by the other.
+    near, far: the same rows with the smallest and the largest dp they stand for; collectives are
+    bound by the one, sharding by the other.
     """
     capacity, found = room.limit(job), np.full(length(near), np.inf)
     at, choice = bound_clock(job), choice or best.choice
@@ -134,12 +176,16 @@ def lower(
         p = pieces(job, at, a, b, None, choice, space.scheme, best.limit)
         least = bound(p, capacity)
         found[start + p.left] = least.seconds
-        for axis, mine, marks in zip(used, p.choice.numbers, least.used(min(best.limit, LARGEST)), strict=True):
+        for axis, mine, marks in zip(
+            used, p.choice.numbers, least.used(min(best.limit, LARGEST)), strict=True
+        ):
             axis[np.array(mine, dtype=np.intp)] |= marks
     return found, choice.all.part(used)
 
 
-def best_first(best: Best, table: Table, seconds: Column, progress: Progress | None) -> Iterator[Table]:
+def best_first(
+    best: Best, table: Table, seconds: Column, progress: Progress | None
+) -> Iterator[Table]:
     """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
     order = np.argsort(seconds, kind="stable")
     begin, size = 0, 32
@@ -155,7 +201,9 @@ def best_first(best: Best, table: Table, seconds: Column, progress: Progress | N
 
 
 def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
-    """The layout of the space that needs the least memory, whether it fits or not (relaxed: of those with the most replicas)."""
+    """The layout of the space that needs the least memory, whether it fits or not (relaxed: of
+    those with the most replicas).
+    """
     best = Best(1, options(job, space))
     table = cross(shards(job, space, relaxed), pp=pipelines(job, space, relaxed))
     if relaxed:

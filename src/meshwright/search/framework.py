@@ -1,4 +1,6 @@
-"""Which rows and options the job's framework can run: its rules on the axes of the grid, each at its own small shape."""
+"""Which rows and options the job's framework can run: its rules on the axes of the grid, each at
+its own small shape.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +49,15 @@ def holds(job: Job, layout: Layout, speaks: Callable[[Rule], bool]) -> Any:
 
 
 def rows(job: Job, layout: Layout, exact: bool, placed: bool) -> Any:
-    """Where a row can run under any option. exact: its dp is one, not the least of several; placed: its ranks have their place."""
+    """Where a row can run under any option. exact: its dp is one, not the least of several; placed:
+    its ranks have their place.
+    """
     return holds(
         job,
         layout,
-        lambda rule: {*rule.options} in ROWS and (exact or not rule.replicas) and (placed or not rule.placed),
+        lambda rule: (
+            {*rule.options} in ROWS and (exact or not rule.replicas) and (placed or not rule.placed)
+        ),
     )
 
 
@@ -59,11 +65,17 @@ def schedules(job: Job, layout: Layout, name: str, v: float) -> Any:
     """Where a schedule can run."""
     if not of_framework(job):
         return True
-    return holds(job, replace(layout, schedule=name, interleave=int(v)), lambda rule: {*rule.options} == SCHEDULE)
+    return holds(
+        job,
+        replace(layout, schedule=name, interleave=int(v)),
+        lambda rule: {*rule.options} == SCHEDULE,
+    )
 
 
 def barred(job: Job, layout: Layout, choice: Options) -> Mask | None:
-    """Where combinations of options cannot run: (1, recompute, schedule, zero, row); None: nowhere."""
+    """Where combinations of options cannot run: (1, recompute, schedule, zero, row); None:
+    nowhere.
+    """
     rules = [rule for rule in of_framework(job) if {*rule.options} not in (*ROWS, SCHEDULE)]
     if not rules:
         return None

@@ -1,8 +1,10 @@
 """A block of layouts under every option at once: the step formulas on broadcast axes.
 
-Axes of a grid: (sequence parallel, recomputation, schedule, ZeRO stage, row). What depends on few of them is computed at its own small
-shape; only one addition of times and three operations on bytes run at full size. Rows are the last axis: they are contiguous.
-Under a limit, the pipeline comes first, and only for the rows and options whose compute alone stays within it; few are left for the rest.
+Axes of a grid: (sequence parallel, recomputation, schedule, ZeRO stage, row). What depends on few
+of them is computed at its own small shape; only one addition of times and three operations on bytes
+run at full size. Rows are the last axis: they are contiguous. Under a limit, the pipeline comes
+first, and only for the rows and options whose compute alone stays within it; few are left for the
+rest.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class Block(NamedTuple):
         """Some of the rows, in order."""
         if len(at) == len(self.m):
             return self
-        return self._replace(**{k: pick(getattr(self, k), at) for k in ("near", "far", "which", "m", "fine")})
+        return self._replace(
+            **{k: pick(getattr(self, k), at) for k in ("near", "far", "which", "m", "fine")}
+        )
 
     @property
     def parts(self) -> step.Body:
@@ -76,22 +80,32 @@ def pieces(
 ) -> Pieces:
     """The terms of the rows and options whose pipeline alone stays within the limit.
 
-    at: the job's clock, or that of a bound;  table: rows, whose dp counts in time;  far: the same rows with the dp that counts in sharding;
-    shares: their placements, or None for every group nearest.
+    at: the job's clock, or that of a bound;  table: rows, whose dp counts in time;  far: the same
+    rows with the dp that counts in sharding; shares: their placements, or None for every group
+    nearest.
     """
     blocks = _blocks(job, at, table, far, shares, choice, scheme)
     kept: Any = slice(None)
-    index, pipe = np.arange(len(table["tp"])), np.full((*choice.shape[:3], 1, len(table["tp"])), np.inf)
-    fine = np.repeat(np.array([block.fine for block in blocks])[:, None], len(choice.recompute), axis=1)
+    index, pipe = (
+        np.arange(len(table["tp"])),
+        np.full((*choice.shape[:3], 1, len(table["tp"])), np.inf),
+    )
+    fine = np.repeat(
+        np.array([block.fine for block in blocks])[:, None], len(choice.recompute), axis=1
+    )
     can_run = runs(job, choice, blocks[0].near, blocks[0].m)
     barred = framework.barred(job, blocks[0].near, choice)
     costs = stacked([block.costs for block in blocks], [blocks[0].distinct] * len(blocks))
-    times.pipelines(job, at, _points(blocks, costs, fine), choice, can_run, limit, pipe, shares is None)
+    times.pipelines(
+        job, at, _points(blocks, costs, fine), choice, can_run, limit, pipe, shares is None
+    )
     if barred is not None:
         np.putmask(pipe, np.broadcast_to(barred.all(axis=3, keepdims=True), pipe.shape), np.inf)
     if limit < np.inf:
         within = pipe <= limit
-        sp, rec, sched = (np.asarray(within.any(axis=o)) for o in ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4)))
+        sp, rec, sched = (
+            np.asarray(within.any(axis=o)) for o in ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4))
+        )
         index = np.flatnonzero(within.any(axis=(0, 1, 2, 3)))
         kept = np.repeat(sp, blocks[0].distinct)
         choice = choice.part([sp, rec, sched, np.ones(len(choice.zero), dtype=bool)])
@@ -109,34 +123,52 @@ def pieces(
     for i, block in enumerate(blocks):
         unplaced = block.rows(np.flatnonzero(new))
         parts, holders = unplaced.parts, [holders_of(job, unplaced.near, fold) for fold in folds]
-        owned = [[step.held(job, unplaced.near, parts, by, end) for end in p.ends] for by in holders]
+        owned = [
+            [step.held(job, unplaced.near, parts, by, end) for end in p.ends] for by in holders
+        ]
         if whole_program(job):
             program_memory(p, i, job, unplaced)
         else:
             _memory(p, i, job, unplaced, parts, holders, owned)
         updates = updates or [_updates(p, job, at, unplaced, devices) for devices in owned]
     if blocks:
-        points = _points(blocks, pick(costs, kept), np.asarray(np.isfinite(p.pipe).any(axis=(2, 3))))
+        points = _points(
+            blocks, pick(costs, kept), np.asarray(np.isfinite(p.pipe).any(axis=(2, 3)))
+        )
         times.after(p, job, at, points, updates, folds)
     return p
 
 
 def _points(blocks: list[Block], costs: step.Body, where: Mask) -> times.Points:
-    """The rows of blocks under each recomputation, where a mask (sp, recompute, row) holds; costs: of all blocks."""
+    """The rows of blocks under each recomputation, where a mask (sp, recompute, row) holds; costs:
+    of all blocks.
+    """
     first, (rec, sp, row) = blocks[0], np.nonzero(where.transpose(1, 0, 2))
     which = sp * first.distinct + first.which[row]
     far = None if first.exact else pick(first.far, row)
     return times.Points(pick(first.near, row), far, costs, which, first.m[row], sp, rec, row)
 
 
-def _updates(p: Pieces, job: Job, at: Clock, unplaced: Block, devices: list[step.Held]) -> list[Column]:
-    """Seconds of the optimizer at each ZeRO stage, by row: no setting of sequence parallelism changes what a device holds."""
-    each = (step.update(job, way.layout(unplaced.far), devices, way.zero, at) for way in p.choice.zero)
+def _updates(
+    p: Pieces, job: Job, at: Clock, unplaced: Block, devices: list[step.Held]
+) -> list[Column]:
+    """Seconds of the optimizer at each ZeRO stage, by row: no setting of sequence parallelism
+    changes what a device holds.
+    """
+    each = (
+        step.update(job, way.layout(unplaced.far), devices, way.zero, at) for way in p.choice.zero
+    )
     return [np.broadcast_to(seconds, len(unplaced.m))[p.of] for seconds in each]
 
 
 def _blocks(
-    job: Job, at: Clock, table: Table, far: Table, shares: Shares | None, choice: Options, scheme: str
+    job: Job,
+    at: Clock,
+    table: Table,
+    far: Table,
+    shares: Shares | None,
+    choice: Options,
+    scheme: str,
 ) -> list[Block]:
     """The table under each setting of sequence parallelism."""
     sizes, ways = job.cluster.sizes, choice.sequence_parallel
@@ -151,11 +183,16 @@ def _blocks(
         for layout in near
     ]
     distinct = int(which.max(initial=-1)) + 1
-    return [Block(n, w, c, distinct, which, m, f, exact) for n, w, c, f in zip(near, wide, costs, fine, strict=True)]
+    return [
+        Block(n, w, c, distinct, which, m, f, exact)
+        for n, w, c, f in zip(near, wide, costs, fine, strict=True)
+    ]
 
 
 def _ends(job: Job, pp: Column) -> tuple[str, ...]:
-    """Devices that may be the fullest; the second only if the first holds fewer or lighter layers, or one receive buffer less."""
+    """Devices that may be the fullest; the second only if the first holds fewer or lighter layers,
+    or one receive buffer less.
+    """
     uneven = bool((job.model.layers % pp != 0).any())
     lighter = job.model.moe is not None and job.model.moe.dense_layers > 0
     received = whole_program(job) and bool((pp > 2).any())
@@ -163,14 +200,22 @@ def _ends(job: Job, pp: Column) -> tuple[str, ...]:
 
 
 def _empty(
-    job: Job, index: Index, choice: Options, pipe: Grid, folds: list[Deal], ends: tuple[str, ...], of: Index
+    job: Job,
+    index: Index,
+    choice: Options,
+    pipe: Grid,
+    folds: list[Deal],
+    ends: tuple[str, ...],
+    of: Index,
 ) -> Pieces:
     """Pieces to be filled; of: the unplaced row of each row."""
     n_sp, n_rec, n_sched, n_zero = choice.shape
     n = of[-1] + 1 if len(of) else 0
     folded = np.array([folds.index(deal) for deal in deals(job, choice)], dtype=np.intp)
     program = whole_program(job)  # what it keeps of weights depends on the schedule
-    place, moments = (np.arange(n_sched), len(MOMENTS)) if program else (folded, memory.moments(job))
+    place, moments = (
+        (np.arange(n_sched), len(MOMENTS)) if program else (folded, memory.moments(job))
+    )
     states = (1, 1, n_sched if program else len(folds), n_zero, n)
     return Pieces(
         index,
@@ -188,15 +233,28 @@ def _empty(
 
 
 def _memory(
-    p: Pieces, i: int, job: Job, rows: Block, parts: step.Body, holders: list[step.Shares], owned: list[list[step.Held]]
+    p: Pieces,
+    i: int,
+    job: Job,
+    rows: Block,
+    parts: step.Body,
+    holders: list[step.Shares],
+    owned: list[list[step.Held]],
 ) -> None:
     """Bytes that live for the whole run, and of activations."""
     near, m = rows.near, rows.m
     every, moments = kinds(p.choice), memory.moments(job)
-    flights = [[memory.in_flight(near.pp, m, x.schedule, x.v, end) for end in p.ends] for x in every]
-    heads = [(x.schedule.heads(near.pp, m, x.v), x.schedule.heads_late(near.pp, m, x.v)) for x in every]
+    flights = [
+        [memory.in_flight(near.pp, m, x.schedule, x.v, end) for end in p.ends] for x in every
+    ]
+    heads = [
+        (x.schedule.heads(near.pp, m, x.v), x.schedule.heads_late(near.pp, m, x.v)) for x in every
+    ]
     for r, text in enumerate(p.choice.recompute):
-        bytes_ = [[memory.activations(job, near, parts, text, by, end) for end in p.ends] for by in holders]
+        bytes_ = [
+            [memory.activations(job, near, parts, text, by, end) for end in p.ends]
+            for by in holders
+        ]
         for k, flight in enumerate(flights):
             for e, kept in enumerate(bytes_[p.folded[k]]):
                 p.held[e * moments][i, r, k, 0] = kept.kept(flight[e], *heads[k])
@@ -206,12 +264,15 @@ def _memory(
         close, wide, zero = sharding.layout(near), sharding.layout(rows.far), sharding.zero
         for f, (by, devices) in enumerate(zip(holders, owned, strict=True)):
             for e, parameters in enumerate(devices):
-                # of an interval of dp: states are smallest with the most replicas, buffers with the fewest
+                # of an interval of dp: states are smallest with the most replicas, buffers with the
+                # fewest
                 buffers = memory.buffers(job, close, parts, parameters, zero, by, p.ends[e])
                 whole = memory.states(job, wide, parameters, zero).total + buffers
                 p.kept[e * moments][0, 0, f, z] = whole
                 for step_ in range(1, moments):
-                    p.kept[e * moments + step_][0, 0, f, z] = whole + memory.step_copies(job, wide, parameters, zero)
+                    p.kept[e * moments + step_][0, 0, f, z] = whole + memory.step_copies(
+                        job, wide, parameters, zero
+                    )
 
 
 def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:
@@ -228,12 +289,18 @@ def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:
                 for j, bytes_ in enumerate(held):
                     p.held[e * count + j][i, r, k, 0] = bytes_
             for z, sharding in enumerate(p.choice.zero if i == 0 else ()):
-                for j, s in enumerate(standing(job, near, rows.far, ways[0], at, sharding.zero, rows.exact)):
-                    p.kept[e * count + j][0, 0, k, z] = s.weights + s.gradients + s.optimizer + s.buffers
+                for j, s in enumerate(
+                    standing(job, near, rows.far, ways[0], at, sharding.zero, rows.exact)
+                ):
+                    p.kept[e * count + j][0, 0, k, z] = (
+                        s.weights + s.gradients + s.optimizer + s.buffers
+                    )
 
 
 def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> Any:
-    """Where this setting of sequence parallelism can run; at tp = 1 it changes nothing and counts as on, if the space has both."""
+    """Where this setting of sequence parallelism can run; at tp = 1 it changes nothing and counts
+    as on, if the space has both.
+    """
     tp, fine = table["tp"], splits(job, table, scheme, sp)
     if sp:
         return fine
@@ -247,13 +314,20 @@ def legal_options(job: Job, table: Table, choice: Options, scheme: str) -> Colum
     rows = [layouts(table, {}, job.cluster.sizes, scheme, sp) for sp in choice.sequence_parallel]
     orders = np.array(runs(job, choice, rows[0], m))
     alone: Any = (rows[0].replicas == 1) & (not whole_program(job))
-    stages = np.where(alone, np.arange(len(choice.zero))[:, None] == 0, True)  # with one replica all are the same
-    stages = stages & np.array([np.broadcast_to(sharding.runs(rows[0]), alone.shape) for sharding in choice.zero])
+    # with one replica all are the same
+    stages = np.where(alone, np.arange(len(choice.zero))[:, None] == 0, True)
+    stages = stages & np.array(
+        [np.broadcast_to(sharding.runs(rows[0]), alone.shape) for sharding in choice.zero]
+    )
     points = np.broadcast_to(orders[None, :, None] & stages, (*choice.shape[1:], length(table)))
     barred = framework.barred(job, rows[0], choice)
     each = (points if barred is None else points & ~barred[0]).sum(axis=(0, 1, 2))
     ways: Column = sum(
-        each * (_shards(job, table, row.sequence_parallel, choice, scheme) & framework.rows(job, row, True, False))
+        each
+        * (
+            _shards(job, table, row.sequence_parallel, choice, scheme)
+            & framework.rows(job, row, True, False)
+        )
         for row in rows
     )
     return ways

@@ -55,7 +55,9 @@ def kinds(choice: Options) -> list[Kind]:
 
 @cache
 def by_need(schedules: tuple[tuple[str, int], ...]) -> list[int]:
-    """Positions of schedules, the one first that holds the activations of the fewest microbatches on one stage."""
+    """Positions of schedules, the one first that holds the activations of the fewest microbatches
+    on one stage.
+    """
 
     def held(at: int) -> float:
         name, v = schedules[at]
@@ -65,10 +67,13 @@ def by_need(schedules: tuple[tuple[str, int], ...]) -> list[int]:
 
 
 def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
-    """Where each schedule can run. On one stage all take as long: only that counts which holds least, of those the first."""
+    """Where each schedule can run. On one stage all take as long: only that counts which holds
+    least, of those the first.
+    """
     p, every = np.asarray(rows.pp), choice.all.schedules
     found = [
-        kind.runs(job, p, m) & framework.schedules(job, rows, kind.schedule.name, kind.v) for kind in kinds(choice)
+        kind.runs(job, p, m) & framework.schedules(job, rows, kind.schedule.name, kind.v)
+        for kind in kinds(choice)
     ]
     one = np.flatnonzero(p == 1)
     alone = pick(rows, one)
@@ -77,7 +82,9 @@ def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
     for schedule in (every[at] for at in by_need(every)):
         can = free
         if free.any():
-            can = free & Kind(schedule_named(schedule[0]), float(schedule[1])).runs(job, p[one], m[one])
+            can = free & Kind(schedule_named(schedule[0]), float(schedule[1])).runs(
+                job, p[one], m[one]
+            )
             can = can & framework.schedules(job, alone, *schedule)
         free = free & ~can
         if schedule in mine:
@@ -90,11 +97,14 @@ Deal = tuple[bool, float]
 
 
 def deals(job: Job, choice: Options) -> list[Deal]:
-    """The ways in which the schedules deal layers, those that keep as many on each device once; chunks matter to leading layers,
-    and to recomputation of the first of each."""
+    """The ways in which the schedules deal layers, those that keep as many on each device once;
+    chunks matter to leading layers, and to recomputation of the first of each."""
     matter = job.model.moe is not None and job.model.moe.dense_layers > 0
     matter = matter or any(recompute(text).layers for text in choice.all.recompute)
-    return [(kind.schedule.folded, kind.chunks if matter else 1.0 + kind.schedule.folded) for kind in kinds(choice)]
+    return [
+        (kind.schedule.folded, kind.chunks if matter else 1.0 + kind.schedule.folded)
+        for kind in kinds(choice)
+    ]
 
 
 def holders_of(job: Job, layout: Layout, deal: Deal) -> step.Shares:

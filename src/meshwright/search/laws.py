@@ -1,8 +1,10 @@
-"""What a step takes at least by its layers alone, cheap enough to ask for every combination of degrees.
+"""What a step takes at least by its layers alone, cheap enough to ask for every combination of
+degrees.
 
-A device computes its layers for every microbatch, and waits as its schedule does where there is nothing but layers. That
-is a path of the order with shorter passes, so no step takes less. Of layers alone a wait is linear in the seconds of
-their passes; so what it holds of each is counted once for each pipeline degree.
+A device computes its layers for every microbatch, and waits as its schedule does where there is
+nothing but layers. That is a path of the order with shorter passes, so no step takes less. Of
+layers alone a wait is linear in the seconds of their passes; so what it holds of each is counted
+once for each pipeline degree.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ Shares = tuple[Wait, ...]
 
 
 class Layers(NamedTuple):
-    """A layer in each row, with the smallest seconds of all kinds of layers and settings of sequence parallelism."""
+    """A layer in each row, with the smallest seconds of all kinds of layers and settings of
+    sequence parallelism.
+    """
 
     f: Column
     i: Column
@@ -70,12 +74,20 @@ class Laws(NamedTuple):
                         known.append([never(len(pp)) for _ in UNITS])
                     known[n][u] = lowered(known[n][u], rows, wait)
         every = np.asarray(ceil_div(float(job.model.layers), pp))
-        return cls(fullest(job, pp), every, {name: tuple(map(tuple, waits)) for name, waits in found.items()})
+        return cls(
+            fullest(job, pp),
+            every,
+            {name: tuple(map(tuple, waits)) for name, waits in found.items()},
+        )
 
     def seconds(self, layer: Layers, m: Column) -> Column:
-        """Of m microbatches, with the schedule that waits least; the laws have the rows of the layers."""
+        """Of m microbatches, with the schedule that waits least; the laws have the rows of the
+        layers.
+        """
         never: Num = NEVER
-        idle: list[Num] = [sum(_of(shares, layer).of(m) for shares in mine) for mine in self.waits.values()]
+        idle: list[Num] = [
+            sum(_of(shares, layer).of(m) for shares in mine) for mine in self.waits.values()
+        ]
         waiting = m * self.every * layer.total + reduce(minimum, idle, never)
         return np.asarray(maximum(m * self.typical * layer.typical, waiting))
 
@@ -83,7 +95,9 @@ class Laws(NamedTuple):
 def _of(shares: Shares, layer: Layers) -> Wait:
     """A wait with the passes of a layer."""
     each = list(zip(shares, layer[:3], strict=True))
-    way, fill = (sum(getattr(share, of) * seconds for share, seconds in each) for of in ("way", "fill"))
+    way, fill = (
+        sum(getattr(share, of) * seconds for share, seconds in each) for of in ("way", "fill")
+    )
     return Wait(way, fill, shares[0].most)
 
 
@@ -104,7 +118,9 @@ def layers(job: Job, table: Table, choice: Options, scheme: str) -> Layers:
     """Of every row, with every group nearest and nothing computed again."""
     ways = [layouts(table, None, job.cluster.sizes, scheme, sp) for sp in choice.sequence_parallel]
     costs, which = bodies(job, ways, bound_clock(job))
-    every = [c.typical for c in costs] + ([c.leading for c in costs] if step.leading_layers(job) else [])
+    every = [c.typical for c in costs] + (
+        [c.leading for c in costs] if step.leading_layers(job) else []
+    )
     passes = [Pass(c.forward, c.backward - c.weight_pass, c.weight_pass) for c in every]
     f, i, w = (reduce(np.minimum, each) for each in zip(*passes, strict=True))
     typical = reduce(np.minimum, [c.typical.forward + c.typical.backward for c in costs])

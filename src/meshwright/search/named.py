@@ -1,4 +1,6 @@
-"""Why no layout is legal: which of the values that were asked for are at fault, and what they may be instead."""
+"""Why no layout is legal: which of the values that were asked for are at fault, and what they may
+be instead.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,26 @@ NEAREST = 4
 """Values that a sentence names."""
 TRIED = 12
 """Values that are tried for a field, the nearest first."""
-WORDS: dict[str, Values] = {"schedule": (*SCHEDULES,), "recompute": RECOMPUTE, "zero": USUAL["zero"]}
+WORDS: dict[str, Values] = {
+    "schedule": (*SCHEDULES,),
+    "recompute": RECOMPUTE,
+    "zero": USUAL["zero"],
+}
 """All values of the fields that are no whole numbers to be divided."""
 
 
 def at_fault(job: Job, space: Space, relaxed: bool) -> list[str]:
-    """A sentence for each field whose values are at fault, with the nearest that are not: by itself, or beside the rest."""
+    """A sentence for each field whose values are at fault, with the nearest that are not: by
+    itself, or beside the rest.
+    """
     asked = {name: values for name, values in space.choices.items() if _others(job, name, values)}
     degrees: dict[str, None] = {name: None for name in asked if name in DEGREES}
     free = space.but(**degrees)
-    alone = {name: values for name, values in asked.items() if not _legal(job, _but(free, name, values), relaxed)}
+    alone = {
+        name: values
+        for name, values in asked.items()
+        if not _legal(job, _but(free, name, values), relaxed)
+    }
     said = [
         f"{name} may be {listed(near)} here, not {listed(values)}"
         for name, values in alone.items()
@@ -41,7 +53,9 @@ def _but(space: Space, name: str, values: Values) -> Space:
 
 
 def _legal(job: Job, space: Space, relaxed: bool) -> bool:
-    """Some layout of the space is legal, whether it fits or not; most degrees are with the first of the options."""
+    """Some layout of the space is legal, whether it fits or not; most degrees are with the first of
+    the options.
+    """
     first = space.but(zero=space.values("zero")[:1], recompute=space.values("recompute")[:1])
     return any(smallest(job, each, relaxed).rows for each in (first, space))
 

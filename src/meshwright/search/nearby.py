@@ -1,6 +1,8 @@
-"""Clean numbers near those asked for: chips that a batch and a network divide evenly, and batches that the chips do.
+"""Clean numbers near those asked for: chips that a batch and a network divide evenly, and batches
+that the chips do.
 
-A strict layout has tp cp pp dp = chips, with dp a divisor of the batch: what chips and batch have in common bounds dp.
+A strict layout has tp cp pp dp = chips, with dp a divisor of the batch: what chips and batch have
+in common bounds dp.
 """
 
 from __future__ import annotations
@@ -35,16 +37,19 @@ DP = 2 + DEGREES.index("dp")
 
 
 def dp_is_bound(job: Job, best: Best) -> bool:
-    """The best layout has nearly the largest dp that divides chips and batch, or there is none: others may do better."""
+    """The best layout has nearly the largest dp that divides chips and batch, or there is none:
+    others may do better.
+    """
     common = math.gcd(job.cluster.chips, job.batch)
     return not best.rows or bool(FREE * best.rows[0][DP] > common)
 
 
 def fewer_chips(job: Job) -> list[Job]:
-    """The job on fewer chips that fill whole units of its network and have twice as much in common with the batch, most chips first.
+    """The job on fewer chips that fill whole units of its network and have twice as much in common
+    with the batch, most chips first.
 
-    Whole units: all of the nearest switch, or of its ports a power of two (64 of 72). Of each divisor of the batch the
-    largest multiple.
+    Whole units: all of the nearest switch, or of its ports a power of two (64 of 72). Of each
+    divisor of the batch the largest multiple.
     """
     network, N, B = job.cluster.network, job.cluster.chips, job.batch
     if axes(network):  # another slice of a torus is another network
@@ -54,12 +59,17 @@ def fewer_chips(job: Job) -> list[Job]:
     common = math.gcd(N, B) if N % first == 0 else 0
     found = dict.fromkeys(_multiples(job, first, N, common), first)
     if near.kind == "switch" and near.size == first > power:
-        found = dict.fromkeys(_multiples(job, power, power * math.ceil(N / first), common), power) | found
+        found = (
+            dict.fromkeys(_multiples(job, power, power * math.ceil(N / first), common), power)
+            | found
+        )
     return [on(job, n, ports) for n, ports in sorted(found.items(), reverse=True)]
 
 
 def _multiples(job: Job, ports: int, most: int, common: int) -> set[int]:
-    """Numbers of chips, up to `most`, that fill units of so many ports and have twice `common` in common with the batch."""
+    """Numbers of chips, up to `most`, that fill units of so many ports and have twice `common` in
+    common with the batch.
+    """
     N, unit, units = job.cluster.chips, ports, [ports]
     for dim in job.cluster.network.dims[1:-1]:
         unit *= dim.size or 1
@@ -67,7 +77,11 @@ def _multiples(job: Job, ports: int, most: int, common: int) -> set[int]:
     unit = max(u for u in units if u <= N)
     steps = [math.lcm(d, unit) for d in divisors(job.batch) if d <= most]
     found = {most // step * step for step in steps}
-    return {n for n in found if LEAST_CHIPS * N <= n < N and math.gcd(n, job.batch) >= max(2 * common, 1)}
+    return {
+        n
+        for n in found
+        if LEAST_CHIPS * N <= n < N and math.gcd(n, job.batch) >= max(2 * common, 1)
+    }
 
 
 def on(job: Job, chips: int, ports: int | None = None) -> Job:
@@ -79,7 +93,9 @@ def on(job: Job, chips: int, ports: int | None = None) -> Job:
 
 
 def on_fewer(job: Job, space: Space, k: int, best: Best) -> tuple[Job, Best]:
-    """(job, layouts): of strict layouts on all chips (`best`) and on cleaner numbers of them, the fastest."""
+    """(job, layouts): of strict layouts on all chips (`best`) and on cleaner numbers of them, the
+    fastest.
+    """
     used, within = job, best.rows[0][0] / FASTER if best.rows else np.inf
     for fewer in fewer_chips(job) if dp_is_bound(job, best) else ():
         if rows := search(fewer, space, 1, within=within).rows:
@@ -94,13 +110,20 @@ def why_fewer(job: Job, used: Job, seconds: float, all_chips: Best) -> str:
     head = f"{used.cluster.chips:,} of {N:,} chips{part}: "
     more = "; --relaxed also looks at batches cut unevenly"
     if not all_chips.rows:
-        return f"{head}no layout that fits uses all {N:,} with a batch of {job.batch:,} sequences cut evenly{more}"
+        return (
+            f"{head}no layout that fits uses all {N:,} with a batch of {job.batch:,} sequences cut"
+            f" evenly{more}"
+        )
     times = all_chips.rows[0][0] / seconds
-    return f"{head}the fastest layout that uses all {N:,} evenly takes {times:.3g} times as long{more}"
+    return (
+        f"{head}the fastest layout that uses all {N:,} evenly takes {times:.3g} times as long{more}"
+    )
 
 
 def batches(job: Job) -> Iterator[int]:
-    """Batches near the job's that have at least twice as much in common with its chips, the most first."""
+    """Batches near the job's that have at least twice as much in common with its chips, the most
+    first.
+    """
     N, B, seen = job.cluster.chips, job.batch, {job.batch}
     for d in sorted(divisors(N), reverse=True):
         near = max(round(B / d), 1) * d
@@ -110,7 +133,9 @@ def batches(job: Job) -> Iterator[int]:
 
 
 def better_batch(job: Job, space: Space, answer: Best) -> str | None:
-    """A batch near the job's that would train far more tokens a second than the best layout of `answer`, as a sentence."""
+    """A batch near the job's that would train far more tokens a second than the best layout of
+    `answer`, as a sentence.
+    """
     if not dp_is_bound(job, answer):
         return None
     seconds, best = float(answer.rows[0][0]), None
@@ -122,7 +147,8 @@ def better_batch(job: Job, space: Space, answer: Best) -> str | None:
         return None
     times, batch, took = best
     return (
-        f"a batch of {batch:,} sequences ({batch / job.batch - 1:+.1%}) would train {times:.3g} times as many tokens a "
-        f"second ({took:.3g} s a step): {job.batch:,} and {job.cluster.chips:,} chips have only "
-        f"{math.gcd(job.batch, job.cluster.chips):,} in common, which bounds dp"
+        f"a batch of {batch:,} sequences ({batch / job.batch - 1:+.1%}) would train {times:.3g}"
+        f" times as many tokens a second ({took:.3g} s a step): {job.batch:,} and"
+        f" {job.cluster.chips:,} chips have only {math.gcd(job.batch, job.cluster.chips):,} in"
+        " common, which bounds dp"
     )

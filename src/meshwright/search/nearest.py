@@ -1,4 +1,6 @@
-"""Tables of layouts as one layout of columns, placed or with every group nearest, and what a layer costs in each row."""
+"""Tables of layouts as one layout of columns, placed or with every group nearest, and what a layer
+costs in each row.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from .space import DEGREES, Column, Table
 
 @dataclass(frozen=True)
 class Nearest(Layout):
-    """A layout whose groups each lie as near together as if they had the network to themselves: a bound on every placement.
+    """A layout whose groups each lie as near together as if they had the network to themselves: a
+    bound on every placement.
 
     Axes that `placement` names already have their place, and leave less room to the others.
     """
@@ -64,12 +67,18 @@ OUTSIDE = {
 """Axes whose ranks are never in a group of this one; expert groups mix tp, cp and dp."""
 
 
-def layouts(table: Table, shares: Shares | None, sizes: tuple[int, ...], scheme: str, sp: bool) -> Layout:
+def layouts(
+    table: Table, shares: Shares | None, sizes: tuple[int, ...], scheme: str, sp: bool
+) -> Layout:
     """A layout of columns: placed by `shares`, or every group nearest."""
     degrees: dict[str, Any] = {k: table[k] for k in DEGREES}
     if shares is None:
         return Nearest(
-            **degrees, scheme=scheme, sequence_parallel=sp, sizes=sizes, placement=partial(table, len(sizes))
+            **degrees,
+            scheme=scheme,
+            sequence_parallel=sp,
+            sizes=sizes,
+            placement=partial(table, len(sizes)),
         )
     return Layout(**degrees, scheme=scheme, sequence_parallel=sp, placement=shares)
 
@@ -77,17 +86,26 @@ def layouts(table: Table, shares: Shares | None, sizes: tuple[int, ...], scheme:
 def bodies(
     job: Job, ways: Sequence[Layout], at: Clock, again: Sequence[str] = ("none",)
 ) -> tuple[list[step.Body], NDArray[np.intp]]:
-    """Layer costs of the distinct rows of each layout, and which of them every row has. ways: the same table, sequence parallel or not;
-    again: ways to recompute that will be asked for."""
-    groups = [ways[0].group(a) for a in (("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp"))]
+    """Layer costs of the distinct rows of each layout, and which of them every row has. ways: the
+    same table, sequence parallel or not; again: ways to recompute that will be asked for."""
+    groups = [
+        ways[0].group(a) for a in (("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp"))
+    ]
     several = np.asarray(accumulates(job, ways[0]), dtype=np.float64)
-    columns = [ways[0].microbatch, ways[0].panels, several, *(share for group in groups for share in group)]
+    columns = [
+        ways[0].microbatch,
+        ways[0].panels,
+        several,
+        *(share for group in groups for share in group),
+    ]
     index, number = distinct(columns)
     return [step.body(job, pick(layout, index), at, again=again) for layout in ways], number
 
 
 def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """(index of the first row of each distinct combination, its number for every row). Columns are packed into one whole number each row."""
+    """(index of the first row of each distinct combination, its number for every row). Columns are
+    packed into one whole number each row.
+    """
     rows = max(len(c) for c in columns if isinstance(c, np.ndarray))
     code, range_ = np.zeros(rows, dtype=np.int64), 1
     for column in columns:
@@ -101,7 +119,9 @@ def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _numbered(column: Column) -> tuple[NDArray[np.int64], int]:
-    """(a whole number for each value, how many there may be): the values themselves if they are whole."""
+    """(a whole number for each value, how many there may be): the values themselves if they are
+    whole.
+    """
     whole = column.astype(np.int64)
     if (whole == column).all() and (most := int(whole.max())) < 2**20:
         return whole, most + 1
@@ -110,7 +130,9 @@ def _numbered(column: Column) -> tuple[NDArray[np.int64], int]:
 
 
 def pick(of: Any, index: Any) -> Any:
-    """The rows at `index` of columns, of tuples of them or of a layout; what is one number for all rows stays."""
+    """The rows at `index` of columns, of tuples of them or of a layout; what is one number for all
+    rows stays.
+    """
     if isinstance(of, np.ndarray):
         return of[index]
     if isinstance(of, tuple):
@@ -121,14 +143,18 @@ def pick(of: Any, index: Any) -> Any:
     if isinstance(of, dict):
         return type(of)({k: pick(x, index) for k, x in of.items()})
     if isinstance(of, Layout):
-        columns: dict[str, Any] = {k: pick(getattr(of, k), index) for k in (*DEGREES, "dp_replicate")}
+        columns: dict[str, Any] = {
+            k: pick(getattr(of, k), index) for k in (*DEGREES, "dp_replicate")
+        }
         placement: dict[str, Any] = {a: pick(shares, index) for a, shares in of.placement.items()}
         return replace(of, **columns, placement=placement)
     return of
 
 
 def stacked(of: Sequence[Any], counts: Sequence[int]) -> Any:
-    """Columns of so many rows each, or tuples and tables of them, one behind the other; what is one number in all rows stays."""
+    """Columns of so many rows each, or tuples and tables of them, one behind the other; what is one
+    number in all rows stays.
+    """
     first = of[0]
     if len(of) == 1 or all(x is first for x in of) and not holds_columns(first):
         return first
@@ -141,11 +167,15 @@ def stacked(of: Sequence[Any], counts: Sequence[int]) -> Any:
         return type(first)(*values) if hasattr(first, "_fields") else type(first)(values)
     if not any(isinstance(x, np.ndarray) for x in of) and all(x == first for x in of):
         return first
-    return np.concatenate([x if np.shape(x) == (n,) else np.full(n, x) for x, n in zip(of, counts, strict=True)])
+    return np.concatenate(
+        [x if np.shape(x) == (n,) else np.full(n, x) for x, n in zip(of, counts, strict=True)]
+    )
 
 
 def holds_columns(of: Any) -> bool:
     """Whether there is a column in it, at any depth."""
     if isinstance(of, dict):
         return any(holds_columns(x) for x in of.values())
-    return isinstance(of, np.ndarray) or (isinstance(of, tuple) and any(holds_columns(x) for x in of))
+    return isinstance(of, np.ndarray) or (
+        isinstance(of, tuple) and any(holds_columns(x) for x in of)
+    )

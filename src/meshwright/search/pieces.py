@@ -1,6 +1,8 @@
-"""The terms of the step of a block of layouts, each at its own small shape, and what they add up to: exactly, or as a bound.
+"""The terms of the step of a block of layouts, each at its own small shape, and what they add up
+to: exactly, or as a bound.
 
-Axes: (sequence parallel, recomputation, schedule, ZeRO stage, row), as in `grid`, which makes the pieces.
+Axes: (sequence parallel, recomputation, schedule, ZeRO stage, row), as in `grid`, which makes the
+pieces.
 """
 
 from __future__ import annotations
@@ -19,19 +21,23 @@ Index = NDArray[np.intp]
 
 
 class Pieces(NamedTuple):
-    """Terms of the step at their own shapes; absent axes have length 1. The fold axis has a place for unfolded and for folded schedules."""
+    """Terms of the step at their own shapes; absent axes have length 1. The fold axis has a place
+    for unfolded and for folded schedules.
+    """
 
     left: Index
     """The rows of the table that are left."""
     choice: Options
     """The options that are left."""
     pipe: Grid
-    """(sp, recompute, schedule, 1, row) seconds of the pipeline; inf where the schedule cannot run, or not within the limit."""
+    """(sp, recompute, schedule, 1, row) seconds of the pipeline; inf where the schedule cannot run,
+    or not within the limit.
+    """
     after: Grid
     """(sp, recompute, fold, zero, row) seconds of synchronisation and optimizer."""
     kept: tuple[Grid, ...]
-    """Bytes of weights, gradients, optimizer and buffers at each moment of each device that may be the fullest:
-    (1, 1, fold or schedule, zero, unplaced row)."""
+    """Bytes of weights, gradients, optimizer and buffers at each moment of each device that may be
+    the fullest: (1, 1, fold or schedule, zero, unplaced row)."""
     held: tuple[Grid, ...]
     """Activation bytes at each of them: (sp, recompute, schedule, 1, unplaced row)."""
     of: Index
@@ -41,35 +47,50 @@ class Pieces(NamedTuple):
     place: Index
     """Position of each schedule on the third axis of `kept`."""
     barred: NDArray[np.bool_] | None
-    """Where the framework cannot run a layout, whatever `pipe` and `after` say: (sp, recompute, schedule, zero, row); None: nowhere."""
+    """Where the framework cannot run a layout, whatever `pipe` and `after` say: (sp, recompute,
+    schedule, zero, row); None: nowhere.
+    """
     ends: tuple[str, ...]
     """Those of `step.ENDS` that may be the fullest."""
     floors: tuple[tuple[Grid, Grid], ...] = ()
-    """The step takes no less than these sums, of (sp, recompute, fold, zero, row) and (sp, recompute or 1, schedule, 1, row): each device done by
-    itself and the way to it; each network dimension busy with all but sends, and with them."""
+    """The step takes no less than these sums, of (sp, recompute, fold, zero, row) and (sp,
+    recompute or 1, schedule, 1, row): each device done by itself and the way to it; each network
+    dimension busy with all but sends, and with them."""
 
     def rows(self, at: Any) -> Pieces:
         """The terms of some of the rows (an index or a slice)."""
         of = self.of[at]
         first, end = (of[0], of[-1] + 1) if len(of) else (0, 0)
         return self._replace(
-            left=self.left[at], pipe=self.pipe[..., at], after=self.after[..., at], of=of - first,
+            left=self.left[at],
+            pipe=self.pipe[..., at],
+            after=self.after[..., at],
+            of=of - first,
             barred=None if self.barred is None else self.barred[..., at],
-            kept=tuple(x[..., first:end] for x in self.kept), held=tuple(x[..., first:end] for x in self.held),
+            kept=tuple(x[..., first:end] for x in self.kept),
+            held=tuple(x[..., first:end] for x in self.held),
             floors=tuple((a[..., at], b[..., at]) for a, b in self.floors),
-        )  # fmt: skip
+        )
 
     def by_fold(self) -> Iterator[Pieces]:
         """The unfolded and the folded schedules by themselves."""
         for f in range(self.after.shape[2]):
-            at, (sp, rec, _, zero) = self.folded == f, (np.ones(n, dtype=bool) for n in self.choice.shape)
+            at, (sp, rec, _, zero) = (
+                self.folded == f,
+                (np.ones(n, dtype=bool) for n in self.choice.shape),
+            )
             mine, place = np.unique(self.place[at], return_inverse=True)
             yield self._replace(
-                choice=self.choice.part([sp, rec, at, zero]), pipe=self.pipe[:, :, at], after=self.after[:, :, f, None],
-                kept=tuple(k[:, :, mine] for k in self.kept), held=tuple(h[:, :, at] for h in self.held), folded=self.folded[at] - f,
-                place=place, barred=None if self.barred is None else self.barred[:, :, at],
+                choice=self.choice.part([sp, rec, at, zero]),
+                pipe=self.pipe[:, :, at],
+                after=self.after[:, :, f, None],
+                kept=tuple(k[:, :, mine] for k in self.kept),
+                held=tuple(h[:, :, at] for h in self.held),
+                folded=self.folded[at] - f,
+                place=place,
+                barred=None if self.barred is None else self.barred[:, :, at],
                 floors=tuple((a[:, :, f, None], b[:, :, at]) for a, b in self.floors),
-            )  # fmt: skip
+            )
 
     @property
     def legal(self) -> int:
@@ -91,7 +112,9 @@ class Pieces(NamedTuple):
 
 
 def exact(p: Pieces, capacity: float) -> tuple[Grid, Grid]:
-    """Seconds on the whole grid, inf where the layout is illegal or does not fit, and bytes of unplaced rows (see `Pieces.of`)."""
+    """Seconds on the whole grid, inf where the layout is illegal or does not fit, and bytes of
+    unplaced rows (see `Pieces.of`).
+    """
     seconds = p.pipe + p.after[:, :, p.spread]
     for a, b in p.floors:
         np.maximum(seconds, a[:, :, p.spread] + b, out=seconds)
@@ -119,18 +142,25 @@ class Bound(NamedTuple):
         """The choices of each axis that some row may need to stay within the limit."""
         schedule, zero = self.by_schedule <= limit, self.by_zero <= limit
         others = ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4))
-        return [*(np.asarray(schedule.any(axis=o)) for o in others), np.asarray(zero.any(axis=(0, 1, 2, 4)))]
+        return [
+            *(np.asarray(schedule.any(axis=o)) for o in others),
+            np.asarray(zero.any(axis=(0, 1, 2, 4))),
+        ]
 
 
 def bound(p: Pieces, capacity: float) -> Bound:
     """Each term at its best option, among those that can fit at all."""
     least_state = [k.min(axis=3, keepdims=True)[:, :, p.by_schedule] for k in p.kept]
-    least_bytes = reduce(np.maximum, [h + k for h, k in zip(p.held, least_state, strict=True)])[..., p.of]
+    least_bytes = reduce(np.maximum, [h + k for h, k in zip(p.held, least_state, strict=True)])[
+        ..., p.of
+    ]
     pipe = np.where(least_bytes > capacity, np.inf, p.pipe)
     by_schedule = pipe + p.after.min(axis=3, keepdims=True)[:, :, p.spread]
     by_zero = pipe.min(axis=2, keepdims=True, initial=np.inf) + p.after
     for a, b in p.floors:
-        by_schedule = np.maximum(by_schedule, a.min(axis=3, keepdims=True, initial=np.inf)[:, :, p.spread] + b)
+        by_schedule = np.maximum(
+            by_schedule, a.min(axis=3, keepdims=True, initial=np.inf)[:, :, p.spread] + b
+        )
         by_zero = np.maximum(by_zero, a + b.min(axis=2, keepdims=True, initial=np.inf))
     best = [x.min(axis=(0, 1, 2, 3), initial=np.inf) for x in (by_schedule, least_bytes)]
     return Bound(best[0], best[1], by_schedule, by_zero)

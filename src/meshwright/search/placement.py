@@ -1,7 +1,9 @@
-"""Where the ranks of each axis lie in the network: all ways to share out its dimensions, for a table of layouts.
+"""Where the ranks of each axis lie in the network: all ways to share out its dimensions, for a
+table of layouts.
 
-In every dimension but the last, tp, cp and pp take shares that divide what they still need, and dp what is left: exactly (strict: the dimension is
-filled), or the largest divisor of dp that has room (relaxed; shares that leave room for more of an axis are left out: nearer is never slower).
+In every dimension but the last, tp, cp and pp take shares that divide what they still need, and dp
+what is left: exactly (strict: the dimension is filled), or the largest divisor of dp that has room
+(relaxed; shares that leave room for more of an axis are left out: nearer is never slower).
 """
 
 from __future__ import annotations
@@ -21,20 +23,28 @@ Shares = dict[str, tuple[Column, ...]]
 
 
 def placements(job: Job, table: Table, every: bool, relaxed: bool) -> tuple[Table, Shares]:
-    """Every row with each of its placements; axes that `spread` has placed already keep their shares.
+    """Every row with each of its placements; axes that `spread` has placed already keep their
+    shares.
 
     every: False takes one placement a row, nearest first in the order tp, cp, dp, pp.
     """
     open_ = [a for a in PLACED if f"{a} 0" not in table]
-    return finish(job, spread(job, table, relaxed, open_) if every and open_ else table, relaxed, every)
+    return finish(
+        job, spread(job, table, relaxed, open_) if every and open_ else table, relaxed, every
+    )
 
 
 def spread(job: Job, table: Table, relaxed: bool, axes: Sequence[str] = PLACED) -> Table:
-    """Rows with all shares of these axes in each dimension but the last, in columns such as "tp 0"; dp is left open."""
+    """Rows with all shares of these axes in each dimension but the last, in columns such as "tp 0";
+    dp is left open.
+    """
     work = table | {f"left {a}": table[a] for a in axes}
     for i, size in enumerate(job.cluster.sizes[:-1]):
         numbers = [PLACED.index(a) for a in axes]
-        options = np.array(sorted({tuple(t[n] for n in numbers) for t in triples(size, not relaxed)}), dtype=np.float64)
+        options = np.array(
+            sorted({tuple(t[n] for n in numbers) for t in triples(size, not relaxed)}),
+            dtype=np.float64,
+        )
         work = cross(work, **{f"{a} {i}": options[:, k] for k, a in enumerate(axes)})
         taken = reduce(np.multiply, [work[f"{a} {i}"] for a in PLACED if f"{a} {i}" in work])
         fine = taken <= size if relaxed else size % taken == 0
@@ -47,7 +57,9 @@ def spread(job: Job, table: Table, relaxed: bool, axes: Sequence[str] = PLACED) 
 
 
 def finish(job: Job, table: Table, relaxed: bool, every: bool = True) -> tuple[Table, Shares]:
-    """Rows of `spread` with the share of dp in each dimension; those that leave room unused, or need more of the last one, drop out."""
+    """Rows of `spread` with the share of dp in each dimension; those that leave room unused, or
+    need more of the last one, drop out.
+    """
     sizes = job.cluster.sizes
     work = table | {f"left {a}": table[a] for a in AXES}
     for i, size in enumerate(sizes[:-1]):
@@ -56,7 +68,10 @@ def finish(job: Job, table: Table, relaxed: bool, every: bool = True) -> tuple[T
             work[f"left {a}"] = work[f"left {a}"] / work[f"{a} {i}"]
     beyond = reduce(np.multiply, [work[f"left {a}"] for a in AXES])
     work = keep(work, beyond <= sizes[-1])
-    shares = {a: tuple(work[f"{a} {i}"] for i in range(len(sizes) - 1)) + (work[f"left {a}"],) for a in AXES}
+    shares = {
+        a: tuple(work[f"{a} {i}"] for i in range(len(sizes) - 1)) + (work[f"left {a}"],)
+        for a in AXES
+    }
     return {k: c for k, c in work.items() if " " not in k}, shares
 
 
@@ -64,9 +79,13 @@ def count(job: Job, table: Table) -> Column:
     """How many placements each strict row has."""
     keys = np.stack([table[a] for a in AXES])
     different, number = np.unique(keys, axis=1, return_inverse=True)
-    rows = {a: different[i] for i, a in enumerate(AXES)} | {"row": np.arange(different.shape[1], dtype=np.float64)}
+    rows = {a: different[i] for i, a in enumerate(AXES)} | {
+        "row": np.arange(different.shape[1], dtype=np.float64)
+    }
     placed, _ = finish(job, spread(job, rows, False), False)
-    return np.bincount(placed["row"].astype(np.int64), minlength=different.shape[1])[number.ravel()].astype(np.float64)
+    return np.bincount(placed["row"].astype(np.int64), minlength=different.shape[1])[
+        number.ravel()
+    ].astype(np.float64)
 
 
 def partial(table: Table, dims: int) -> Shares:
@@ -81,17 +100,23 @@ def partial(table: Table, dims: int) -> Shares:
 
 @cache
 def triples(size: int, exact: bool) -> tuple[tuple[int, int, int], ...]:
-    """Shares of (tp, cp, pp) in a dimension of `size`: their product divides it (exact) or is at most it."""
+    """Shares of (tp, cp, pp) in a dimension of `size`: their product divides it (exact) or is at
+    most it.
+    """
     values = divisors(size) if exact else range(1, size + 1)
 
     def fits(x: int) -> bool:
         return size % x == 0 if exact else x <= size
 
-    return tuple((a, b, c) for a in values for b in values if fits(a * b) for c in values if fits(a * b * c))
+    return tuple(
+        (a, b, c) for a in values for b in values if fits(a * b) for c in values if fits(a * b * c)
+    )
 
 
 def _give_dp(work: Table, i: int, size: int, relaxed: bool) -> Table:
-    """dp takes what is left of dimension i: all of it (strict), or its largest divisor that fits (relaxed)."""
+    """dp takes what is left of dimension i: all of it (strict), or its largest divisor that fits
+    (relaxed).
+    """
     room = size / (work[f"tp {i}"] * work[f"cp {i}"] * work[f"pp {i}"])
     if not relaxed:
         return keep(work | {f"dp {i}": room}, work["left dp"] % room == 0)
@@ -100,7 +125,9 @@ def _give_dp(work: Table, i: int, size: int, relaxed: bool) -> Table:
 
 
 def _full(work: Table, i: int, room: Column) -> NDArray[np.bool_]:
-    """Where no axis could have a larger share of dimension i: none still needs a factor that there is room for."""
+    """Where no axis could have a larger share of dimension i: none still needs a factor that there
+    is room for.
+    """
     fine = np.ones(len(room), dtype=bool)
     for factor in range(2, int(room.max(initial=1)) + 1):
         for a in PLACED:

@@ -1,8 +1,8 @@
 """The fastest layouts by replay: those whose closed forms do not exceed the best replays, replayed.
 
-A closed form is never above its replay (`prediction.exact`). So the k-th best replay of any layouts bounds the closed
-forms of all that can be among the k best; they are searched for, and replayed best closed form first, until the next
-one is above the k-th best replay found.
+A closed form is never above its replay (`prediction.exact`). So the k-th best replay of any layouts
+bounds the closed forms of all that can be among the k best; they are searched for, and replayed
+best closed form first, until the next one is above the k-th best replay found.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ SAME = 12
 
 
 def wide(k: int) -> int:
-    """How many layouts to search for where the k fastest by replay are asked for: those whose closed forms are not above
-    the k-th best replay are seldom more, and then one search is enough."""
+    """How many layouts to search for where the k fastest by replay are asked for: those whose
+    closed forms are not above the k-th best replay are seldom more, and then one search is
+    enough."""
     return 2 * k + 4
 
 
@@ -42,7 +43,8 @@ class Ranked(NamedTuple):
 
 
 def ranked(job: Job, space: Space, k: int, relaxed: bool, first: Best) -> Ranked:
-    """The k fastest layouts of a space by replay; first: the fastest by closed form, `wide(k)` of them or more.
+    """The k fastest layouts of a space by replay; first: the fastest by closed form, `wide(k)` of
+    them or more.
 
     Ties rank as in the search. A paper's set is ranked by its closed form.
     """
@@ -77,7 +79,9 @@ class _Found:
 
     def best(self) -> list[tuple[Any, ...]]:
         """(seconds to SAME digits, what ranks ties, layout) of the k best."""
-        every = [(float(f"{s:.{SAME}g}"), row[1:], layout) for row, (s, layout) in self.seen.items()]
+        every = [
+            (float(f"{s:.{SAME}g}"), row[1:], layout) for row, (s, layout) in self.seen.items()
+        ]
         return sorted(every, key=lambda one: one[:2])[: self.k]
 
     @property

@@ -1,6 +1,8 @@
-"""Relaxed spaces: any dp and pp, a padded last microbatch, idle chips. Too many layouts to list, so partly decided ones are bounded first:
+"""Relaxed spaces: any dp and pp, a padded last microbatch, idle chips. Too many layouts to list, so
+partly decided ones are bounded first:
 
-shards (tp, cp, ep, microbatch), tp placed -> pipelines -> intervals of dp with one number of microbatches -> placements -> halves of the intervals
+shards (tp, cp, ep, microbatch), tp placed -> pipelines -> intervals of dp with one number of
+microbatches -> placements -> halves of the intervals
 """
 
 from __future__ import annotations
@@ -18,7 +20,18 @@ from ..schedule import get as schedule_named
 from ..schedule.waits import Wait
 from ..step import Stages, least_waits, room, stages
 from .best import Best
-from .evaluate import BLOCK, LARGEST, Progress, best_first, bound_clock, dp_step, each_dp, largest_dp, lower, valid
+from .evaluate import (
+    BLOCK,
+    LARGEST,
+    Progress,
+    best_first,
+    bound_clock,
+    dp_step,
+    each_dp,
+    largest_dp,
+    lower,
+    valid,
+)
 from .grid import pieces
 from .kinds import Deal, deals, holders_of, kinds
 from .laws import Laws, law, layers, lowered, never
@@ -61,7 +74,9 @@ class Partly(NamedTuple):
 
 
 def _alone(job: Job, table: Table, space: Space) -> Table:
-    """Shards without pipeline, with the most replicas: nothing makes a microbatch cheaper (fewest add up gradients)."""
+    """Shards without pipeline, with the most replicas: nothing makes a microbatch cheaper (fewest
+    add up gradients).
+    """
     alone = table | {"pp": np.ones(length(table))}
     return alone | {"dp": np.maximum(largest_dp(job, alone, space), 1.0)}
 
@@ -76,7 +91,10 @@ def pipelined(job: Job, space: Space, best: Best, rows: Table) -> Partly:
     for start in range(0, length(rows), BLOCK):
         part = pick(rows, slice(start, start + BLOCK))
         alone, pipes = _alone(job, part, space), Layout(pp=part["pp"])
-        ways = [layouts(alone, None, job.cluster.sizes, space.scheme, sp) for sp in best.choice.sequence_parallel]
+        ways = [
+            layouts(alone, None, job.cluster.sizes, space.scheme, sp)
+            for sp in best.choice.sequence_parallel
+        ]
         costs, which = bodies(job, ways, at)
         staged = [
             (deal, stages(pipes, pick(cost, which), "none", holders_of(job, pipes, deal)))
@@ -84,8 +102,13 @@ def pipelined(job: Job, space: Space, best: Best, rows: Table) -> Partly:
             for deal in every_deal
         ]
         each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
-        partly, fewest = Partly(part, each, _least_waits(job, best.choice, part["pp"], staged)), _fewest(job, part)
-        fine = fewest * each + reduce(np.minimum, _idle(partly.waits, fewest).values()) <= min(best.limit, LARGEST)
+        partly, fewest = (
+            Partly(part, each, _least_waits(job, best.choice, part["pp"], staged)),
+            _fewest(job, part),
+        )
+        fine = fewest * each + reduce(np.minimum, _idle(partly.waits, fewest).values()) <= min(
+            best.limit, LARGEST
+        )
         found.append(partly.some(fine))
     every_one: Partly = stacked(found, [len(some.each) for some in found])
     return every_one
@@ -116,7 +139,8 @@ def by_law(job: Job, space: Space, best: Best, table: Table, degrees: Column) ->
 def _least_waits(
     job: Job, choice: Options, pp: Column, staged: list[tuple[Deal, Stages]]
 ) -> dict[str, tuple[Wait, ...]]:
-    """What each schedule waits at least beyond the slowest device's work, with any of its numbers of chunks.
+    """What each schedule waits at least beyond the slowest device's work, with any of its numbers
+    of chunks.
 
     staged: (how layers are dealt, one microbatch).
     """
@@ -128,17 +152,26 @@ def _least_waits(
             if other == deal:
                 mine = least_waits(job, pp[rows], pick(s, rows), kind.schedule, kind.v)
                 known = least.setdefault(name, tuple(never(len(pp)) for _ in mine))
-                least[name] = tuple(lowered(one, rows, wait) for one, wait in zip(known, mine, strict=True))
+                least[name] = tuple(
+                    lowered(one, rows, wait) for one, wait in zip(known, mine, strict=True)
+                )
     return least
 
 
 def _idle(waits: dict[str, tuple[Wait, ...]], m: Column) -> dict[str, Column]:
     """Seconds of them with m microbatches."""
-    return {name: reduce(np.add, [np.asarray(wait.of(m)) for wait in mine]) for name, mine in waits.items()}
+    return {
+        name: reduce(np.add, [np.asarray(wait.of(m)) for wait in mine])
+        for name, mine in waits.items()
+    }
 
 
-def relaxed_rounds(job: Job, space: Space, best: Best, table: Table, progress: Progress | None) -> Iterator[Table]:
-    """Any dp and pp: shards with pipelines, then intervals of dp with one number of microbatches, halved down to single values."""
+def relaxed_rounds(
+    job: Job, space: Space, best: Best, table: Table, progress: Progress | None
+) -> Iterator[Table]:
+    """Any dp and pp: shards with pipelines, then intervals of dp with one number of microbatches,
+    halved down to single values.
+    """
     degrees = pipelines(job, space, True)
     work = _whole_model(job, space, best, table)
     yield from _first_guess(job, space, best, table, degrees, work)
@@ -150,7 +183,8 @@ def relaxed_rounds(job: Job, space: Space, best: Best, table: Table, progress: P
     if not length(rows):
         return
     partly = pipelined(job, space, best, rows)
-    if not best.rows:  # no limit yet: at least leave out what cannot fit even with the most replicas
+    # no limit yet: at least leave out what cannot fit even with the most replicas
+    if not best.rows:
         partly = _fitting(job, space, best, partly)
     if progress:
         progress("pipelines", 0.1)
@@ -164,8 +198,9 @@ def relaxed_rounds(job: Job, space: Space, best: Best, table: Table, progress: P
 
 
 def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
-    """Rows that may fit. More replicas need less memory: states are cut finer, and fewer microbatches are in flight; only the fewest
-    may need less, because what has one replica is not gathered or scattered."""
+    """Rows that may fit. More replicas need less memory: states are cut finer, and fewer
+    microbatches are in flight; only the fewest may need less, because what has one replica is not
+    gathered or scattered."""
     capacity, alive = room.limit(job), np.zeros(length(partly.table), dtype=bool)
     for start in range(0, len(alive), BLOCK):
         part = take(partly.table, np.arange(start, min(start + BLOCK, len(alive))))
@@ -178,29 +213,45 @@ def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
 
 
 def _whole_model(job: Job, space: Space, best: Best, table: Table) -> Column:
-    """Seconds with all chips busy, nothing padded and no bubble: B/b microbatches through the whole model on tp cp of N chips each."""
+    """Seconds with all chips busy, nothing padded and no bubble: B/b microbatches through the whole
+    model on tp cp of N chips each.
+    """
     at, found = bound_clock(job), np.full(length(table), np.inf)
     whole = holders_of(job, Layout(), (False, 1.0))["whole"]
     for start in range(0, length(table), BLOCK):
         rows = slice(start, start + BLOCK)
         part = _alone(job, {k: c[rows] for k, c in table.items()}, space)
-        ways = [layouts(part, None, job.cluster.sizes, space.scheme, sp) for sp in best.choice.sequence_parallel]
+        ways = [
+            layouts(part, None, job.cluster.sizes, space.scheme, sp)
+            for sp in best.choice.sequence_parallel
+        ]
         costs, which = bodies(job, ways, at)
         for cost in costs:
-            found[rows] = np.minimum(found[rows], whole.of(cost, lambda c: c.forward + c.backward)[which])
+            found[rows] = np.minimum(
+                found[rows], whole.of(cost, lambda c: c.forward + c.backward)[which]
+            )
     return found * job.batch / table["microbatch"] * table["tp"] * table["cp"] / job.cluster.chips
 
 
-def _first_guess(job: Job, space: Space, best: Best, table: Table, degrees: Column, work: Column) -> Iterator[Table]:
-    """Plain layouts with promise: microbatch and pp powers of two or divisors of the layers, the most replicas. They set the first limit."""
+def _first_guess(
+    job: Job, space: Space, best: Best, table: Table, degrees: Column, work: Column
+) -> Iterator[Table]:
+    """Plain layouts with promise: microbatch and pp powers of two or divisors of the layers, the
+    most replicas. They set the first limit.
+    """
     plain = np.log2(table["microbatch"]) % 1 == 0
     promising = np.flatnonzero(plain)[np.argsort(work[plain], kind="stable")[:FIRST]]
-    rows = cross(take(table, promising), pp=degrees[(np.log2(degrees) % 1 == 0) | (job.model.layers % degrees == 0)])
+    rows = cross(
+        take(table, promising),
+        pp=degrees[(np.log2(degrees) % 1 == 0) | (job.model.layers % degrees == 0)],
+    )
     rows["dp"] = largest_dp(job, rows, space)
     rows = keep(rows, rows["dp"] >= 1)
     rows = keep(rows, valid(job, rows, space))
     if length(rows):
-        rows = take(rows, np.argsort(law(job, rows, best.choice, space.scheme), kind="stable")[:GUESSES])
+        rows = take(
+            rows, np.argsort(law(job, rows, best.choice, space.scheme), kind="stable")[:GUESSES]
+        )
         yield from best_first(best, rows, lower(job, space, best, rows, rows)[0], None)
 
 
@@ -208,16 +259,20 @@ def covered(job: Job, table: Table, degrees: Column) -> int:
     """How many (degrees, dp) rows a relaxed table stands for."""
     total = 0.0
     for model_parallel, times in zip(
-        *np.unique(table["tp"] * table["cp"] * 2.0**20 + table["microbatch"], return_counts=True), strict=True
+        *np.unique(table["tp"] * table["cp"] * 2.0**20 + table["microbatch"], return_counts=True),
+        strict=True,
     ):
         ranks, micro = divmod(model_parallel, 2.0**20)
-        total += times * np.minimum(np.floor(job.cluster.chips / (ranks * degrees)), job.batch // micro).sum()
+        total += (
+            times
+            * np.minimum(np.floor(job.cluster.chips / (ranks * degrees)), job.batch // micro).sum()
+        )
     return int(total)
 
 
 def _intervals(job: Job, space: Space, best: Best, partly: Partly) -> tuple[Table, Table, Column]:
-    """The intervals of dp that give one number of microbatches m, for every m that stays within the limit: (smallest, largest,
-    seconds that the step takes at least)."""
+    """The intervals of dp that give one number of microbatches m, for every m that stays within the
+    limit: (smallest, largest, seconds that the step takes at least)."""
     table, each, B, limit = partly.table, partly.each, float(job.batch), best.limit
     fewest = _ceil_div(B, table["dp"] * table["microbatch"])
     most = np.minimum(np.floor(limit / each), _ceil_div(B, table["microbatch"]))
@@ -233,7 +288,8 @@ def _intervals(job: Job, space: Space, best: Best, partly: Partly) -> tuple[Tabl
     seconds = seconds[fine]
     rows, m = take(table, index[fine]), m[fine]
     low = _ceil_div(B, m * rows["microbatch"])
-    below = _ceil_div(B, np.maximum(m - 1, 1) * rows["microbatch"]) - 1  # the last dp that still needs m microbatches
+    # the last dp that still needs m microbatches
+    below = _ceil_div(B, np.maximum(m - 1, 1) * rows["microbatch"]) - 1
     high = np.minimum(np.where(m > 1, below, rows["dp"]), rows["dp"])
     step = dp_step(rows)
     low, high = _ceil_div(low, step) * step, np.floor(high / step) * step
@@ -241,14 +297,20 @@ def _intervals(job: Job, space: Space, best: Best, partly: Partly) -> tuple[Tabl
     return keep(rows | {"dp": low}, fine), keep(rows | {"dp": high}, fine), seconds[fine]
 
 
-def _halve(job: Job, space: Space, best: Best, low: Table, high: Table, progress: Progress | None) -> Iterator[Table]:
-    """Bound intervals of dp, place what is left of them, halve them; single values wait until the limit has settled."""
+def _halve(
+    job: Job, space: Space, best: Best, low: Table, high: Table, progress: Progress | None
+) -> Iterator[Table]:
+    """Bound intervals of dp, place what is left of them, halve them; single values wait until the
+    limit has settled.
+    """
     waiting, bounds, choice = None, np.zeros(0), best.choice
     unplaced = list(PLACED[1:]) if space.placements and len(job.cluster.sizes) > 1 else []
     while length(low) and choice.count:
         if (only := space.values("dp")) is not None:
             allowed = np.sort(only)
-            fine = np.searchsorted(allowed, low["dp"]) < np.searchsorted(allowed, high["dp"], side="right")
+            fine = np.searchsorted(allowed, low["dp"]) < np.searchsorted(
+                allowed, high["dp"], side="right"
+            )
             low, high = keep(low, fine), keep(high, fine)
         seconds, choice = lower(job, space, best, low, high, choice)
         single, runs = low["dp"] == high["dp"], valid(job, low, space)

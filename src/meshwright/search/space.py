@@ -1,7 +1,8 @@
 """The layouts a search looks at: which values each degree may take, and tables of all combinations.
 
-A table is a dict of equally long float64 columns, one row a combination of degrees. Choices that are not degrees (schedule,
-ZeRO stage, recomputation, sequence parallelism) are options: the search evaluates all of them for every row.
+A table is a dict of equally long float64 columns, one row a combination of degrees. Choices that
+are not degrees (schedule, ZeRO stage, recomputation, sequence parallelism) are options: the search
+evaluates all of them for every row.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ PLACED = ("tp", "cp", "pp")
 RELAXED_MICROBATCH = 64
 """Largest microbatch of a relaxed search."""
 SMALLEST_SHARD = 128
-"""Tokens a cp rank keeps at least: below this no kernel is efficient (LBL's search uses the same limit)."""
+"""Tokens a cp rank keeps at least: below this no kernel is efficient (LBL's search uses the same
+limit).
+"""
 
 
 USUAL = Choices(
@@ -45,24 +48,38 @@ USUAL = Choices(
 )
 """What a search takes of the fields that nobody limits; of all others whatever is legal."""
 SEARCHED = {*DEGREES, "dp_replicate", "interleave", *USUAL}
-"""Fields that tables and options hold: no other one can be limited, so that none is passed over in silence."""
+"""Fields that tables and options hold: no other one can be limited, so that none is passed over in
+silence.
+"""
 
 
 @dataclass(frozen=True, init=False)
 class Space:
-    """What a search may choose: `Space(zero=(1,), tp=(4, 8))` takes any layout with one of these values."""
+    """What a search may choose: `Space(zero=(1,), tp=(4, 8))` takes any layout with one of these
+    values.
+    """
 
     choices: Choices
-    """What was asked for; the rest is `USUAL`, or what a set of assumptions takes (`strategies`)."""
+    """What was asked for; the rest is `USUAL`, or what a set of assumptions takes
+    (`strategies`).
+    """
     placements: bool
-    """Try every placement of the axes on the network; False: only the canonical one (tp nearest, then cp, dp, pp)."""
+    """Try every placement of the axes on the network; False: only the canonical one (tp nearest,
+    then cp, dp, pp).
+    """
     relaxed: bool | None
-    """False: degrees multiply up to all chips and divide the batch. True: any dp, a padded last microbatch, idle chips.
-    None: strict, on fewer chips if all of them cannot be used evenly, or only slowly (`nearby`). Stages may be uneven in
-    all three (1f1b and its like run with as many layers a stage as one says); chunked schedules need even ones."""
+    """False: degrees multiply up to all chips and divide the batch. True: any dp, a padded last
+    microbatch, idle chips. None: strict, on fewer chips if all of them cannot be used evenly, or
+    only slowly (`nearby`). Stages may be uneven in all three (1f1b and its like run with as many
+    layers a stage as one says); chunked schedules need even ones.
+    """
 
     def __init__(
-        self, choices: Choices | None = None, placements: bool = True, relaxed: bool | None = None, **fields: Any
+        self,
+        choices: Choices | None = None,
+        placements: bool = True,
+        relaxed: bool | None = None,
+        **fields: Any,
     ) -> None:
         """fields: values of fields of a layout, over those of `choices`; None: not limited."""
         chosen = Choices(choices or {}, **fields)
@@ -84,7 +101,9 @@ class Space:
         """The one scheme of its tables."""
         schemes = self.values("scheme")
         if len(schemes) != 1:
-            raise BadInput(f"one search takes one scheme, not {listed(schemes)}: plan takes several")
+            raise BadInput(
+                f"one search takes one scheme, not {listed(schemes)}: plan takes several"
+            )
         return str(schemes[0])
 
 
@@ -93,7 +112,9 @@ class Sharding(NamedTuple):
 
     zero: int
     copies: int = 1
-    """Groups of dp ranks that hold copies (`Layout.dp_replicate`); 0: as many as make a group the ranks of one node."""
+    """Groups of dp ranks that hold copies (`Layout.dp_replicate`); 0: as many as make a group the
+    ranks of one node.
+    """
     node: int = 0
     """Chips of a node, where a group is one."""
 
@@ -114,7 +135,9 @@ class Sharding(NamedTuple):
         copies = self.of(of.tp, of.cp, of.dp)
         whole = (copies > 1) & (copies % 1 == 0) & (of.replicas > copies)
         copies = np.where(whole, copies, 1.0)
-        return whole & (of.dp % copies == 0) & (of.tp * of.cp * of.dp % (copies * of.ep * of.etp) == 0)
+        return (
+            whole & (of.dp % copies == 0) & (of.tp * of.cp * of.dp % (copies * of.ep * of.etp) == 0)
+        )
 
     def may_run(self, of: Layout) -> Any:
         """Where some number of replicas up to these may have such groups."""
@@ -151,7 +174,10 @@ class Options:
     @property
     def numbers(self) -> tuple[tuple[int, ...], ...]:
         """Positions of these choices among all, for each axis."""
-        return tuple(tuple(whole.index(x) for x in mine) for mine, whole in zip(self.axes, self.all.axes, strict=True))
+        return tuple(
+            tuple(whole.index(x) for x in mine)
+            for mine, whole in zip(self.axes, self.all.axes, strict=True)
+        )
 
     def part(self, used: Sequence[NDArray[np.bool_]]) -> Options:
         """Only the choices marked on each axis."""
@@ -173,13 +199,19 @@ class Options:
 
 
 def options(job: Job, space: Space) -> Options:
-    """The space's choices, without those that change nothing: with flash attention selective recomputation is as good as none,
-    unless PyTorch's autograd keeps what flash attention itself does not need."""
+    """The space's choices, without those that change nothing: with flash attention selective
+    recomputation is as good as none, unless PyTorch's autograd keeps what flash attention itself
+    does not need."""
     sp = space.values("sequence_parallel")
-    if job.model.moe and True in sp:  # experts need it when tp > 1, and at tp = 1 it changes nothing
+    # experts need it when tp > 1, and at tp = 1 it changes nothing
+    if job.model.moe and True in sp:
         sp = (True,)
     counting = job.how.count
-    plain = job.fused_attention and counting.backward_needs == "fused" and counting.selective == "core_attn"
+    plain = (
+        job.fused_attention
+        and counting.backward_needs == "fused"
+        and counting.selective == "core_attn"
+    )
     ways = space.values("recompute")
     recompute = tuple(r for r in ways if r != "selective" or not plain or "none" not in ways)
     chunks = [v for v in divisors(job.model.layers) if v > 1 and _allowed(v, space, "interleave")]
@@ -189,20 +221,36 @@ def options(job: Job, space: Space) -> Options:
         fixed = kind.chunks(7) != 7
         if fixed:
             own = int(kind.chunks(1))  # its number of chunks; 1 asks for no more than that
-            schedules += [(name, own)] if _allowed(1, space, "interleave") or _allowed(own, space, "interleave") else []
+            schedules += (
+                [(name, own)]
+                if _allowed(1, space, "interleave") or _allowed(own, space, "interleave")
+                else []
+            )
         else:
             schedules += [(name, v) for v in chunks]
     return Options(sp, recompute, tuple(schedules), shardings(job, space))
 
 
 def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
-    """The ZeRO stages, over all replicas; where gradients or weights are sharded, over those of one node too, unless asked otherwise."""
+    """The ZeRO stages, over all replicas; where gradients or weights are sharded, over those of one
+    node too, unless asked otherwise.
+    """
     stages, asked = space.values("zero"), space.values("dp_replicate")
     if asked is not None:
-        return tuple(Sharding(zero, copies) for copies in asked for zero in stages if zero or copies == 1)
-    node, several = job.cluster.sizes[0], len(job.cluster.sizes) > 1 and job.cluster.chips > job.cluster.sizes[0]
-    inside = [zero for zero in stages if zero >= SHARDED] if several and not whole_program(job) else []
-    return (*(Sharding(zero) for zero in stages), *(Sharding(zero, 0, int(node)) for zero in inside))
+        return tuple(
+            Sharding(zero, copies) for copies in asked for zero in stages if zero or copies == 1
+        )
+    node, several = (
+        job.cluster.sizes[0],
+        len(job.cluster.sizes) > 1 and job.cluster.chips > job.cluster.sizes[0],
+    )
+    inside = (
+        [zero for zero in stages if zero >= SHARDED] if several and not whole_program(job) else []
+    )
+    return (
+        *(Sharding(zero) for zero in stages),
+        *(Sharding(zero, 0, int(node)) for zero in inside),
+    )
 
 
 SHARDED = 2
@@ -210,12 +258,20 @@ SHARDED = 2
 
 
 def described(job: Job, spaces: Sequence[Space]) -> tuple[str, str]:
-    """(the fastest of what, what is in none of the spaces): for every face that shows the answer."""
+    """(the fastest of what, what is in none of the spaces): for every face that shows the
+    answer.
+    """
     choices = [options(job, space) for space in spaces]
     left = {
-        "schedules": _without(SCHEDULES, {name for choice in choices for name, _ in choice.schedules}),
-        "ZeRO": _without(USUAL["zero"], {sharding.zero for choice in choices for sharding in choice.zero}),
-        "recomputation": _without(RECOMPUTE, {r for space in spaces for r in space.values("recompute")}),
+        "schedules": _without(
+            SCHEDULES, {name for choice in choices for name, _ in choice.schedules}
+        ),
+        "ZeRO": _without(
+            USUAL["zero"], {sharding.zero for choice in choices for sharding in choice.zero}
+        ),
+        "recomputation": _without(
+            RECOMPUTE, {r for space in spaces for r in space.values("recompute")}
+        ),
     }
     missing = [f"{what} {', '.join(values)}" for what, values in left.items() if values]
     if job.model.moe and any(space.values("etp") is None for space in spaces):
@@ -238,11 +294,14 @@ def _tried(choice: Options, space: Space) -> str:
     names = tuple(dict.fromkeys(name for name, _ in choice.schedules))
     tried = [f"scheme {space.scheme}"] if space.choices.get("scheme") else []
     tried += [
-        f"schedules {', '.join(names) or 'none'}" + (f" (interleave {', '.join(map(str, chunks))})" if chunks else ""),
+        f"schedules {', '.join(names) or 'none'}"
+        + (f" (interleave {', '.join(map(str, chunks))})" if chunks else ""),
         f"ZeRO {', '.join(map(str, choice.zero))}",
         f"recomputation {', '.join(choice.recompute)}",
     ]
-    tried += [f"{axis} {listed(values)}" for axis in DEGREES if (values := space.values(axis)) is not None]
+    tried += [
+        f"{axis} {listed(values)}" for axis in DEGREES if (values := space.values(axis)) is not None
+    ]
     return "; ".join(tried)
 
 
@@ -265,7 +324,9 @@ def cross(table: Table, **values: Column) -> Table:
     """Every row with every value (or every row of several columns of equal length)."""
     rows = len(next(iter(table.values()))) if table else 1
     times = len(next(iter(values.values())))
-    return {k: np.repeat(c, times) for k, c in table.items()} | {k: np.tile(c, rows) for k, c in values.items()}
+    return {k: np.repeat(c, times) for k, c in table.items()} | {
+        k: np.tile(c, rows) for k, c in values.items()
+    }
 
 
 def keep(table: Table, mask: NDArray[np.bool_]) -> Table:
@@ -284,15 +345,25 @@ def length(table: Table) -> int:
 
 
 def shards(job: Job, space: Space, relaxed: bool) -> Table:
-    """All (tp, cp, ep, etp, microbatch, panels): what the cost of a layer depends on, placement aside."""
+    """All (tp, cp, ep, etp, microbatch, panels): what the cost of a layer depends on, placement
+    aside.
+    """
     m, N, B = job.model, job.cluster.chips, job.batch
     K = m.K
     tp = [
         t
         for t in divisors(m.heads)
-        if m.ffn % t == 0 and m.hidden % t == 0 and (K % t == 0 or t % K == 0) and t <= N and (relaxed or N % t == 0)
+        if m.ffn % t == 0
+        and m.hidden % t == 0
+        and (K % t == 0 or t % K == 0)
+        and t <= N
+        and (relaxed or N % t == 0)
     ]
-    cp = [c for c in divisors(job.T) if c <= N and (job.T // c >= SMALLEST_SHARD or c == 1) and (relaxed or N % c == 0)]
+    cp = [
+        c
+        for c in divisors(job.T)
+        if c <= N and (job.T // c >= SMALLEST_SHARD or c == 1) and (relaxed or N % c == 0)
+    ]
     if space.scheme == "summa":
         cp = [c for c in cp if m.hidden % c == 0]
     micro = list(range(1, min(B, RELAXED_MICROBATCH) + 1)) if relaxed else divisors(B)
@@ -303,28 +374,39 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     ways = options(job, space).sequence_parallel
     table = keep(table, np.any([splits(job, table, space.scheme, sp) for sp in ways], axis=0))
     if m.moe:
-        table = cross(table, ep=_column([e for e in divisors(m.moe.experts) if e <= N], space, "ep"))
+        table = cross(
+            table, ep=_column([e for e in divisors(m.moe.experts) if e <= N], space, "ep")
+        )
         plain, whole = dict(table), dict(table)
         plain["etp"], whole["etp"] = np.ones_like(table["tp"]), table["tp"].copy()
         both = {k: np.concatenate([plain[k], whole[k][table["tp"] > 1]]) for k in plain}
         table = keep(both, (m.moe.expert_ffn % both["etp"] == 0) & among(both, space, "etp"))
     else:
-        only = _allowed(1, space, "ep") and _allowed(1, space, "etp")  # a dense model has no experts to share out
+        # a dense model has no experts to share out
+        only = _allowed(1, space, "ep") and _allowed(1, space, "etp")
         table = keep(table, np.full(len(table["tp"]), only))
         table |= {"ep": np.ones_like(table["tp"]), "etp": np.ones_like(table["tp"])}
-    table = _panels(job, table) if space.scheme == "summa" else table | {"panels": np.ones_like(table["tp"])}
+    table = (
+        _panels(job, table)
+        if space.scheme == "summa"
+        else table | {"panels": np.ones_like(table["tp"])}
+    )
     return keep(table, among(table, space, "panels"))
 
 
 def splits(job: Job, table: Table, scheme: str, sequence_parallel: bool) -> NDArray[np.bool_]:
-    """Where a microbatch can be cut over cp, and over tp if norms are: `rules.SEQUENCE`, row by row."""
+    """Where a microbatch can be cut over cp, and over tp if norms are: `rules.SEQUENCE`, row by
+    row.
+    """
     cuts = table["tp"] if sharded(scheme, sequence_parallel) else 1.0
     fine: NDArray[np.bool_] = (table["microbatch"] * job.T) % (table["cp"] * cuts) == 0
     return fine
 
 
 def _panels(job: Job, table: Table) -> Table:
-    """SUMMA panel counts: max(n1, n2) doubled until it reaches the hidden size, panels at least 512 wide (LBL's search)."""
+    """SUMMA panel counts: max(n1, n2) doubled until it reaches the hidden size, panels at least 512
+    wide (LBL's search).
+    """
     e = job.model.hidden
     start = np.maximum(table["tp"], table["cp"])
     steps = np.arange(int(np.ceil(np.log2(e))) + 1, dtype=np.float64)
@@ -338,7 +420,9 @@ def _panels(job: Job, table: Table) -> Table:
 
 
 def pipelines(job: Job, space: Space, relaxed: bool) -> Column:
-    """Pipeline degrees to try: those that divide the chips, or (relaxed) any, up to the layers; stages may be uneven."""
+    """Pipeline degrees to try: those that divide the chips, or (relaxed) any, up to the layers;
+    stages may be uneven.
+    """
     degrees = range(1, job.model.layers + 1)
     return _column([p for p in degrees if relaxed or job.cluster.chips % p == 0], space, "pp")
 

@@ -1,4 +1,6 @@
-"""The spaces of a plan: what the user names, and for the rest the strategies that the set of assumptions searches."""
+"""The spaces of a plan: what the user names, and for the rest the strategies that the set of
+assumptions searches.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +12,35 @@ from .space import Space
 
 
 def strategies(job: Job, space: Space) -> tuple[list[Space], list[str]]:
-    """(a space for each strategy of the job's set and each scheme, sentences on what was named beyond them).
+    """(a space for each strategy of the job's set and each scheme, sentences on what was named
+    beyond them).
 
-    A value that the user names and some strategy has is searched in those that have it; one that none has is searched
-    in all, and said so. Thus a set's own space is only a default.
+    A value that the user names and some strategy has is searched in those that have it; one that
+    none has is searched in all, and said so. Thus a set's own space is only a default.
     """
-    how, found = job.assumptions, list(job.assumptions.choices or allowed(job, space.choices)) or [Choices()]
+    how, found = (
+        job.assumptions,
+        list(job.assumptions.choices or allowed(job, space.choices)) or [Choices()],
+    )
     relaxed = space.relaxed
     if how.strict and not relaxed:
         relaxed, even = False, divisors(job.model.layers)
         found = [choices.but(pp=choices.get("pp", even)) for choices in found]
     said = []
-    for name in sorted(space.choices, key=lambda name: name != "scheme"):  # a scheme decides which strategies are left
+    # a scheme decides which strategies are left
+    for name in sorted(space.choices, key=lambda name: name != "scheme"):
         asked = space.choices[name]
         own = [v for choices in found for v in choices.get(name, asked)]
         if beyond := [v for v in asked if v not in own]:
             searches = listed(dict.fromkeys(own))
-            said.append(f"{name} {listed(beyond)} is searched as asked; {how.name} itself searches {name} {searches}")
+            said.append(
+                f"{name} {listed(beyond)} is searched as asked; {how.name} itself searches {name}"
+                f" {searches}"
+            )
         each = [(choices, {*choices.get(name, asked), *beyond}) for choices in found]
-        both = [choices.but(**{name: [v for v in asked if v in allowed]}) for choices, allowed in each]
+        both = [
+            choices.but(**{name: [v for v in asked if v in allowed]}) for choices, allowed in each
+        ]
         found = [choices for choices in both if choices[name]]
     spaces = [Space(choices, space.placements, relaxed) for choices in found]
     return [each.but(scheme=scheme) for each in spaces for scheme in each.values("scheme")], said

@@ -1,7 +1,8 @@
 """Seconds of the pipeline and of what follows it, for all points of a grid at once.
 
-A point is a row under one setting of sequence parallelism and of recomputation: these only change what a layer costs. So
-points are rows of one table, in the order of recomputation, and each schedule is asked once, with all its numbers of chunks.
+A point is a row under one setting of sequence parallelism and of recomputation: these only change
+what a layer costs. So points are rows of one table, in the order of recomputation, and each
+schedule is asked once, with all its numbers of chunks.
 """
 
 from __future__ import annotations
@@ -57,10 +58,17 @@ class Points(NamedTuple):
         parts: step.Body = pick(self.costs, self.which)
         return parts
 
-    def by_recompute(self, choice: Options, each: Callable[..., Any], beside: tuple[Any, ...] = ()) -> Any:
-        """What each recomputation makes of its points, one behind the other; beside: more columns that it is given."""
+    def by_recompute(
+        self, choice: Options, each: Callable[..., Any], beside: tuple[Any, ...] = ()
+    ) -> Any:
+        """What each recomputation makes of its points, one behind the other; beside: more columns
+        that it is given.
+        """
         cuts = np.searchsorted(self.rec, np.arange(len(choice.recompute) + 1))
-        parts = [(slice(a, b), text) for text, a, b in zip(choice.recompute, cuts, cuts[1:], strict=False)]
+        parts = [
+            (slice(a, b), text)
+            for text, a, b in zip(choice.recompute, cuts, cuts[1:], strict=False)
+        ]
         parts = [(at, text) for at, text in parts if at.stop > at.start] or parts[:1]
         found = [each(self.some(at), text, *pick(beside, at)) for at, text in parts]
         return stacked(found, [at.stop - at.start for at, _ in parts])
@@ -71,8 +79,11 @@ class Points(NamedTuple):
 
         def each(points: Points, text: str) -> Column:
             layers = points.m * fullest(job, np.asarray(points.near.pp))
-            share = 0.0 if recompute(text).layers else 1.0  # how many of them depends on the pipeline
-            return np.asarray(layers * pick(t.forward + step.backward(t, text, share), points.which))
+            # how many of them depends on the pipeline
+            share = 0.0 if recompute(text).layers else 1.0
+            return np.asarray(
+                layers * pick(t.forward + step.backward(t, text, share), points.which)
+            )
 
         seconds: Column = self.by_recompute(choice, each)
         return seconds
@@ -104,7 +115,9 @@ class Run(NamedTuple):
 
 
 def grouped(job: Job, choice: Options) -> dict[Deal, list[list[int]]]:
-    """For each way to deal layers the schedules that do, those of one name together: their positions."""
+    """For each way to deal layers the schedules that do, those of one name together: their
+    positions.
+    """
     found: dict[Deal, dict[str, list[int]]] = {}
     for k, (deal, kind) in enumerate(zip(deals(job, choice), kinds(choice), strict=True)):
         found.setdefault(deal, {}).setdefault(kind.schedule.name, []).append(k)
@@ -112,7 +125,9 @@ def grouped(job: Job, choice: Options) -> dict[Deal, list[list[int]]]:
 
 
 def runs_of(every: list[Kind], same: list[int], can: list[Mask]) -> Iterator[Run]:
-    """The points that each of these positions of one schedule can run, some at a time; can: for each of them, by point."""
+    """The points that each of these positions of one schedule can run, some at a time; can: for
+    each of them, by point.
+    """
     number, at = np.nonzero(np.array(can))
     v = np.array([every[k].v for k in same])
     for start in range(0, len(at), TOGETHER):
@@ -131,7 +146,8 @@ def pipelines(
     seconds: Grid,
     bounds: bool,
 ) -> None:
-    """Seconds of the pipeline, (sp, recompute, schedule, 1, row), of points that may stay within the limit.
+    """Seconds of the pipeline, (sp, recompute, schedule, 1, row), of points that may stay within
+    the limit.
 
     can_run: of each schedule, by row;  bounds: a bound will do.
     """
@@ -159,21 +175,29 @@ def pipelines(
                 seconds[place] = step.span(job, p, n, stages, hop, run.schedule, v)
 
 
-def after(p: Pieces, job: Job, at: Clock, points: Points, updates: list[list[Column]], folds: list[Deal]) -> None:
+def after(
+    p: Pieces, job: Job, at: Clock, points: Points, updates: list[list[Column]], folds: list[Deal]
+) -> None:
     """Seconds after the pipeline: synchronisation and the optimizer.
 
     updates: seconds of the optimizer for each way to deal layers and each ZeRO stage, by row.
     """
     near, m, choice, how = points.near, points.m, p.choice, at.overlap.dp
     parts, every, names = points.parts, kinds(choice), last(p)
-    alone = (near.replicas == 1) & (not whole_program(job))  # all stages are the same, and only the first counts
+    # all stages are the same, and only the first counts
+    alone = (near.replicas == 1) & (not whole_program(job))
     send = step.hop(near, parts, at) if p.floors else None
     for f, fold in enumerate(folds):
-        of_copies = {copies: _devices(job, at, points, choice, fold, names, some) for copies, some in alike(choice)}
+        of_copies = {
+            copies: _devices(job, at, points, choice, fold, names, some)
+            for copies, some in alike(choice)
+        }
         for z, sharding in enumerate(choice.zero):
             of, zero, update = of_copies[sharding.copies], sharding.zero, updates[f][z][points.row]
             never = alone & (sharding != choice.all.zero[0])
-            never = never | ~np.asarray(sharding.runs(near) if points.far is None else sharding.may_run(points.far))
+            never = never | ~np.asarray(
+                sharding.runs(near) if points.far is None else sharding.may_run(points.far)
+            )
             if p.floors:
                 waits = [step.exposed(d, m, zero, how) for d in of]
                 busy = step.occupied(of, m, zero) if len(p.floors) > len(names) else ()
@@ -199,14 +223,24 @@ def alike(choice: Options) -> list[tuple[int, list[Sharding]]]:
 
 
 def _devices(
-    job: Job, at: Clock, points: Points, choice: Options, deal: Deal, names: tuple[str, ...], some: list[Sharding]
+    job: Job,
+    at: Clock,
+    points: Points,
+    choice: Options,
+    deal: Deal,
+    names: tuple[str, ...],
+    some: list[Sharding],
 ) -> list[step.Device]:
-    """Those that may be the last to be done, with layers dealt so, and shards as `some` (alike) have them."""
+    """Those that may be the last to be done, with layers dealt so, and shards as `some` (alike)
+    have them.
+    """
     stages = [sharding.zero for sharding in some]
 
     def each(points: Points, text: str, units: step.Units) -> tuple[step.Device, ...]:
         near, parts = some[0].layout(points.near), points.parts
-        return tuple(step.devices(job, near, parts, holders_of(job, near, deal), units, text, names))
+        return tuple(
+            step.devices(job, near, parts, holders_of(job, near, deal), units, text, names)
+        )
 
     near = some[0].layout(points.near)
     far = None if points.far is None else some[0].layout(points.far)
@@ -214,23 +248,38 @@ def _devices(
     return list(points.by_recompute(choice, each, (units,)))
 
 
-def _ways(p: Pieces, job: Job, points: Points, s: step.Stages, send: Any, every: list[Kind], same: list[int]) -> None:
+def _ways(
+    p: Pieces,
+    job: Job,
+    points: Points,
+    s: step.Stages,
+    send: Any,
+    every: list[Kind],
+    same: list[int],
+) -> None:
     """The other half of the floors: the way to each device, and the sends on each link."""
     can = [np.isfinite(p.pipe[points.place(k, 0)]) for k in same]
     for run in runs_of(every, same, can):
         pp, m, stages, hop = pick((points.near.pp, points.m, s, send), run.at)
         way = step.ways(job, pp, stages, hop.seconds, run.schedule, run.v)
         sends = step.carried(m, hop, run.schedule, run.v)
-        _fill(p.floors, 1, points.place(run.k, 0, at=run.at), (*(way[name] for name in last(p)), *sends))
+        _fill(
+            p.floors,
+            1,
+            points.place(run.k, 0, at=run.at),
+            (*(way[name] for name in last(p)), *sends),
+        )
 
 
 def last(p: Pieces) -> tuple[str, ...]:
-    """Devices that may be the last to be done: with as many layers everywhere, those of the first and the last device
-    have no less to wait for than those between."""
+    """Devices that may be the last to be done: with as many layers everywhere, those of the first
+    and the last device have no less to wait for than those between."""
     return step.DEVICES if "second" in p.ends else (step.DEVICES[0], step.DEVICES[-1])
 
 
-def _fill(floors: tuple[tuple[Grid, Grid], ...], which: int, at: tuple[Any, ...], seconds: Iterable[Any]) -> None:
+def _fill(
+    floors: tuple[tuple[Grid, Grid], ...], which: int, at: tuple[Any, ...], seconds: Iterable[Any]
+) -> None:
     """Write one half of each."""
     for floor, value in zip(floors, seconds, strict=False):
         floor[which][at] = value

@@ -1,8 +1,10 @@
-"""The time of one training step: layers make stages, stages make a pipeline; synchronisation and the optimizer follow.
+"""The time of one training step: layers make stages, stages make a pipeline; synchronisation and
+the optimizer follow.
 
-Every function takes a job and a layout whose numbers may be arrays, so one layout and a table of a million are the same code. `Body`
-holds what a layer costs; schedule, ZeRO stage and recomputation are applied to it afterwards, which lets the search evaluate every
-such choice without counting a layer again.
+Every function takes a job and a layout whose numbers may be arrays, so one layout and a table of a
+million are the same code. `Body` holds what a layer costs; schedule, ZeRO stage and recomputation
+are applied to it afterwards, which lets the search evaluate every such choice without counting a
+layer again.
 """
 
 from __future__ import annotations
@@ -18,7 +20,18 @@ from ..describe.layout import Layout
 from ..layout.stages import microbatches
 from ..num import Num, maximum
 from ..schedule import get as schedule_named
-from .microbatch import LABELS, Body, backward, body, boundary, clock, plain, redo, stage_message, total
+from .microbatch import (
+    LABELS,
+    Body,
+    backward,
+    body,
+    boundary,
+    clock,
+    plain,
+    redo,
+    stage_message,
+    total,
+)
 from .pipeline import (
     Pipeline,
     Share,
@@ -71,7 +84,9 @@ class Step(NamedTuple):
     reached: tuple[Num, ...] = ()
     """When each of them is done, with the optimizer, however the others fare."""
     links: Busy = Busy()
-    """Seconds each dimension of the network is busy, where hidden sends share it with all the rest."""
+    """Seconds each dimension of the network is busy, where hidden sends share it with all the
+    rest.
+    """
 
     @property
     def total(self) -> Num:
@@ -91,8 +106,13 @@ class Step(NamedTuple):
 
     @property
     def awaited(self) -> int:
-        """The device that sets the end of the step, or the first, where the order of the pipeline does; of numbers only."""
-        ends = [float(self.pipeline.total + (self.outside + self.update)), *map(float, self.reached)]
+        """The device that sets the end of the step, or the first, where the order of the pipeline
+        does; of numbers only.
+        """
+        ends = [
+            float(self.pipeline.total + (self.outside + self.update)),
+            *map(float, self.reached),
+        ]
         return max(ends.index(max(ends)) - 1, 0)
 
     @property
@@ -100,7 +120,9 @@ class Step(NamedTuple):
         return reduce(maximum, self.reached, self.pipeline.total + (self.outside + self.update))
 
 
-def pipelined(job: Job, layout: Layout, parts: Body, by: Shares, at: Clock) -> tuple[Stages, Load, Pipeline]:
+def pipelined(
+    job: Job, layout: Layout, parts: Body, by: Shares, at: Clock
+) -> tuple[Stages, Load, Pipeline]:
     """The stages, a message between two of them, and all microbatches of a step."""
     m, schedule = microbatches(job, layout), schedule_named(layout.schedule)
     s, send = stages(layout, parts, layout.recompute, by), hop(layout, parts, at)
@@ -118,12 +140,17 @@ def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step
     how, zero, by, flat = at.overlap.dp, layout.zero, shares(job, layout, schedule, v), plain(parts)
     m, each = microbatches(job, layout), units(job, layout, flat, (zero,), at)
     of = devices(job, layout, flat, by, each, layout.recompute)
-    (s, send, pipe), ends = pipelined(job, layout, parts, by, at), updated(job, layout, parts, by, at)
+    (s, send, pipe), ends = (
+        pipelined(job, layout, parts, by, at),
+        updated(job, layout, parts, by, at),
+    )
     if not by_order(job):  # papers add up
         return Step(pipe, synchronise(of, m, zero, how), ends, tuple(of))
     way = ways(job, layout.pp, s, send.seconds, schedule, v)
     waits = [exposed(d, m, zero, how) for d in of]
-    reached = [done(d, m, w) + ends + way[name] for d, w, name in zip(of, waits, DEVICES, strict=True)]
+    reached = [
+        done(d, m, w) + ends + way[name] for d, w, name in zip(of, waits, DEVICES, strict=True)
+    ]
     links = Busy()
     if shared(at.overlap):
         links = occupied(of, m, zero) + carried(m, send, schedule, v)
@@ -146,7 +173,54 @@ def step_time(job: Job, layout: Layout) -> Num:
 
 
 __all__ = [
-    "ENDS", "LABELS", "Body", "Device", "Held", "Pipeline", "Share", "Shares", "Stages", "Step", "backward", "barrier", "Unit", "Units", "body", "boundary", "by_order", "carried", "clock", "dealt", "DEVICES", "devices", "done", "every_step", "exposed",
-    "held", "hop", "leading_layers", "least_idle", "least_waits", "occupied", "ordered", "pick", "pipelined", "redo", "shared", "shares", "slowest", "span", "stage_message", "stages", "step", "step_time", "synchronise",
-    "total", "unit", "units", "update", "updated", "ways",
-]  # fmt: skip
+    "ENDS",
+    "LABELS",
+    "Body",
+    "Device",
+    "Held",
+    "Pipeline",
+    "Share",
+    "Shares",
+    "Stages",
+    "Step",
+    "backward",
+    "barrier",
+    "Unit",
+    "Units",
+    "body",
+    "boundary",
+    "by_order",
+    "carried",
+    "clock",
+    "dealt",
+    "DEVICES",
+    "devices",
+    "done",
+    "every_step",
+    "exposed",
+    "held",
+    "hop",
+    "leading_layers",
+    "least_idle",
+    "least_waits",
+    "occupied",
+    "ordered",
+    "pick",
+    "pipelined",
+    "redo",
+    "shared",
+    "shares",
+    "slowest",
+    "span",
+    "stage_message",
+    "stages",
+    "step",
+    "step_time",
+    "synchronise",
+    "total",
+    "unit",
+    "units",
+    "update",
+    "updated",
+    "ways",
+]

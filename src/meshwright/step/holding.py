@@ -1,8 +1,10 @@
-"""What a framework holds beside states and saved tensors: the head's logits, temporaries of the backward pass, buffers, copies at the step.
+"""What a framework holds beside states and saved tensors: the head's logits, temporaries of the
+backward pass, buffers, copies at the step.
 
-Each function gives its bytes part by part, by name, of one device and (where it says so) one microbatch; the names are those of the
-tree of terms. Letters: T tokens of a microbatch on a device, V vocabulary rows of a tp rank, D width, k bytes a logit, t = tp.
-Sources: the fields of `describe.holding.Holding`, each with its own in catalog/frameworks.
+Each function gives its bytes part by part, by name, of one device and (where it says so) one
+microbatch; the names are those of the tree of terms. Letters: T tokens of a microbatch on a device,
+V vocabulary rows of a tp rank, D width, k bytes a logit, t = tp. Sources: the fields of
+`describe.holding.Holding`, each with its own in catalog/frameworks.
 """
 
 from __future__ import annotations
@@ -19,10 +21,15 @@ from .microbatch import Body
 Parts = dict[str, Num]
 """Name -> bytes."""
 EAGER = (14.0, 18.0)
-"""Bytes of a logit in eager PyTorch, whole and cut over tp. torch.nn.functional.cross_entropy(x.float()): bf16 2, log-softmax 4, its gradient 4,
-that of the loss 4; torch/distributed/tensor/parallel/loss.py: zeros_like, exponentials, sum and product out of place."""
+"""Bytes of a logit in eager PyTorch, whole and cut over tp.
+torch.nn.functional.cross_entropy(x.float()): bf16 2, log-softmax 4, its gradient 4, that of the
+loss 4; torch/distributed/tensor/parallel/loss.py: zeros_like, exponentials, sum and product out of
+place.
+"""
 GATHERED = 2.0
-"""16-bit copies of logits gathered over tp: the list of the ranks' parts, and the whole; one at tp 1."""
+"""16-bit copies of logits gathered over tp: the list of the ranks' parts, and the whole; one at tp
+1.
+"""
 HALF = 2.0
 """Bytes of a gradient accumulated in 16 bits."""
 
@@ -56,16 +63,24 @@ def logits(job: Job, layout: Layout) -> Num:
 
 
 def head(job: Job, layout: Layout, parts: Body) -> Parts:
-    """Of one microbatch, from the head's forward pass to the gradient of its input: k T V of logits (gathered: k T V t), what the
-    products around them keep, and the placeholder of the head's weight gradient."""
+    """Of one microbatch, from the head's forward pass to the gradient of its input: k T V of logits
+    (gathered: k T V t), what the products around them keep, and the placeholder of the head's
+    weight gradient."""
     how, each, act = of(job), logits(job, layout), job.precision.activation_bytes
     if job.profile and job.profile.logits_gathered:
         lost = each * layout.tp * (EAGER[0] + where(layout.tp > 1, GATHERED, GATHERED - 1.0) * act)
     else:
-        alone, cut = EAGER if job.profile and job.profile.loss == "eager" else (how.loss_bytes, how.loss_bytes_tp)
+        alone, cut = (
+            EAGER
+            if job.profile and job.profile.loss == "eager"
+            else (how.loss_bytes, how.loss_bytes_tp)
+        )
         lost = each * where(layout.tp > 1, cut, alone)
     blocks = 1 + job.model.mtp_layers
-    found = {"logits and loss": blocks * lost, "inputs of the head": parts.head.saved - blocks * each * FP32}
+    found = {
+        "logits and loss": blocks * lost,
+        "inputs of the head": parts.head.saved - blocks * each * FP32,
+    }
     if how.dummy_weight_gradients and job.model.vocab:
         rows = vocabulary.rows(job, layout) * job.model.hidden
         found["placeholder of the head's gradient"] = rows * job.precision.weight_bytes
@@ -73,12 +88,17 @@ def head(job: Job, layout: Layout, parts: Body) -> Parts:
 
 
 def work(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
-    """While a layer's backward pass runs. saved: what it keeps if nothing is computed again;  kept: what it does keep.
+    """While a layer's backward pass runs. saved: what it keeps if nothing is computed again;  kept:
+    what it does keep.
 
-    With sequence parallelism 2 T D (1 - 1/t) numbers: the gathered input of a product and its gradient, beside their shards.
+    With sequence parallelism 2 T D (1 - 1/t) numbers: the gathered input of a product and its
+    gradient, beside their shards.
     """
     how = of(job)
-    found: Parts = {"computed again": saved - kept, "temporaries of the backward pass": how.backward_share * saved}
+    found: Parts = {
+        "computed again": saved - kept,
+        "temporaries of the backward pass": how.backward_share * saved,
+    }
     if layout.sequence_parallel and layout.scheme == "megatron":
         size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
         copies = 4.0 if how.gathered_twice else 2.0
@@ -88,14 +108,16 @@ def work(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
 
 
 def buffers(job: Job, layout: Layout, parts: Body, parameters: Num, layers: Num) -> Parts:
-    """For the whole run: placeholders of the weight gradients of one layer, and the block in which gradients are reduced.
+    """For the whole run: placeholders of the weight gradients of one layer, and the block in which
+    gradients are reduced.
 
     parameters: of the device, its experts included;  layers: how many it has of the typical kind.
     """
     how, t, found = of(job), parts.typical, Parts()
     if how.dummy_weight_gradients:
         moe = job.model.moe
-        expert = t.expert_weights / (moe.experts / layout.ep) if moe else 0.0  # all have the same shape
+        # all have the same shape
+        expert = t.expert_weights / (moe.experts / layout.ep) if moe else 0.0
         shapes = where(layers > 0, t.weights + expert, 0.0)
         found["placeholders of weight gradients"] = shapes * job.precision.weight_bytes
     if how.bucket_elements:
@@ -109,7 +131,11 @@ def unit_gradient_bytes(job: Job) -> float:
     """Bytes of a gradient of a unit before it is scattered."""
     if not counted(job):
         return job.precision.gradient_bytes
-    wide = {"accumulated": gradient_bytes(job), "activations": job.precision.activation_bytes, "none": 0.0}
+    wide = {
+        "accumulated": gradient_bytes(job),
+        "activations": job.precision.activation_bytes,
+        "none": 0.0,
+    }
     return wide[of(job).unit_gradient]
 
 
@@ -119,10 +145,15 @@ def step_bytes(job: Job) -> float:
 
 
 def largest_work(job: Job, layout: Layout, kinds: list[tuple[Num, Num, Num]]) -> Parts:
-    """`work` of the kind of layer that takes most. kinds: (how many are on the device, saved, kept) of each."""
+    """`work` of the kind of layer that takes most. kinds: (how many are on the device, saved, kept)
+    of each.
+    """
     found: Parts = {}
     for layers, saved, kept in kinds:
-        mine = {name: where(layers > 0, size, 0.0) for name, size in work(job, layout, saved, kept).items()}
+        mine = {
+            name: where(layers > 0, size, 0.0)
+            for name, size in work(job, layout, saved, kept).items()
+        }
         if found:
             more = total(mine) > total(found)
             mine = {name: where(more, mine[name], size) for name, size in found.items()}

@@ -1,8 +1,11 @@
-"""What lives on a device, by kind: weights, gradients, optimizer state, activations, buffers; and whether there is room for it.
+"""What lives on a device, by kind: weights, gradients, optimizer state, activations, buffers; and
+whether there is room for it.
 
-The fullest device is the first of the pipeline (it holds the most microbatches), the second (the first may hold fewer or lighter layers) or
-the last (it holds the logits: of one microbatch, or of as many as the schedule lets wait between its forward and its backward). What a
-framework holds beside states and saved tensors is counted in `holding`; how much of it a device must have, in `room`.
+The fullest device is the first of the pipeline (it holds the most microbatches), the second (the
+first may hold fewer or lighter layers) or the last (it holds the logits: of one microbatch, or of
+as many as the schedule lets wait between its forward and its backward). What a framework holds
+beside states and saved tensors is counted in `holding`; how much of it a device must have, in
+`room`.
 """
 
 from __future__ import annotations
@@ -49,21 +52,29 @@ class Use(NamedTuple):
 
 
 def states(job: Job, layout: Layout, parameters: Held, zero: int) -> States:
-    """Weights, gradients and optimizer state of a device's parameters: ZeRO 1, 2, 3 shards the third, second, first of them over the replicas."""
+    """Weights, gradients and optimizer state of a device's parameters: ZeRO 1, 2, 3 shards the
+    third, second, first of them over the replicas.
+    """
     dense, expert = parameters
     split = dense / layout.shards + (expert / layout.expert_shards if job.model.moe else 0.0)
     full = dense + expert if job.model.moe else dense
-    return sharded(job.precision.weight_bytes, holding.gradient_bytes(job), job.state_bytes, full, split, zero)
+    return sharded(
+        job.precision.weight_bytes, holding.gradient_bytes(job), job.state_bytes, full, split, zero
+    )
 
 
-def sharded(weight: float, gradient: float, state: float, full: Num, split: Num, zero: int) -> States:
+def sharded(
+    weight: float, gradient: float, state: float, full: Num, split: Num, zero: int
+) -> States:
     """Of `full` parameters, of which a replica's share is `split`, each with so many bytes."""
     kept = [full if zero < stage else split for stage in (3, 2, 1)]
     return States(kept[0] * weight, kept[1] * gradient, kept[2] * state)
 
 
 def saved(layer: LayerCost, parts: Body, text: str, share: Num = 1.0) -> Num:
-    """Bytes a layer keeps of one microbatch: everything, or in that share of layers what recomputation leaves."""
+    """Bytes a layer keeps of one microbatch: everything, or in that share of layers what
+    recomputation leaves.
+    """
     again = redo(layer, text, parts.boundary)
     if not again:
         return layer.saved
@@ -72,8 +83,8 @@ def saved(layer: LayerCost, parts: Body, text: str, share: Num = 1.0) -> Num:
 
 
 def rebuilt(layer: LayerCost, parts: Body, text: str) -> Num:
-    """Bytes of one layer that are there once more while its backward pass runs: of a layer that runs again as one, what it
-    keeps inside beside what stayed."""
+    """Bytes of one layer that are there once more while its backward pass runs: of a layer that
+    runs again as one, what it keeps inside beside what stayed."""
     way = recompute(text)
     if way.parts == "full":
         return layer.saved
@@ -81,25 +92,36 @@ def rebuilt(layer: LayerCost, parts: Body, text: str) -> Num:
 
 
 class Activations(NamedTuple):
-    """Activation bytes of one device: so many for each microbatch in flight, for each at the head, and some once."""
+    """Activation bytes of one device: so many for each microbatch in flight, for each at the head,
+    and some once.
+    """
 
     each: Num
     head: Num
-    """Logits and what the products around them keep, from the head's forward to the gradient of its input."""
+    """Logits and what the products around them keep, from the head's forward to the gradient of its
+    input.
+    """
     late: Num
-    """The same from there to the gradient of its weights: the logits' gradient, in the products' precision, instead."""
+    """The same from there to the gradient of its weights: the logits' gradient, in the products'
+    precision, instead.
+    """
     once: Num
 
     def kept(self, flight: Num, heads: Num, late: Num) -> Num:
-        """Their sum, with so many microbatches in flight and so many in either half of the head's backward pass."""
+        """Their sum, with so many microbatches in flight and so many in either half of the head's
+        backward pass.
+        """
         return flight * self.each + heads * self.head + late * self.late + self.once
 
 
-def activations(job: Job, layout: Layout, parts: Body, text: str, by: Shares, end: str) -> Activations:
-    """Of the first or the last device: its layers' saved bytes, the logits, and once the layer being recomputed.
+def activations(
+    job: Job, layout: Layout, parts: Body, text: str, by: Shares, end: str
+) -> Activations:
+    """Of the first or the last device: its layers' saved bytes, the logits, and once the layer
+    being recomputed.
 
-    Under a framework: what it holds of them. The head's tensors are gone before a layer's backward pass begins, so that `once` is what
-    that takes beyond them.
+    Under a framework: what it holds of them. The head's tensors are gone before a layer's backward
+    pass begins, so that `once` is what that takes beyond them.
     """
     share, alone = by[end], layout.pp == 1
     each = held_by_layers(job, parts, text, share)
@@ -114,7 +136,11 @@ def activations(job: Job, layout: Layout, parts: Body, text: str, by: Shares, en
         head = parts.head.saved * mine
         once = rebuilt(parts.typical, parts, text) if job.how.memory.working_set else 0.0
     found = (each, head, late * mine, once)
-    return Activations(*(where(alone, 0.0, bytes_) for bytes_ in found)) if end == "last" else Activations(*found)
+    return (
+        Activations(*(where(alone, 0.0, bytes_) for bytes_ in found))
+        if end == "last"
+        else Activations(*found)
+    )
 
 
 def held_by_layers(job: Job, parts: Body, text: str, share: Share) -> Num:
@@ -138,22 +164,31 @@ def work(job: Job, layout: Layout, parts: Body, text: str, share: Share) -> hold
     kinds = [(share.typical, parts.typical)]
     if job.model.moe:
         kinds.append((share.leading, parts.leading))
-    return holding.largest_work(job, layout, [(n, c.saved, saved(c, parts, text)) for n, c in kinds])
+    return holding.largest_work(
+        job, layout, [(n, c.saved, saved(c, parts, text)) for n, c in kinds]
+    )
 
 
 def in_flight(p: Num, m: Num, schedule: Schedule, v: Num, end: str) -> Num:
     """Microbatches whose activations the first, second or last device holds at its fullest moment.
 
-    A folded schedule has both ends of the model on the first device; the others hold as many as any.
+    A folded schedule has both ends of the model on the first device; the others hold as many as
+    any.
     """
     if schedule.folded:
         both, others = schedule.in_flight_last(p, m, v), schedule.in_flight(p, m, v)
         return {"first": both, "second": where(p > 2, others, both), "last": others}[end]
-    count = {"first": schedule.in_flight, "second": schedule.in_flight_second, "last": schedule.in_flight_last}[end]
+    count = {
+        "first": schedule.in_flight,
+        "second": schedule.in_flight_second,
+        "last": schedule.in_flight_last,
+    }[end]
     return count(p, m, v)
 
 
-def buffers(job: Job, layout: Layout, parts: Body, parameters: Held, zero: int, by: Shares, end: str) -> Num:
+def buffers(
+    job: Job, layout: Layout, parts: Body, parameters: Held, zero: int, by: Shares, end: str
+) -> Num:
     """Bytes that are neither states nor activations, of one device."""
     return holding.total(buffer_parts(job, layout, parts, parameters, zero, by, end), parts)
 
@@ -161,10 +196,12 @@ def buffers(job: Job, layout: Layout, parts: Body, parameters: Held, zero: int, 
 def buffer_parts(
     job: Job, layout: Layout, parts: Body, parameters: Held, zero: int, by: Shares, end: str
 ) -> holding.Parts:
-    """The framework's buffers, and whole units of sharded tensors while they are in use on one device.
+    """The framework's buffers, and whole units of sharded tensors while they are in use on one
+    device.
 
-    ZeRO-3: the weights of two layers (one in use, one arriving) and of the embedding and head, which wrap the whole pass. ZeRO-2, 3: the
-    gradient of the largest unit, before it is scattered. Only of what the device holds and other replicas share.
+    ZeRO-3: the weights of two layers (one in use, one arriving) and of the embedding and head,
+    which wrap the whole pass. ZeRO-2, 3: the gradient of the largest unit, before it is scattered.
+    Only of what the device holds and other replicas share.
     """
     found: holding.Parts = {}
     if holding.counted(job):
@@ -186,7 +223,9 @@ def buffer_parts(
 
 
 def step_copies(job: Job, layout: Layout, parameters: Held, zero: int) -> Num:
-    """Bytes of gradients copied while the optimizer runs, when activations are gone: of all parameters, or a replica's share."""
+    """Bytes of gradients copied while the optimizer runs, when activations are gone: of all
+    parameters, or a replica's share.
+    """
     each = holding.step_bytes(job)
     if not (each and job.state_bytes):
         return 0.0
@@ -194,12 +233,16 @@ def step_copies(job: Job, layout: Layout, parameters: Held, zero: int) -> Num:
 
 
 def moments(job: Job) -> int:
-    """How many moments of a device may be its fullest: the passes, and the optimizer's step where it copies gradients."""
+    """How many moments of a device may be its fullest: the passes, and the optimizer's step where
+    it copies gradients.
+    """
     return 2 if holding.step_bytes(job) else 1
 
 
 def _two_largest(layers: list[tuple[Num, Num]]) -> Num:
-    """Of the layers on a device, (how many, parameters of one) of each kind: of the largest kind both, or one and one of the other."""
+    """Of the layers on a device, (how many, parameters of one) of each kind: of the largest kind
+    both, or one and one of the other.
+    """
 
     def from_the(kind: tuple[Num, Num], *others: tuple[Num, Num]) -> Num:
         n, unit = kind
@@ -216,7 +259,9 @@ def _shared(layout: Layout, layer: LayerCost) -> Num:
 
 
 def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dict[str, Use]:
-    """Bytes by kind on the first, the second (any in the middle) and the last device of the pipeline, at its fullest moment."""
+    """Bytes by kind on the first, the second (any in the middle) and the last device of the
+    pipeline, at its fullest moment.
+    """
     by, v, found = shares(job, layout, schedule, layout.interleave), layout.interleave, {}
     m = microbatches(job, layout)
     heads = schedule.heads(layout.pp, m, v), schedule.heads_late(layout.pp, m, v)
@@ -229,18 +274,26 @@ def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dic
         found[end] = Use(s.weights, s.gradients, s.optimizer, kept, whole)
         if moments(job) > 1:
             copies = holding.named(
-                step_copies(job, layout, parameters, layout.zero), "gradients copied for the step", parts
+                step_copies(job, layout, parameters, layout.zero),
+                "gradients copied for the step",
+                parts,
             )
-            found[end] = fuller(found[end], found[end]._replace(activations=0.0, buffers=whole + copies))
+            found[end] = fuller(
+                found[end], found[end]._replace(activations=0.0, buffers=whole + copies)
+            )
     return found
 
 
 def new_block(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Num:
-    """Bytes that the optimizer's step takes beside all that the allocator holds, on the device where they are most."""
+    """Bytes that the optimizer's step takes beside all that the allocator holds, on the device
+    where they are most.
+    """
     if not (holding.step_bytes(job) and holding.of(job).step_copies == "new"):
         return 0.0
     by = shares(job, layout, schedule, layout.interleave)
-    each = (step_copies(job, layout, held(job, layout, parts, by, end), layout.zero) for end in ENDS)
+    each = (
+        step_copies(job, layout, held(job, layout, parts, by, end), layout.zero) for end in ENDS
+    )
     return reduce(maximum, each)
 
 

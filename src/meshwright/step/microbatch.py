@@ -28,12 +28,19 @@ class Body(NamedTuple):
     head: LayerCost
     """Final norm, logits, loss, and multi-token-prediction blocks."""
     boundary: Num
-    """Bytes a device holds of the activation between two layers: the input that full recomputation keeps."""
+    """Bytes a device holds of the activation between two layers: the input that full recomputation
+    keeps.
+    """
     message: Num
     """Bytes a device sends of it to the next stage."""
 
 
-LABELS = {"typical": "layers", "leading": "leading layers", "embedding": "embedding", "head": "head"}
+LABELS = {
+    "typical": "layers",
+    "leading": "leading layers",
+    "embedding": "embedding",
+    "head": "head",
+}
 """Part of a `Body` -> as an explanation names it."""
 
 
@@ -41,7 +48,9 @@ def clock(job: Job) -> Clock:
     """The job's chip, network and overlap policy as rates."""
     a = job.how
     return Clock(
-        rates(job.cluster.chip, job.precision.compute, a.chip), Fabric.of(job.cluster.network, a.network), a.overlap
+        rates(job.cluster.chip, job.precision.compute, a.chip),
+        Fabric.of(job.cluster.network, a.network),
+        a.overlap,
     )
 
 
@@ -50,21 +59,32 @@ def total(time: Time) -> Num:
     return time.total if isinstance(time, Seconds) else time
 
 
-def body(job: Job, layout: Layout, at: Clock | None = None, details: bool = False, again: Sequence[str] = ()) -> Body:
+def body(
+    job: Job,
+    layout: Layout,
+    at: Clock | None = None,
+    details: bool = False,
+    again: Sequence[str] = (),
+) -> Body:
     """Costs of the parts of the model.
 
-    at: the job's `clock`, or that of a bound;  details: keep seconds by cause, else only totals (faster);
-    again: ways to recompute that will be asked for (none: the layout's).
+    at: the job's `clock`, or that of a bound;  details: keep seconds by cause, else only totals
+    (faster); again: ways to recompute that will be asked for (none: the layout's).
     """
     timer = Timer(at or clock(job), layout, details)
     lead, rest = groups(job.model)
     ways, edge = _ways(job, again or (layout.recompute,)), boundary(job, layout)
-    parts = {kind: timer.layer(layer(job, layout, kind), ways=ways, boundary=edge) for kind, _ in {*lead, *rest}}
+    parts = {
+        kind: timer.layer(layer(job, layout, kind), ways=ways, boundary=edge)
+        for kind, _ in {*lead, *rest}
+    }
     typical, leading = mean(parts, rest), mean(parts, lead)
     head = timer.layer(vocabulary.head(job, layout), "head")
     if job.model.mtp_layers:
         head = mean(
-            {0: timer.layer(next_token(job, layout)), 1: head}, ((0, job.model.mtp_layers), (1, 1)), divide=False
+            {0: timer.layer(next_token(job, layout)), 1: head},
+            ((0, job.model.mtp_layers), (1, 1)),
+            divide=False,
         )
     every = (typical, leading, timer.layer(vocabulary.embedding(job, layout), "embedding"), head)
     typical, leading, embedding, head = every if details else (_plain(c) for c in every)
@@ -91,8 +111,8 @@ def _ways(job: Job, texts: Sequence[str]) -> dict[str, str]:
 
 
 def boundary(job: Job, layout: Layout) -> Num:
-    """Bytes one device holds of a microbatch between two layers: b T/cp tokens of width D, a shard of
-    them (/ tp) with sequence parallelism or SUMMA, else all.
+    """Bytes one device holds of a microbatch between two layers: b T/cp tokens of width D, a shard
+    of them (/ tp) with sequence parallelism or SUMMA, else all.
     """
     tokens, each = layout.microbatch * job.T / layout.cp, job.precision.activation_bytes
     if layout.scheme == "summa":
@@ -102,8 +122,8 @@ def boundary(job: Job, layout: Layout) -> Num:
 
 
 def stage_message(job: Job, layout: Layout) -> Num:
-    """Bytes one device sends to the next stage for one microbatch: what it holds, or, where tp ranks
-    hold the same and the set scatters it, 1/tp of that (Narayanan et al. 2021, section 4.1).
+    """Bytes one device sends to the next stage for one microbatch: what it holds, or, where tp
+    ranks hold the same and the set scatters it, 1/tp of that (Narayanan et al. 2021, section 4.1).
     """
     scattered = job.how.count.stage_message == "scattered" and not _cut(layout)
     return boundary(job, layout) / (layout.tp if scattered else 1.0)
@@ -115,7 +135,9 @@ def _cut(layout: Layout) -> bool:
 
 
 def redo(c: LayerCost, text: str, boundary: Num = 0.0) -> Redo | None:
-    """What recomputation adds to a layer's backward pass; None: nothing. boundary: bytes of its input."""
+    """What recomputation adds to a layer's backward pass; None: nothing. boundary: bytes of its
+    input.
+    """
     parts = recompute(text).parts
     if parts == "full":
         return Redo(c.forward, c.sent, boundary)
@@ -123,7 +145,9 @@ def redo(c: LayerCost, text: str, boundary: Num = 0.0) -> Redo | None:
 
 
 def sent_back(c: LayerCost, text: str, share: Num = 1.0) -> Load:
-    """What a layer's backward pass sends, with what recomputation sends again in that share of layers."""
+    """What a layer's backward pass sends, with what recomputation sends again in that share of
+    layers.
+    """
     again = redo(c, text)
     return c.sent_back + (_part(again.sent, share) if again else NOTHING)
 

@@ -1,4 +1,6 @@
-"""Layers make stages, stages make a pipeline: what each device holds, the slowest of them, and the order of the microbatches."""
+"""Layers make stages, stages make a pipeline: what each device holds, the slowest of them, and the
+order of the microbatches.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Share(NamedTuple):
     """Layers of a chunk of the model, on average."""
 
     def again(self, text: str) -> Num:
-        """The share of the layers that recomputes, where only the first of each chunk do: spread evenly over all."""
+        """The share of the layers that recomputes, where only the first of each chunk do: spread
+        evenly over all.
+        """
         first = recompute(text).layers
         return minimum(first / self.chunk, 1.0) if first else 1.0
 
@@ -46,12 +50,16 @@ class Share(NamedTuple):
         return sum_of((share, what(part)) for share, part in zip(self[:4], parts, strict=False))
 
     def back(self, parts: Body, text: str) -> Any:
-        """Backward seconds with what recomputation adds to layers; embedding and head are never computed again."""
+        """Backward seconds with what recomputation adds to layers; embedding and head are never
+        computed again.
+        """
         layers = (
             (self.typical, backward(parts.typical, text, self.again(text))),
             (self.leading, backward(parts.leading, text, self.again(text))),
         )
-        return sum_of((*layers, (self.embedding, parts.embedding.backward), (self.head, parts.head.backward)))
+        return sum_of(
+            (*layers, (self.embedding, parts.embedding.backward), (self.head, parts.head.backward))
+        )
 
     def sent(self, parts: Body) -> Load:
         """What the forward passes send."""
@@ -60,17 +68,21 @@ class Share(NamedTuple):
 
     def sent_back(self, parts: Body, text: str) -> Load:
         """What the backward passes send."""
-        found = sum_of((
-            (self.typical, sent_back(parts.typical, text, self.again(text))),
-            (self.leading, sent_back(parts.leading, text, self.again(text))),
-            (self.embedding, parts.embedding.sent_back),
-            (self.head, parts.head.sent_back),
-        ))  # fmt: skip
+        found = sum_of(
+            (
+                (self.typical, sent_back(parts.typical, text, self.again(text))),
+                (self.leading, sent_back(parts.leading, text, self.again(text))),
+                (self.embedding, parts.embedding.sent_back),
+                (self.head, parts.head.sent_back),
+            )
+        )
         return found if isinstance(found, Load) else NOTHING
 
 
 class Stages(NamedTuple):
-    """One microbatch: on the slowest device, on the mean of the others, and in the parts that stages are made of."""
+    """One microbatch: on the slowest device, on the mean of the others, and in the parts that
+    stages are made of.
+    """
 
     forward: Time
     backward: Time
@@ -111,7 +123,8 @@ DEVICES = ("middle", "first", "last", "whole")
 def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
     """What a middle, the first and the last device hold, and a device that is alone.
 
-    First: embedding and leading layers; last: head. A folded schedule gives the first device both ends.
+    First: embedding and leading layers; last: head. A folded schedule gives the first device both
+    ends.
     """
     dealt = cut(job, layout.pp, schedule, v)
     lead, ends, inside = leading_layers(job), 1.0 if schedule.folded else 0.0, layout.pp > 2
@@ -126,7 +139,8 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
         "middle": share(dealt.fuller),
         "first": first,
         "last": share(dealt.q, 0.0, 1.0 - ends),
-        # the second device: as full as any in the middle, and with nearly as many microbatches in flight as the first
+        # the second device: as full as any in the middle, and with nearly as many microbatches in
+        # flight as the first
         "second": Share(*(where(inside, a, b) for a, b in zip(second, first, strict=True))),
         "whole": Share(job.model.layers - lead, lead, 1.0, 1.0, chunk),
     }
@@ -144,7 +158,9 @@ def stages(layout: Layout, parts: Body, text: str, by: Shares) -> Stages:
     others = maximum(layout.pp - 1.0, 1.0)
     rest_f, rest_b = (forward["whole"] - f) / others, (back["whole"] - b) / others
     if flat is not parts:  # by cause too, of the slowest alone
-        mine = Share(*(pick(name, {k: by[k][i] for k in DEVICES}) for i in range(len(Share._fields))))
+        mine = Share(
+            *(pick(name, {k: by[k][i] for k in DEVICES}) for i in range(len(Share._fields)))
+        )
         f, b = mine.of(parts, lambda c: c.forward), mine.back(parts, text)
     return Stages(
         f,
@@ -172,14 +188,20 @@ Choice = tuple[Any, Any, Any]
 def slowest(layout: Layout, seconds: dict[str, Num]) -> Choice:
     """Which device the pipeline waits for."""
     first, last = seconds["first"], seconds["last"]
-    return layout.pp == 1, (maximum(first, last) >= seconds["middle"]) | (layout.pp == 2), last >= first
+    return (
+        layout.pp == 1,
+        (maximum(first, last) >= seconds["middle"]) | (layout.pp == 2),
+        last >= first,
+    )
 
 
 def pick(choice: Choice, values: dict[str, Time]) -> Time:
     """The value of the device that `slowest` chose."""
     alone, end, last = choice
     return _choose(
-        alone, values["whole"], _choose(end, _choose(last, values["last"], values["first"]), values["middle"])
+        alone,
+        values["whole"],
+        _choose(end, _choose(last, values["last"], values["first"]), values["middle"]),
     )
 
 
@@ -206,7 +228,9 @@ def hop(layout: Layout, parts: Body, at: Clock) -> Load:
 
 
 def carried(m: Num, send: Load, schedule: Schedule, v: Num) -> Busy:
-    """Seconds each dimension is busy with sends: of every chunk one forward and one backward a microbatch."""
+    """Seconds each dimension is busy with sends: of every chunk one forward and one backward a
+    microbatch.
+    """
     return send.busy * (2 * m * schedule.chunks(v))
 
 
@@ -225,7 +249,9 @@ def ordered(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, 
 
 
 def span(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> Num:
-    """Seconds of m microbatches through p stages in the order of a schedule: its longest path, or what papers add up."""
+    """Seconds of m microbatches through p stages in the order of a schedule: its longest path, or
+    what papers add up.
+    """
     if by_order(job):
         return schedule.span(dealt(job, p, m, s, send, schedule, v), barrier(job))
     sends, bubble = _published(job, p, m, s, send, schedule, v)
@@ -233,7 +259,9 @@ def span(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: 
 
 
 def by_order(job: Job) -> bool:
-    """Sends wait where the order of the schedule has them wait; papers say for all microbatches whether they do."""
+    """Sends wait where the order of the schedule has them wait; papers say for all microbatches
+    whether they do.
+    """
     return job.how.overlap.pp == "interleaved"
 
 
@@ -244,14 +272,18 @@ def dealt(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v:
 
 
 def ways(job: Job, p: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> dict[str, Num]:
-    """Seconds in which the first, a middle and the last device have nothing to do yet, or nothing any more: the way of one microbatch
-    down to it and, where backward passes are whole, up again. Where a rank may begin the next step meanwhile, nothing.
+    """Seconds in which the first, a middle and the last device have nothing to do yet, or nothing
+    any more: the way of one microbatch down to it and, where backward passes are whole, up again.
+    Where a rank may begin the next step meanwhile, nothing.
     """
     if schedule.split_backward and not barrier(job):
         return dict.fromkeys(("first", "middle", "last"), 0.0 * p)
     d = dealt(job, p, 1.0, s, send, schedule, v)
     ranks = {"first": 0.0 * p, "middle": d.fuller, "last": d.q}
-    back = {name: 0.0 if schedule.split_backward else d.up_whole(rank, 0.0) for name, rank in ranks.items()}
+    back = {
+        name: 0.0 if schedule.split_backward else d.up_whole(rank, 0.0)
+        for name, rank in ranks.items()
+    }
     return {name: d.down(0.0, rank) + back[name] for name, rank in ranks.items()}
 
 
@@ -261,7 +293,9 @@ def leading_layers(job: Job) -> float:
 
 
 def least_waits(job: Job, p: Num, s: Stages, schedule: Schedule, v: Num) -> tuple[Wait, ...]:
-    """Of the span, what is beyond m microbatches on the slowest device at least, added up; it falls with m."""
+    """Of the span, what is beyond m microbatches on the slowest device at least, added up; it falls
+    with m.
+    """
     together = barrier(job)
     if not by_order(job):
         f, b, w = s.others_forward, s.others_backward, s.others_weight
@@ -280,14 +314,18 @@ def least_idle(job: Job, p: Num, m: Num, s: Stages, schedule: Schedule, v: Num) 
     return reduce(operator.add, (wait.of(m) for wait in least_waits(job, p, s, schedule, v)))
 
 
-def _published(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> tuple[Num, Num]:
-    """(sends, bubble) of papers: the bubble of equal stages, where every send counts; in the steady state the assumption
-    set says whether sends hide behind compute, each behind that of one chunk.
+def _published(
+    job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num
+) -> tuple[Num, Num]:
+    """(sends, bubble) of papers: the bubble of equal stages, where every send counts; in the steady
+    state the assumption set says whether sends hide behind compute, each behind that of one chunk.
     """
     chunks = schedule.chunks(v)
     sends = chunks * send
     waits = float(job.how.overlap.pp != "all")
-    longer = maximum(send - total(s.forward) / chunks, 0.0) + maximum(send - total(s.backward) / chunks, 0.0)
+    longer = maximum(send - total(s.forward) / chunks, 0.0) + maximum(
+        send - total(s.backward) / chunks, 0.0
+    )
     paid = 2 * sends * waits + longer * chunks * (1.0 - waits)
     f, i = s.others_forward + sends, s.others_backward - s.others_weight + sends
     return m * paid, schedule.idle(p, m, v, f, i, s.others_weight, barrier(job))

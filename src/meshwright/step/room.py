@@ -1,12 +1,14 @@
-"""Whether a device has room: from the bytes of live tensors to what the device must have, and the risk that it has not.
+"""Whether a device has room: from the bytes of live tensors to what the device must have, and the
+risk that it has not.
 
     reserved = allocated (1 + phi)              held by the allocator at the peak
     device   = reserved + c                     what nvidia-smi shows: with context, kernels and communicators
     needed   = allocated (1 + phi_need) + c     what the device must have; less, since the cache is freed before an allocation fails
     risk     = 1 / (1 + (capacity / needed)^(1/w))
 
-A logistic in ln(needed / capacity), one half where they are equal; w = 0: what needs more runs out, what needs no more does not.
-A layout fits while its risk is at most h (`headroom`), that is while needed <= capacity (h / (1 - h))^w: a plain limit of bytes.
+A logistic in ln(needed / capacity), one half where they are equal; w = 0: what needs more runs out,
+what needs no more does not. A layout fits while its risk is at most h (`headroom`), that is while
+needed <= capacity (h / (1 - h))^w: a plain limit of bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ FARTHEST = 1e9
 
 
 def reserved(job: Job, allocated: Num, new: Num = 0.0) -> Num:
-    """Bytes that the allocator holds. new: of a block larger than any cached (`holding.new_block`)."""
+    """Bytes that the allocator holds. new: of a block larger than any cached
+    (`holding.new_block`).
+    """
     return allocated * (1.0 + _holding(job).allocator_share) + new
 
 
@@ -69,7 +73,9 @@ def limit(job: Job) -> float:
 
 
 def most(hbm_bytes: float, how: MemoryCount, headroom: float | None = None) -> float:
-    """The same of a chip's memory, under an answered set. headroom: the risk that is accepted; None = the set's."""
+    """The same of a chip's memory, under an answered set. headroom: the risk that is accepted; None
+    = the set's.
+    """
     h = how.headroom if headroom is None else headroom
     there, need = hbm_bytes * how.capacity_share, 1.0 + (how.holding or Holding()).allocator_need
     if how.risk_width:
@@ -92,15 +98,26 @@ def just_fitting(job: Job, allocated: float) -> Job:
 def too_big(job: Job, allocated: float) -> str:
     """The sentence for a layout that does not fit."""
     chip, there = job.cluster.chip.name, show(capacity(job), "GiB")
-    words = f"{show(float(needed(job, allocated)), 'GiB')} are needed on the fullest chip, but a {chip} has {there}"
+    words = (
+        f"{show(float(needed(job, allocated)), 'GiB')} are needed on the fullest chip, but a {chip}"
+        f" has {there}"
+    )
     if job.how.memory.risk_width:
-        words += f": it runs out of memory with a probability of {chance(float(risk(job, allocated)))}"
+        words += (
+            f": it runs out of memory with a probability of {chance(float(risk(job, allocated)))}"
+        )
     return words
 
 
 def chance(risk: float) -> str:
     """A probability for people."""
-    return "less than 1 %" if risk < 0.01 else "more than 99 %" if risk > 0.99 else f"{100 * risk:.0f} %"
+    return (
+        "less than 1 %"
+        if risk < 0.01
+        else "more than 99 %"
+        if risk > 0.99
+        else f"{100 * risk:.0f} %"
+    )
 
 
 def _holding(job: Job) -> Holding:

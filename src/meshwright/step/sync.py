@@ -1,4 +1,6 @@
-"""What follows the pipeline: weights and gradients are synchronised, and the optimizer updates what a device owns."""
+"""What follows the pipeline: weights and gradients are synchronised, and the optimizer updates what
+a device owns.
+"""
 
 from __future__ import annotations
 
@@ -61,27 +63,50 @@ class Device(NamedTuple):
 
     @property
     def steady(self) -> Device:
-        """As if before and after it there were more layers: none waits for the first unit or makes the last."""
+        """As if before and after it there were more layers: none waits for the first unit or makes
+        the last.
+        """
         none = NOTHING
-        return self._replace(layer=(0.0, 0.0, none, none), first=Unit(none, none, none), rest=self.every)
+        return self._replace(
+            layer=(0.0, 0.0, none, none), first=Unit(none, none, none), rest=self.every
+        )
 
 
 def unit(
-    job: Job, layout: Layout, weights: Held, stages: Collection[int], at: Clock, far: Layout | None = None
+    job: Job,
+    layout: Layout,
+    weights: Held,
+    stages: Collection[int],
+    at: Clock,
+    far: Layout | None = None,
 ) -> Unit:
-    """Collectives of parameters that these ZeRO stages need: groups "replicas" (dp x cp), of experts "edp".
+    """Collectives of parameters that these ZeRO stages need: groups "replicas" (dp x cp), of
+    experts "edp".
 
-    With copies (HSDP) weights and gradients are sharded inside a group, and shards of gradients all-reduced across groups.
-    far: the same rows with the most replicas, for bounds: it says how small shards may be.
+    With copies (HSDP) weights and gradients are sharded inside a group, and shards of gradients
+    all-reduced across groups. far: the same rows with the most replicas, for bounds: it says how
+    small shards may be.
     """
-    p, held = job.precision, {"replicas": weights.dense, **({"edp": weights.expert} if job.model.moe else {})}
+    p, held = (
+        job.precision,
+        {"replicas": weights.dense, **({"edp": weights.expert} if job.model.moe else {})},
+    )
     several = hybrid(layout)
-    inner = {"replicas": "shards", "edp": "edp shards"} if several else {"replicas": "replicas", "edp": "edp"}
+    inner = (
+        {"replicas": "shards", "edp": "edp shards"}
+        if several
+        else {"replicas": "replicas", "edp": "edp"}
+    )
 
     def loads(kind: str, size: Num, needed: bool, groups: Mapping[str, str]) -> Load:
-        sent = [(axis, n) for axis, n in held.items() if needed and axis in groups and not nothing(n)]
+        sent = [
+            (axis, n) for axis, n in held.items() if needed and axis in groups and not nothing(n)
+        ]
         # a latency is paid with the seconds here, and never by itself
-        each = (at.fabric.load(kind, n * size, layout.group(groups[axis]))._replace(latency=0.0) for axis, n in sent)
+        each = (
+            at.fabric.load(kind, n * size, layout.group(groups[axis]))._replace(latency=0.0)
+            for axis, n in sent
+        )
         return reduce(Load.__add__, each, NOTHING)
 
     how = at.overlap
@@ -97,7 +122,9 @@ def unit(
             if axis in held:
                 scatter = scatter + loads("all_reduce", p.gradient_bytes / ranks, any(stages), one)
     return Unit(
-        loads("all_reduce", p.gradient_bytes, 0 in stages, {"replicas": "replicas", "edp": "edp"}), gather, scatter
+        loads("all_reduce", p.gradient_bytes, 0 in stages, {"replicas": "replicas", "edp": "edp"}),
+        gather,
+        scatter,
     )
 
 
@@ -112,7 +139,9 @@ def nothing(held: Num) -> bool:
 
 
 class Units(NamedTuple):
-    """Collectives of a layer of each kind; embedding and head of a device follow from what it holds."""
+    """Collectives of a layer of each kind; embedding and head of a device follow from what it
+    holds.
+    """
 
     typical: Unit
     leading: Unit
@@ -123,7 +152,12 @@ class Units(NamedTuple):
 
 
 def units(
-    job: Job, layout: Layout, parts: Body, stages: Collection[int], at: Clock, far: Layout | None = None
+    job: Job,
+    layout: Layout,
+    parts: Body,
+    stages: Collection[int],
+    at: Clock,
+    far: Layout | None = None,
 ) -> Units:
     """Of one layer. far: as in `unit`."""
     each = (parts.typical, parts.leading) if job.model.moe else (parts.typical,)
@@ -147,7 +181,8 @@ def devices(
     recompute: str,
     ends: Sequence[str] = ("first", "middle", "last"),
 ) -> list[Device]:
-    """The first, a middle and the last device; where one device is alone, it is the first, and the others have nothing.
+    """The first, a middle and the last device; where one device is alone, it is the first, and the
+    others have nothing.
 
     ends: some of them, where the others cannot be the last to end.
     """
@@ -155,14 +190,18 @@ def devices(
     return [device(job, layout, parts, _or_alone(by, end, alone), each, recompute) for end in ends]
 
 
-def device(job: Job, layout: Layout, parts: Body, share: Share, each: Units, recompute: str) -> Device:
+def device(
+    job: Job, layout: Layout, parts: Body, share: Share, each: Units, recompute: str
+) -> Device:
     """A device that holds these shares of the model."""
     ends = Held(
         share.embedding * parts.embedding.weights + share.head * parts.head.weights,
         share.head * parts.head.expert_weights,
     )
     if job.model.tied_embeddings:
-        ends = ends._replace(dense=ends.dense - where(layout.pp == 1, share.head * tied(job, layout), 0.0))
+        ends = ends._replace(
+            dense=ends.dense - where(layout.pp == 1, share.head * tied(job, layout), 0.0)
+        )
     of_ends = unit(job, layout, ends, each.stages, each.at, each.far)
     one, t = minimum(share.typical, 1.0), parts.typical
     layers = each.typical * share.typical
@@ -185,13 +224,17 @@ def device(job: Job, layout: Layout, parts: Body, share: Share, each: Units, rec
 
 
 def _or_alone(by: Shares, end: str, alone: Any) -> Share:
-    """The shares of an end, of the whole model on the first and of nothing on the others where a device is alone."""
+    """The shares of an end, of the whole model on the first and of nothing on the others where a
+    device is alone.
+    """
     whole = by["whole"] if end == "first" else Share(0.0, 0.0, 0.0, 0.0)
     return Share(*(where(alone, a, b) for a, b in zip(whole, by[end], strict=True)))
 
 
 class Exposed(NamedTuple):
-    """Seconds of a device's weight and gradient collectives in a step, as far as they do not hide."""
+    """Seconds of a device's weight and gradient collectives in a step, as far as they do not
+    hide.
+    """
 
     arrives: Num
     """Of the first weights, before the step can begin."""
@@ -216,10 +259,11 @@ class Exposed(NamedTuple):
 def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
     """What does not hide beside m microbatches.
 
-    ZeRO 0 all-reduces gradients once a step; 1 reduce-scatters them and gathers weights; 2 reduce-scatters after every
-    microbatch; 3 also gathers the weights before each pass. What is done once hides behind the first forward or the last
-    backward pass, less the layer that waits for the first unit or makes the last one, which is exposed: T_1 + behind(rest);
-    of scope "layer" no unit is the first. Scope "step": all of it hides behind all microbatches.
+    ZeRO 0 all-reduces gradients once a step; 1 reduce-scatters them and gathers weights; 2
+    reduce-scatters after every microbatch; 3 also gathers the weights before each pass. What is
+    done once hides behind the first forward or the last backward pass, less the layer that waits
+    for the first unit or makes the last one, which is exposed: T_1 + behind(rest); of scope "layer"
+    no unit is the first. Scope "step": all of it hides behind all microbatches.
     """
     often = m if zero >= 2 else 1.0
     if how.scope == "none":
@@ -259,23 +303,31 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
 
 
 def occupied(of: Sequence[Device], m: Num, zero: int) -> Busy:
-    """Seconds each dimension of the network carries what the busiest device sends in a step, but for its pipeline."""
+    """Seconds each dimension of the network carries what the busiest device sends in a step, but
+    for its pipeline.
+    """
     found = Busy()
     for d in of:
         often = m if zero >= 2 else 1.0
         once = d.every.scatter.busy * often + d.every.gather.busy * (2 * m if zero == 3 else 1.0)
-        busy = (d.sent.busy + d.sent_back.busy) * m + (d.every.all_reduce.busy if zero == 0 else once)
+        busy = (d.sent.busy + d.sent_back.busy) * m + (
+            d.every.all_reduce.busy if zero == 0 else once
+        )
         found = Busy(map(maximum, found, busy)) if found and busy else found or busy
     return found
 
 
 def done(d: Device, m: Num, waits: Exposed) -> Num:
-    """Seconds from a device's first pass to its last gradient, with all that its passes wait for."""
+    """Seconds from a device's first pass to its last gradient, with all that its passes wait
+    for.
+    """
     return m * (d.forward + d.backward) + waits.total
 
 
 def synchronise(of: Sequence[Device], m: Num, zero: int, how: HidePass) -> Num:
-    """Seconds by which the step outlasts m microbatches on the slowest device: each device has its own to wait for."""
+    """Seconds by which the step outlasts m microbatches on the slowest device: each device has its
+    own to wait for.
+    """
     busy = [m * (d.forward + d.backward) for d in of]
     ends = [done(d, m, exposed(d, m, zero, how)) for d in of]
     return reduce(maximum, ends) - reduce(maximum, busy)
@@ -286,9 +338,13 @@ ENDS = ("first", "second", "last")
 
 
 def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:
-    """Parameters (dense, expert) of the first or the last device; a device that is alone holds a tied embedding once."""
+    """Parameters (dense, expert) of the first or the last device; a device that is alone holds a
+    tied embedding once.
+    """
     alone = layout.pp == 1
-    dense = where(alone, by["whole"].of(parts, lambda c: c.weights), by[end].of(parts, lambda c: c.weights))
+    dense = where(
+        alone, by["whole"].of(parts, lambda c: c.weights), by[end].of(parts, lambda c: c.weights)
+    )
     if job.model.tied_embeddings:
         dense = dense - where(alone, tied(job, layout), 0.0)
     if not job.model.moe:
@@ -298,13 +354,15 @@ def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:
 
 
 def update(job: Job, layout: Layout, ends: Sequence[Held], zero: int, at: Clock) -> Num:
-    """Seconds of the optimizer on the device with the most parameters to update, and of each step whatever it holds
-    (`Stack.step_s`); ends: what the candidates hold."""
+    """Seconds of the optimizer on the device with the most parameters to update, and of each step
+    whatever it holds (`Stack.step_s`); ends: what the candidates hold."""
     if not job.how.count.optimizer_step:
         return 0.0
     mine = reduce(maximum, [end[0] for end in ends]) / (layout.shards if zero else 1.0)
     if job.model.moe:
-        mine = mine + reduce(maximum, [end[1] for end in ends]) / (layout.expert_shards if zero else 1.0)
+        mine = mine + reduce(maximum, [end[1] for end in ends]) / (
+            layout.expert_shards if zero else 1.0
+        )
     r = at.rates
     arithmetic, traffic = alone(optimizer.update(job, mine), r)
     return arithmetic + traffic + every_step(at)

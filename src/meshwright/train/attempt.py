@@ -138,4 +138,8 @@ def demand_same(
 
 def flat(tables: Mapping[str, Any]) -> dict[str, Any]:
     """`job.precision` and the like -> value, of [job] and [train]; layouts may change."""
-    return {f"{name}.{key}": value for name in ("job", TRAIN) for key, value in tables.get(name, {}).items()}
+    return {
+        f"{name}.{key}": value
+        for name in ("job", TRAIN)
+        for key, value in tables.get(name, {}).items()
+    }

@@ -1,8 +1,10 @@
-"""Checkpoints: weights and optimizer state by global name, so that any layout resumes from any other.
+"""Checkpoints: weights and optimizer state by global name, so that any layout resumes from any
+other.
 
-step-00000100/ appears under its name only when it is complete (written as step-00000100.part, synced, renamed); older ones are pruned
-after that (renamed to .old, deleted), but those of every `keep_every` steps. Every file is compared with its hash before anything of it
-is used. A state that is not finite is neither written nor gone on from.
+step-00000100/ appears under its name only when it is complete (written as step-00000100.part,
+synced, renamed); older ones are pruned after that (renamed to .old, deleted), but those of every
+`keep_every` steps. Every file is compared with its hash before anything of it is used. A state that
+is not finite is neither written nor gone on from.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ def state(trainer: Trainer) -> dict[str, Tensor]:
 
 
 def finite(trainer: Trainer) -> bool:
-    """Whether every number that a checkpoint would hold is finite, on all ranks: one look at each, no copy."""
+    """Whether every number that a checkpoint would hold is finite, on all ranks: one look at each,
+    no copy.
+    """
     parts = [part for x in state(trainer).values() if (part := local(x)).numel()]
     largest = float(get_total_norm(parts, math.inf)) if parts else 0.0
     sound = torch.tensor(float(math.isfinite(largest)), device=trainer.device)
@@ -71,12 +75,20 @@ def finite(trainer: Trainer) -> bool:
 
 
 class Saver:
-    """Writes the checkpoints of a run. Every rank makes one and calls the same methods at the same steps."""
+    """Writes the checkpoints of a run. Every rank makes one and calls the same methods at the same
+    steps.
+    """
 
     def __init__(
-        self, trainer: Trainer, folder: Path, keep: int, background: bool = False, keep_every: int | None = None
+        self,
+        trainer: Trainer,
+        folder: Path,
+        keep: int,
+        background: bool = False,
+        keep_every: int | None = None,
     ) -> None:
-        """keep: newest checkpoints that stay;  background: `save` copies the state and returns, a thread of each rank writes it.
+        """keep: newest checkpoints that stay;  background: `save` copies the state and returns, a
+        thread of each rank writes it.
 
         keep_every: those of every so many steps stay for good.
         """
@@ -92,19 +104,24 @@ class Saver:
             clean(folder)
 
     def save(self, step: int) -> Path:
-        """Save a run that has done `step` steps, once the previous save is done; the path that will appear when it is complete.
+        """Save a run that has done `step` steps, once the previous save is done; the path that will
+        appear when it is complete.
 
         Raises NotFinite, and writes nothing, if a weight or a moment is not a finite number.
         """
         self.wait()
         if not finite(self.trainer):
             raise NotFinite(
-                f"after step {step} a weight or a moment is not finite: it is not saved, {newest(self.folder)}"
+                f"after step {step} a weight or a moment is not finite: it is not saved,"
+                f" {newest(self.folder)}"
             )
         self.path = self.folder / f"step-{step:08d}"
         part = self.path.with_suffix(PART)
         writer = Writer(part, dist.get_rank(), about(self.trainer, step), self.publish)
-        how: Any = {"planner": DefaultSavePlanner(flatten_state_dict=False), "process_group": self.group}
+        how: Any = {
+            "planner": DefaultSavePlanner(flatten_state_dict=False),
+            "process_group": self.group,
+        }
         if self.background:
             started: Any = async_save(state(self.trainer), storage_writer=writer, **how)
             self.written = started
@@ -157,7 +174,8 @@ def identity(trainer: Trainer) -> dict[str, Any]:
 
 
 def publish(part: Path, keep: int, keep_every: int | None = None) -> None:
-    """Give a complete checkpoint its name, then drop all but the newest `keep` and those of every `keep_every` steps.
+    """Give a complete checkpoint its name, then drop all but the newest `keep` and those of every
+    `keep_every` steps.
 
     No name ever stands for half a checkpoint.
     """
@@ -187,7 +205,11 @@ def clean(folder: Path) -> None:
 
 def complete(folder: Path) -> list[Path]:
     """The finished checkpoints of a folder, oldest first."""
-    return sorted(path for path in folder.glob("step-*") if NAME.fullmatch(path.name)) if folder.is_dir() else []
+    return (
+        sorted(path for path in folder.glob("step-*") if NAME.fullmatch(path.name))
+        if folder.is_dir()
+        else []
+    )
 
 
 def steps_of(path: Path) -> int:
@@ -202,9 +224,11 @@ def newest(folder: Path) -> str:
 
 
 def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:
-    """Fill weights and optimizer state from a checkpoint, under whatever layout it was written; the steps it has done.
+    """Fill weights and optimizer state from a checkpoint, under whatever layout it was written; the
+    steps it has done.
 
-    changed: what of `identity` may differ.  Rank 0 reads and compares every byte first, so BadInput is raised before anything changes.
+    changed: what of `identity` may differ.  Rank 0 reads and compares every byte first, so BadInput
+    is raised before anything changes.
     """
     words: list[Any] = [None]
     if dist.get_rank() == 0:
@@ -218,22 +242,29 @@ def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:
     index = read_index(path)
     try:
         read_state(
-            state(trainer), storage_reader=Reader(path, index), planner=DefaultLoadPlanner(flatten_state_dict=False)
+            state(trainer),
+            storage_reader=Reader(path, index),
+            planner=DefaultLoadPlanner(flatten_state_dict=False),
         )
     except CheckpointException as error:
         raise BadInput(
-            f"checkpoint {path} does not hold this model: {str(next(iter(error.failures.values()))[0])[:200]}"
+            f"checkpoint {path} does not hold this model:"
+            f" {str(next(iter(error.failures.values()))[0])[:200]}"
         ) from None
     trainer.scaler.load(index.get("scaler"))
     for p in trainer.parameters().values():
         trainer.state(p)["step"].fill_(float(index["step"] - trainer.scaler.skipped))
     if not finite(trainer):
-        raise BadInput(f"checkpoint {path} holds weights or moments that are not finite{others(path)}")
+        raise BadInput(
+            f"checkpoint {path} holds weights or moments that are not finite{others(path)}"
+        )
     return int(index["step"])
 
 
 def examined(path: Path) -> dict[str, Any]:
-    """The index of a checkpoint all of whose bytes are right; BadInput says which are not, and what else there is."""
+    """The index of a checkpoint all of whose bytes are right; BadInput says which are not, and what
+    else there is.
+    """
     try:
         verify(path, index := read_index(path))
     except BadInput as error:
@@ -244,11 +275,17 @@ def examined(path: Path) -> dict[str, Any]:
 def others(path: Path) -> str:
     """What to do about a checkpoint that cannot be used, where there are others."""
     names = [other.name for other in complete(path.parent) if other != path]
-    return f"; to go on from {names[-1]} remove it (beside it are {', '.join(names)})" if names else ""
+    return (
+        f"; to go on from {names[-1]} remove it (beside it are {', '.join(names)})" if names else ""
+    )
 
 
-def fits(trainer: Trainer, path: Path, index: dict[str, Any], changed: Collection[str] = ()) -> None:
-    """The checkpoint is of this model and this order of the data, but for what is `changed`; BadInput if not."""
+def fits(
+    trainer: Trainer, path: Path, index: dict[str, Any], changed: Collection[str] = ()
+) -> None:
+    """The checkpoint is of this model and this order of the data, but for what is `changed`;
+    BadInput if not.
+    """
     for what, value in identity(trainer).items():
         if what not in changed and index.get(what) != value:
             raise BadInput(f"checkpoint {path} was written with another {what} than this job has")

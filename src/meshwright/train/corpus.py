@@ -1,6 +1,8 @@
-"""A small real text that is on every machine: the documentation strings of the running Python's standard library, about 1 MB of English.
+"""A small real text that is on every machine: the documentation strings of the running Python's
+standard library, about 1 MB of English.
 
-They are read by parsing the sources (nothing is imported or run), in the order of their names, so one Python version always gives one text.
+They are read by parsing the sources (nothing is imported or run), in the order of their names, so
+one Python version always gives one text.
 """
 
 from __future__ import annotations

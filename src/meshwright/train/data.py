@@ -1,8 +1,10 @@
-"""What is trained on: tokens in a memory-mapped file, or invented ones; the order depends on the seed alone, never on the layout.
+"""What is trained on: tokens in a memory-mapped file, or invented ones; the order depends on the
+seed alone, never on the layout.
 
-A token file is NAME.bin, little-endian unsigned integers of 2 or 4 bytes one after the other, and NAME.json beside it:
-{"format": "meshwright-tokens-1", "dtype": "uint16", "tokens": N, "vocab": V, "tokenizer": "bytes", "source": "..."}.
-Sample i is tokens i T .. i T + T inclusive (its targets end one further). An epoch is a random order of all samples.
+A token file is NAME.bin, little-endian unsigned integers of 2 or 4 bytes one after the other, and
+NAME.json beside it: {"format": "meshwright-tokens-1", "dtype": "uint16", "tokens": N, "vocab": V,
+"tokenizer": "bytes", "source": "..."}. Sample i is tokens i T .. i T + T inclusive (its targets end
+one further). An epoch is a random order of all samples.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Source(Protocol):
 
 
 class Synthetic:
-    """Tokens that can be predicted, for trials without data: each is the one before plus a step that the sample keeps, with noise."""
+    """Tokens that can be predicted, for trials without data: each is the one before plus a step
+    that the sample keeps, with noise.
+    """
 
     def __init__(self, vocab: int, seq: int, seed: int) -> None:
         self.vocab, self.seq, self.seed = vocab, seq, seed
@@ -51,7 +55,9 @@ class Synthetic:
     def sample(self, i: int) -> Tokens:
         """Sample i of the run."""
         random = np.random.default_rng((self.seed, i))
-        steps = np.where(random.random(self.seq) < 0.1, random.integers(self.vocab, size=self.seq), 1 + i % 3)
+        steps = np.where(
+            random.random(self.seq) < 0.1, random.integers(self.vocab, size=self.seq), 1 + i % 3
+        )
         return np.cumsum(np.concatenate([random.integers(self.vocab, size=1), steps])) % self.vocab
 
 
@@ -59,14 +65,19 @@ class File:
     """A token file, read in place."""
 
     def __init__(self, path: Path, vocab: int, seq: int, seed: int) -> None:
-        """vocab: of the model;  BadInput if the file is damaged or too small, or has tokens the model has not."""
+        """vocab: of the model;  BadInput if the file is damaged or too small, or has tokens the
+        model has not.
+        """
         header = read_header(path)
         if header["vocab"] > vocab:
-            raise BadInput(f"{path} was made with {header['vocab']} tokens, but model.vocab is only {vocab}")
+            raise BadInput(
+                f"{path} was made with {header['vocab']} tokens, but model.vocab is only {vocab}"
+            )
         self.seq, self.seed, self.count = seq, seed, (header["tokens"] - 1) // seq
         if self.count < 1:
             raise BadInput(
-                f"{path} holds {header['tokens']} tokens, less than one sequence of {seq} and its last target"
+                f"{path} holds {header['tokens']} tokens, less than one sequence of {seq} and its"
+                " last target"
             )
         self.tokens = np.memmap(beside(path, ".bin"), DTYPES[header["dtype"]], "r")
         self.epoch, self.order = -1, np.zeros(0, np.int64)
@@ -79,7 +90,10 @@ class File:
         """Sample i of the run: the i-th of its epoch's order."""
         epoch, place = divmod(i, self.count)
         if epoch != self.epoch:
-            self.epoch, self.order = epoch, np.random.default_rng((self.seed, epoch)).permutation(self.count)
+            self.epoch, self.order = (
+                epoch,
+                np.random.default_rng((self.seed, epoch)).permutation(self.count),
+            )
         at = int(self.order[place]) * self.seq
         found: Tokens = self.tokens[at : at + self.seq + 1].astype(np.int64)
         return found
@@ -109,20 +123,36 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def write(
-    path: Path, chunks: Iterable[NDArray[Any]], vocab: int, tokenizer: str, source: str, end: str | None = None
+    path: Path,
+    chunks: Iterable[NDArray[Any]],
+    vocab: int,
+    tokenizer: str,
+    source: str,
+    end: str | None = None,
 ) -> dict[str, Any]:
-    """Write a token file chunk by chunk; its header. It appears under its name only when it is whole, the header last.
+    """Write a token file chunk by chunk; its header. It appears under its name only when it is
+    whole, the header last.
 
-    end: the token after each document.  BadInput if there is no token, or the file cannot be written; then nothing of it is left.
+    end: the token after each document.  BadInput if there is no token, or the file cannot be
+    written; then nothing of it is left.
     """
     dtype = "uint16" if vocab <= 2**16 else "uint32"
-    header: dict[str, Any] = {"format": FORMAT, "dtype": dtype, "tokens": 0, "vocab": vocab, "tokenizer": tokenizer, "source": source,
-              **({"end": end} if end is not None else {})}  # fmt: skip
+    header: dict[str, Any] = {
+        "format": FORMAT,
+        "dtype": dtype,
+        "tokens": 0,
+        "vocab": vocab,
+        "tokenizer": tokenizer,
+        "source": source,
+        **({"end": end} if end is not None else {}),
+    }
     parts = {suffix: beside(path, f"{suffix}.{os.getpid()}") for suffix in (".bin", ".json")}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with parts[".bin"].open("wb") as file:
-            header["tokens"] = sum(file.write(chunk.astype(DTYPES[dtype]).tobytes()) for chunk in chunks)
+            header["tokens"] = sum(
+                file.write(chunk.astype(DTYPES[dtype]).tobytes()) for chunk in chunks
+            )
         header["tokens"] //= DTYPES[dtype].itemsize
         if not header["tokens"]:
             raise BadInput(f"{source} holds no text")
@@ -139,9 +169,11 @@ def write(
 
 
 def texts(path: Path, key: str = "text") -> Iterator[str]:
-    """The documents of a .jsonl, its field `key` line by line, or the pieces of a text, each of about a megabyte and cut where a line begins.
+    """The documents of a .jsonl, its field `key` line by line, or the pieces of a text, each of
+    about a megabyte and cut where a line begins.
 
-    A text is its characters: line ends stay as they are, and a byte-order mark, which is none of them, is skipped.
+    A text is its characters: line ends stay as they are, and a byte-order mark, which is none of
+    them, is skipped.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -153,7 +185,9 @@ def texts(path: Path, key: str = "text") -> Iterator[str]:
 
 
 def pieces(file: TextIO) -> Iterator[str]:
-    """A text in pieces: a tokenizer sees whole lines, and the blanks before a line with it (unless a line is longer than a piece)."""
+    """A text in pieces: a tokenizer sees whole lines, and the blanks before a line with it (unless
+    a line is longer than a piece).
+    """
     rest = ""
     while more := file.read(PIECE):
         rest += more
@@ -169,7 +203,8 @@ def pieces(file: TextIO) -> Iterator[str]:
 def documents(file: TextIO, path: Path, key: str) -> Iterator[str]:
     """The texts of a .jsonl; blank lines, as between files put together, hold none."""
     number = 0
-    while line := file.readline(LARGEST + 1):  # no line is held that is longer than a description may be
+    # no line is held that is longer than a description may be
+    while line := file.readline(LARGEST + 1):
         number += 1
         if not line.strip():
             continue
@@ -182,9 +217,12 @@ def documents(file: TextIO, path: Path, key: str) -> Iterator[str]:
 def prepare(
     path: Path, to: Path, tokenizer: str = "bytes", key: str = "text", end: str | None = None
 ) -> dict[str, Any]:
-    """Make a token file of a text or .jsonl file; its header. Documents of a .jsonl end with the tokenizer's end-of-text (`end`).
+    """Make a token file of a text or .jsonl file; its header. Documents of a .jsonl end with the
+    tokenizer's end-of-text (`end`).
 
     Memory does not grow with the file: a few megabytes of text are held at once.
     """
     encode = encoder(tokenizer, end, path.suffix == ".jsonl")
-    return write(to, encode.stream(texts(path, key)), encode.vocab, tokenizer, path.name, encode.end)
+    return write(
+        to, encode.stream(texts(path, key)), encode.vocab, tokenizer, path.name, encode.end
+    )

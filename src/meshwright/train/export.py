@@ -1,4 +1,6 @@
-"""A checkpoint as Hugging Face weights: model.safetensors, or shards and their index, and config.json, which transformers loads."""
+"""A checkpoint as Hugging Face weights: model.safetensors, or shards and their index, and
+config.json, which transformers loads.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,23 @@ from .weights import INDEX, ONE, rows
 SHARD_BYTES = 5 * 10**9
 """Largest file, as `save_pretrained` of transformers wrote them for years."""
 Parts = list[tuple[str, Place, list[int], int]]
-"""Of one tensor of the files: (our name, where it stands, our shape, rows of it that count), in the order of the parts."""
+"""Of one tensor of the files: (our name, where it stands, our shape, rows of it that count), in the
+order of the parts.
+"""
 
 
 def export(source: Path, to: Path, largest: int = SHARD_BYTES) -> dict[str, Any]:
     """Write the weights of a run's newest checkpoint, or of one checkpoint; what was written.
 
-    largest: bytes of a file.  BadInput if there is no sound checkpoint, no family that expresses the model, or `to` holds weights.
+    largest: bytes of a file.  BadInput if there is no sound checkpoint, no family that expresses
+    the model, or `to` holds weights.
     """
     try:
         from safetensors.torch import save_file
     except ImportError:
-        raise BadInput("weights need the package safetensors: pip install 'meshwright[train]'") from None
+        raise BadInput(
+            "weights need the package safetensors: pip install 'meshwright[train]'"
+        ) from None
     path = newest(source)
     index = read_index(path)
     verify(path, index)
@@ -55,13 +62,20 @@ def export(source: Path, to: Path, largest: int = SHARD_BYTES) -> dict[str, Any]
         where |= dict.fromkeys(shard, name)
     total = sum(size(parts) for shard in shards for parts in shard.values())
     if len(shards) > 1:
-        text = json.dumps({"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}, indent=2)
+        text = json.dumps(
+            {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}, indent=2
+        )
         (to / INDEX).write_text(text + "\n", "utf-8")
     (to / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
     return {
-        "checkpoint": str(path), "step": index["step"], "family": config["model_type"], "tensors": len(where),
-        "files": len(shards), "weights_bytes": total, "output": str(to),
-    }  # fmt: skip
+        "checkpoint": str(path),
+        "step": index["step"],
+        "family": config["model_type"],
+        "tensors": len(where),
+        "files": len(shards),
+        "weights_bytes": total,
+        "output": str(to),
+    }
 
 
 def demand_finite(reader: Reader) -> None:
@@ -72,8 +86,8 @@ def demand_finite(reader: Reader) -> None:
                 values = reader.read_chunk(MetadataIndex(name, torch.Size(chunk["offset"])))
                 if not torch.isfinite(values).all():
                     raise BadInput(
-                        f"checkpoint {reader.folder} holds weights that are not finite, in {name.removeprefix('weights/')}"
-                        f"{checkpoint.others(reader.folder)}"
+                        f"checkpoint {reader.folder} holds weights that are not finite, in"
+                        f" {name.removeprefix('weights/')}{checkpoint.others(reader.folder)}"
                     )
 
 
@@ -122,21 +136,30 @@ def gather(reader: Reader, shard: dict[str, Parts]) -> dict[str, Tensor]:
     """The tensors of one file."""
     made = {}
     for name, parts in shard.items():
-        pieces = [whole(reader, f"weights/{ours}", shape)[:count] for ours, _, shape, count in parts]
+        pieces = [
+            whole(reader, f"weights/{ours}", shape)[:count] for ours, _, shape, count in parts
+        ]
         tensor = torch.cat(pieces)
         made[name] = (tensor.T if parts[0][1].transposed else tensor).contiguous()
     return made
 
 
 def whole(reader: Reader, name: str, shape: list[int]) -> Tensor:
-    """A tensor of a checkpoint, put together from the chunks of all ranks; BadInput if it is missing or of another shape."""
+    """A tensor of a checkpoint, put together from the chunks of all ranks; BadInput if it is
+    missing or of another shape.
+    """
     entry = reader.index["tensors"].get(name)
     if entry is None:
         raise BadInput(f"checkpoint {reader.folder} does not hold {name}")
     if entry["shape"] != shape:
-        raise BadInput(f"checkpoint {reader.folder} holds {name} as {entry['shape']}, but its model needs {shape}")
+        raise BadInput(
+            f"checkpoint {reader.folder} holds {name} as {entry['shape']}, but its model needs"
+            f" {shape}"
+        )
     found = torch.empty(shape)
     for chunk in entry["chunks"]:
-        region = tuple(slice(at, at + n) for at, n in zip(chunk["offset"], chunk["shape"], strict=True))
+        region = tuple(
+            slice(at, at + n) for at, n in zip(chunk["offset"], chunk["shape"], strict=True)
+        )
         found[region] = reader.read_chunk(MetadataIndex(name, torch.Size(chunk["offset"])))
     return found

@@ -10,7 +10,12 @@ from torch.nn import functional as fn
 
 from ..describe.model import Model
 
-ACTIVATIONS = {"silu": fn.silu, "gelu": fn.gelu, "gelu-tanh": partial(fn.gelu, approximate="tanh"), "relu": fn.relu}
+ACTIVATIONS = {
+    "silu": fn.silu,
+    "gelu": fn.gelu,
+    "gelu-tanh": partial(fn.gelu, approximate="tanh"),
+    "relu": fn.relu,
+}
 
 
 class FeedForward(nn.Module):
@@ -25,5 +30,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         up_BTF = self.up(x_BTD)
-        y_BTD: Tensor = self.down(self.act(up_BTF) if self.gate is None else self.act(self.gate(x_BTD)) * up_BTF)
+        y_BTD: Tensor = self.down(
+            self.act(up_BTF) if self.gate is None else self.act(self.gate(x_BTD)) * up_BTF
+        )
         return y_BTD

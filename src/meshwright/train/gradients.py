@@ -1,4 +1,6 @@
-"""Between backward pass and update: gradients made whole, tied matrices summed, the norm over all ranks, clipping."""
+"""Between backward pass and update: gradients made whole, tied matrices summed, the norm over all
+ranks, clipping.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ from .model import Decoder
 
 
 def settle(stages: dict[int, Decoder], layout: Layout) -> None:
-    """Give gradients the placement of their parameters: tp ranks hold parts of the sum for norms on sequence shards.
+    """Give gradients the placement of their parameters: tp ranks hold parts of the sum for norms on
+    sequence shards.
 
-    Those of experts are means over edp ranks of what came from all tokens; the loss is a mean over dp x cp replicas.
+    Those of experts are means over edp ranks of what came from all tokens; the loss is a mean over
+    dp x cp replicas.
     """
     of_experts = float(layout.expert_replicas / layout.replicas)
     for stage in stages.values():
@@ -27,16 +31,26 @@ def settle(stages: dict[int, Decoder], layout: Layout) -> None:
             for p in (p for experts in stage.experts for p in experts.parameters()):
                 local(grad(p)).mul_(of_experts)
         for p in stage.parameters():
-            if isinstance(p, DTensor) and isinstance(p.grad, DTensor) and p.grad.placements != p.placements:
+            if (
+                isinstance(p, DTensor)
+                and isinstance(p.grad, DTensor)
+                and p.grad.placements != p.placements
+            ):
                 p.grad = p.grad.redistribute(placements=p.placements)
 
 
 class Tied:
-    """An embedding and an output head that share a matrix but stand on different stages: their gradients are summed."""
+    """An embedding and an output head that share a matrix but stand on different stages: their
+    gradients are summed.
+    """
 
     def __init__(self, stages: dict[int, Decoder], layout: Layout, last_rank: int) -> None:
-        """last_rank: place on the pp axis of the last stage. Every rank of the run makes this object: it makes process groups."""
-        self.embedding = next((s.embedding.weight for s in stages.values() if s.embedding is not None), None)
+        """last_rank: place on the pp axis of the last stage. Every rank of the run makes this
+        object: it makes process groups.
+        """
+        self.embedding = next(
+            (s.embedding.weight for s in stages.values() if s.embedding is not None), None
+        )
         self.head = next((s.head.weight for s in stages.values() if s.head is not None), None)
         self.group = None
         if last_rank:
@@ -65,9 +79,11 @@ def grad(p: Tensor) -> Tensor:
 
 
 def squares(stages: dict[int, Decoder], layout: Layout) -> Tensor:
-    """Sum of the squares of this rank's gradients, such that the sum over all ranks counts every element once; fp64.
+    """Sum of the squares of this rank's gradients, such that the sum over all ranks counts every
+    element once; fp64.
 
-    An element that c ranks of the stage hold counts 1/c on each; the second copy of a tied matrix does not count.
+    An element that c ranks of the stage hold counts 1/c on each; the second copy of a tied matrix
+    does not count.
     """
     by_share: dict[float, list[Tensor]] = {}
     holders = float(layout.tp * layout.cp * layout.dp)
@@ -80,7 +96,9 @@ def squares(stages: dict[int, Decoder], layout: Layout) -> Tensor:
 
 
 def square(found: list[Tensor]) -> Tensor:
-    """Sum of the squares of all elements; fp64, made from the norm of each tensor, so without copies."""
+    """Sum of the squares of all elements; fp64, made from the norm of each tensor, so without
+    copies.
+    """
     return get_total_norm(found).double().square()
 
 
@@ -95,4 +113,6 @@ def shards(p: Tensor) -> int:
 @torch.no_grad()
 def scale(stages: dict[int, Decoder], factor: float) -> None:
     """Multiply all gradients, in place."""
-    torch._foreach_mul_([local(grad(p)) for stage in stages.values() for p in stage.parameters()], factor)
+    torch._foreach_mul_(
+        [local(grad(p)) for stage in stages.values() for p in stage.parameters()], factor
+    )

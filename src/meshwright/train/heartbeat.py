@@ -1,6 +1,8 @@
-"""Signs of life: each rank notes what it is at in memory it shares with its launcher, which names the rank that stands still.
+"""Signs of life: each rank notes what it is at in memory it shares with its launcher, which names
+the rank that stands still.
 
-A rank calls `beat` at every step (and before whatever else takes long). It costs a microsecond; where no launcher listens it does nothing.
+A rank calls `beat` at every step (and before whatever else takes long). It costs a microsecond;
+where no launcher listens it does nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class Own:
 
 
 def listen(signs: Signs, rank: int, folder: Path) -> None:
-    """From now on `beat` writes to these records, and SIGUSR1 leaves the Python stack of this rank in the folder, even within a call of C."""
+    """From now on `beat` writes to these records, and SIGUSR1 leaves the Python stack of this rank
+    in the folder, even within a call of C.
+    """
     Own.signs, Own.rank, Own.count = signs, rank, 0
     Own.stack = (folder / f"{rank}.stack").open("w")
     faulthandler.register(signal.SIGUSR1, Own.stack, all_threads=False)
@@ -68,16 +72,24 @@ def beat(words: str) -> None:
 
 
 class Watch:
-    """Looks at the records now and then. Time is counted in looks, so a launcher that was itself stopped (Ctrl-Z) accuses nobody."""
+    """Looks at the records now and then. Time is counted in looks, so a launcher that was itself
+    stopped (Ctrl-Z) accuses nobody.
+    """
 
-    def __init__(self, signs: Signs, pids: Sequence[int | None], folder: Path, timeout_s: float) -> None:
-        """pids: of the ranks;  folder: as given to `listen`;  timeout_s: without a beat for so long, a rank hangs."""
+    def __init__(
+        self, signs: Signs, pids: Sequence[int | None], folder: Path, timeout_s: float
+    ) -> None:
+        """pids: of the ranks;  folder: as given to `listen`;  timeout_s: without a beat for so
+        long, a rank hangs.
+        """
         self.signs, self.pids, self.folder, self.timeout_s = signs, pids, folder, timeout_s
         self.every_s = min(1.0, timeout_s / 10)
         self.counts, self.still_s = [0] * len(pids), [0.0] * len(pids)
 
     def look(self, alive: Sequence[int]) -> str | None:
-        """`every_s` after the last look: a sentence if one of the ranks that are alive hangs. A rank that has never beaten is not watched."""
+        """`every_s` after the last look: a sentence if one of the ranks that are alive hangs. A
+        rank that has never beaten is not watched.
+        """
         for rank in alive:
             count, _ = self.signs.read(rank)
             moved = count != self.counts[rank] or not count
@@ -87,18 +99,30 @@ class Watch:
         return self.accuse(alive) if longest >= self.timeout_s else None
 
     def accuse(self, alive: Sequence[int]) -> str:
-        """Who: ranks that a signal has stopped, else those that do not wait for others, else all."""
+        """Who: ranks that a signal has stopped, else those that do not wait for others, else
+        all.
+        """
         stopped = [rank for rank in alive if state(self.pids[rank]) in ("T", "t")]
         frames = self.frames([rank for rank in alive if rank not in stopped])
-        busy = [rank for rank, found in frames.items() if not any(WAITING in frame[0] for frame in found[:INNERMOST])]
+        busy = [
+            rank
+            for rank, found in frames.items()
+            if not any(WAITING in frame[0] for frame in found[:INNERMOST])
+        ]
         guilty = stopped or busy or list(alive)
         at = [
             f"{self.signs.read(rank)[1]}{', stopped by a signal' if rank in stopped else where(frames[rank])}"
             for rank in guilty
         ]
-        named = "; ".join(f"rank {rank} at {words}" for rank, words in list(zip(guilty, at, strict=True))[:MOST_NAMED])
+        named = "; ".join(
+            f"rank {rank} at {words}"
+            for rank, words in list(zip(guilty, at, strict=True))[:MOST_NAMED]
+        )
         more = f"; and {len(guilty) - MOST_NAMED} more" if len(guilty) > MOST_NAMED else ""
-        return f"no progress for {self.timeout_s:g} s: {named}{more}, of {len(self.pids)} ranks; all were ended"
+        return (
+            f"no progress for {self.timeout_s:g} s: {named}{more}, of {len(self.pids)} ranks; all"
+            " were ended"
+        )
 
     def frames(self, ranks: Sequence[int]) -> dict[int, list[tuple[str, str, str]]]:
         """rank -> (file, line, function) of its calls, the innermost first."""
@@ -107,17 +131,25 @@ class Watch:
                 os.kill(self.pids[rank], signal.SIGUSR1)  # type: ignore[arg-type]
         time.sleep(ANSWER_S)
         texts = {rank: self.folder / f"{rank}.stack" for rank in ranks}
-        return {rank: FRAME.findall(path.read_text("utf-8", "replace")) for rank, path in texts.items()}
+        return {
+            rank: FRAME.findall(path.read_text("utf-8", "replace")) for rank, path in texts.items()
+        }
 
 
 def where(frames: Sequence[tuple[str, str, str]]) -> str:
     """The innermost call outside torch."""
-    own = (f", {Path(file).name} line {line} in {name}" for file, line, name in frames if TORCH not in file)
+    own = (
+        f", {Path(file).name} line {line} in {name}"
+        for file, line, name in frames
+        if TORCH not in file
+    )
     return next(own, "")
 
 
 def state(pid: int | None) -> str:
-    """The letter Linux gives a process: R runs, S sleeps, T stopped, ...; empty where there is no such file."""
+    """The letter Linux gives a process: R runs, S sleeps, T stopped, ...; empty where there is no
+    such file.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):

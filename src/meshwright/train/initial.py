@@ -1,6 +1,8 @@
-"""First weights, the same under every layout: each parameter has its own random numbers, drawn from the seed and its global name.
+"""First weights, the same under every layout: each parameter has its own random numbers, drawn from
+the seed and its global name.
 
-Matrices N(0, 0.02^2), those that write to the residual stream N(0, 0.02^2 / 2L) (Radford et al. 2019, GPT-2), biases 0, norms 1.
+Matrices N(0, 0.02^2), those that write to the residual stream N(0, 0.02^2 / 2L) (Radford et al.
+2019, GPT-2), biases 0, norms 1.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ DEVIATION = 0.02
 
 
 def parameters(stage: nn.Module, m: Model) -> Iterator[tuple[str, nn.Parameter]]:
-    """(global name, parameter). A tied head on a stage of its own has the embedding's name, for it has its values."""
+    """(global name, parameter). A tied head on a stage of its own has the embedding's name, for it
+    has its values.
+    """
     for name, p in stage.named_parameters():
         yield "embedding.weight" if m.tied_embeddings and name == "head.weight" else name, p
 

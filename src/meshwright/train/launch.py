@@ -1,6 +1,8 @@
-"""Start the ranks of a run: forked on this machine with gloo or NCCL, or the one rank that torchrun or Slurm started us as.
+"""Start the ranks of a run: forked on this machine with gloo or NCCL, or the one rank that torchrun
+or Slurm started us as.
 
-Forking after one import of torch saves each rank its seconds of imports. The parent must not have used torch's thread pools.
+Forking after one import of torch saves each rank its seconds of imports. The parent must not have
+used torch's thread pools.
 """
 
 from __future__ import annotations
@@ -37,10 +39,14 @@ PR_SET_PDEATHSIG = 1
 GRACE_S = 2.0
 """How long the others may take to say why they end, once one rank has."""
 OURS, FINAL = "3", "2"
-"""What a rank's last words begin with: a sentence of ours; one after which another try would end the same way."""
+"""What a rank's last words begin with: a sentence of ours; one after which another try would end
+the same way.
+"""
 HARMLESS = (
-    "FSDP2-wrapped module .* returned a view tensor",  # logits of a vocabulary cut over tp; nothing writes to them
-    "`torch.distributed.* is deprecated",  # names that PyTorch 2.13 shortens; older ones do not have the new
+    # logits of a vocabulary cut over tp; nothing writes to them
+    "FSDP2-wrapped module .* returned a view tensor",
+    # names that PyTorch 2.13 shortens; older ones do not have the new
+    "`torch.distributed.* is deprecated",
 )
 """Beginnings of warnings of torch that concern no user of ours."""
 
@@ -66,27 +72,47 @@ def under_launcher() -> bool:
 
 
 def run_rank(work: Work, device: str, threads: int, timeout_s: float) -> None:
-    """As the rank that torchrun made us. A restarted rank must not see the addresses of its predecessors: the store is new each time.
+    """As the rank that torchrun made us. A restarted rank must not see the addresses of its
+    predecessors: the store is new each time.
 
-    Where torchrun shares its own store with the ranks, each attempt has its part of it; attempts are counted by node, so one node only.
+    Where torchrun shares its own store with the ranks, each attempt has its part of it; attempts
+    are counted by node, so one node only.
     """
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     several = int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1
     if shared and several and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")):
         raise BadInput(
-            "torchrun restarts several nodes only with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment"
+            "torchrun restarts several nodes only with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its"
+            " environment"
         )
     where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    tcp = TCPStore(*where, world, not shared and rank == 0, timedelta(seconds=timeout_s), multi_tenant=True)
-    store = PrefixStore(f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0') if shared else ''}", tcp)
-    _in_group(work, store, rank, world, int(os.environ.get("LOCAL_RANK", rank)), device, threads, timeout_s)
+    tcp = TCPStore(
+        *where, world, not shared and rank == 0, timedelta(seconds=timeout_s), multi_tenant=True
+    )
+    store = PrefixStore(
+        f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0') if shared else ''}", tcp
+    )
+    _in_group(
+        work,
+        store,
+        rank,
+        world,
+        int(os.environ.get("LOCAL_RANK", rank)),
+        device,
+        threads,
+        timeout_s,
+    )
 
 
-def fork_ranks(work: Work, world: int, device: str = "cpu", threads: int = 1, timeout_s: float = 600.0) -> None:
-    """Run `work` in `world` new processes and wait. Raises RankFailed, with what the first rank to fail said, after ending the others.
+def fork_ranks(
+    work: Work, world: int, device: str = "cpu", threads: int = 1, timeout_s: float = 600.0
+) -> None:
+    """Run `work` in `world` new processes and wait. Raises RankFailed, with what the first rank to
+    fail said, after ending the others.
 
-    timeout_s: a rank hangs that says nothing for so long after its first `heartbeat.beat`; ranks wait twice as long for each other.
+    timeout_s: a rank hangs that says nothing for so long after its first `heartbeat.beat`; ranks
+    wait twice as long for each other.
     """
     listener = socket.create_server(("127.0.0.1", 0), backlog=max(world, 128))
     context, signs, parent = multiprocessing.get_context("fork"), Signs(world), os.getpid()
@@ -97,7 +123,14 @@ def fork_ranks(work: Work, world: int, device: str = "cpu", threads: int = 1, ti
             heartbeat.listen(signs, rank, Path(folder))
             try:
                 port, fd = listener.getsockname()[1], listener.fileno() if rank == 0 else None
-                store = TCPStore("127.0.0.1", port, world, rank == 0, timedelta(seconds=timeout_s), master_listen_fd=fd)
+                store = TCPStore(
+                    "127.0.0.1",
+                    port,
+                    world,
+                    rank == 0,
+                    timedelta(seconds=timeout_s),
+                    master_listen_fd=fd,
+                )
                 _in_group(work, store, rank, world, rank, device, threads, 2 * timeout_s)
             except BaseException as error:
                 _say(Path(folder), rank, error)
@@ -105,14 +138,17 @@ def fork_ranks(work: Work, world: int, device: str = "cpu", threads: int = 1, ti
             sys.stdout.flush()
             os._exit(0)  # past torch's and pytest's exit handlers, which are the parent's
 
-        ranks = [context.Process(target=rank_main, args=(rank,), daemon=True) for rank in range(world)]
+        ranks = [
+            context.Process(target=rank_main, args=(rank,), daemon=True) for rank in range(world)
+        ]
         asked: list[int] = []
 
         def stop(number: int, frame: FrameType | None) -> None:
             asked.append(number)
             _forward(ranks)
 
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until all know what to do about it
+        # until all know what to do about it
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         before = signal.signal(signal.SIGTERM, stop)
         try:
             for process in ranks:
@@ -133,7 +169,9 @@ def fork_ranks(work: Work, world: int, device: str = "cpu", threads: int = 1, ti
 
 
 def _live_with_parent(parent: int) -> None:
-    """Signals of a new rank: the parent decides about Ctrl-C, and takes the rank with it when it dies."""
+    """Signals of a new rank: the parent decides about Ctrl-C, and takes the rank with it when it
+    dies.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":
@@ -151,7 +189,14 @@ def _forward(ranks: Sequence[BaseProcess]) -> None:
 
 
 def _in_group(
-    work: Work, store: Store, rank: int, world: int, here: int, device: str, threads: int, timeout_s: float
+    work: Work,
+    store: Store,
+    rank: int,
+    world: int,
+    here: int,
+    device: str,
+    threads: int,
+    timeout_s: float,
 ) -> None:
     """Do the work of one rank inside a process group."""
     for message in HARMLESS:
@@ -162,7 +207,12 @@ def _in_group(
         torch.cuda.set_device(place)
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
     dist.init_process_group(
-        backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=timeout_s), device_id=place
+        backend,
+        store=store,
+        rank=rank,
+        world_size=world,
+        timeout=timedelta(seconds=timeout_s),
+        device_id=place,
     )
     try:
         work(place or torch.device(device))
@@ -173,12 +223,18 @@ def _in_group(
 
 
 def _say(folder: Path, rank: int, error: BaseException) -> None:
-    """Leave the reason where the parent finds it, with OURS or FINAL in front if it is ours; with MESHWRIGHT_DEBUG the traceback too."""
+    """Leave the reason where the parent finds it, with OURS or FINAL in front if it is ours; with
+    MESHWRIGHT_DEBUG the traceback too.
+    """
     if os.environ.get("MESHWRIGHT_DEBUG"):
         traceback.print_exception(error)
     code = f" {type(error).__name__}: "
     if isinstance(error, MeshwrightError):
-        code = FINAL if error.exit_code == BadInput.exit_code or not getattr(error, "again", True) else OURS
+        code = (
+            FINAL
+            if error.exit_code == BadInput.exit_code or not getattr(error, "again", True)
+            else OURS
+        )
     (folder / f"{rank}.part").write_text(f"{code}{error}", "utf-8")
     (folder / f"{rank}.part").rename(folder / f"{rank}.txt")
 
@@ -198,20 +254,28 @@ def _watch(ranks: Sequence[BaseProcess], folder: Path, watch: Watch) -> None:
 
 
 def _reason(ranks: Sequence[BaseProcess], folder: Path) -> RankFailed:
-    """Why the run ended. A killed rank explains the others' broken connections, a sentence of ours explains itself."""
+    """Why the run ended. A killed rank explains the others' broken connections, a sentence of ours
+    explains itself.
+    """
     until = time.monotonic() + GRACE_S
     while time.monotonic() < until and any(process.exitcode is None for process in ranks):
         time.sleep(0.05)
     for rank, process in enumerate(ranks):
         if process.exitcode is not None and process.exitcode < 0:
             name = signal.Signals(-process.exitcode).name
-            return RankFailed(f"rank {rank} of {len(ranks)} was killed by {name}; the other ranks were ended")
+            return RankFailed(
+                f"rank {rank} of {len(ranks)} was killed by {name}; the other ranks were ended"
+            )
     said = {int(file.stem): file.read_text("utf-8") for file in folder.glob("*.txt")}
     ours = {rank: text for rank, text in said.items() if text[0] != " "}
-    real = {rank: text for rank, text in said.items() if "Connection" not in text and "peer" not in text}
+    real = {
+        rank: text for rank, text in said.items() if "Connection" not in text and "peer" not in text
+    }
     for group in (ours, real, said):
         if group:
             rank = min(group)
             words = " ".join(group[rank][1:].split())[:500]
-            return RankFailed(f"rank {rank} of {len(ranks)} stopped: {words}", again=group[rank][0] != FINAL)
+            return RankFailed(
+                f"rank {rank} of {len(ranks)} stopped: {words}", again=group[rank][0] != FINAL
+            )
     return RankFailed(f"one of {len(ranks)} ranks ended without a word")

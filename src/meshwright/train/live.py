@@ -1,7 +1,9 @@
-"""The memory of a running program: bytes of all live tensors, the largest sum so far, and what that sum was made of.
+"""The memory of a running program: bytes of all live tensors, the largest sum so far, and what that
+sum was made of.
 
-A tensor's storage counts from the operation that made it until nothing refers to it. Views count once. What an operation uses inside
-itself, and what an allocator leaves between tensors, does not show here.
+A tensor's storage counts from the operation that made it until nothing refers to it. Views count
+once. What an operation uses inside itself, and what an allocator leaves between tensors, does not
+show here.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ class Site(NamedTuple):
 
 
 class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A context in which storages are followed. `hold` tells it of tensors that were there before."""
+    """A context in which storages are followed. `hold` tells it of tensors that were there
+    before.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -40,7 +44,9 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.at_peak: Counter[Site] = Counter()
         self._storages: dict[int, tuple[Any, int, Site]] = {}
         self._fresh = False
-        self._resize = mock.patch.object(torch.UntypedStorage, "resize_", self._resized(torch.UntypedStorage.resize_))
+        self._resize = mock.patch.object(
+            torch.UntypedStorage, "resize_", self._resized(torch.UntypedStorage.resize_)
+        )
 
     def __enter__(self) -> Any:
         self._resize.start()
@@ -52,7 +58,9 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._note()
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation and follow what it made. Operations on DTensors are made of local ones, which come here too."""
+        """Run the operation and follow what it made. Operations on DTensors are made of local ones,
+        which come here too.
+        """
         if any(issubclass(t, DTensor) for t in types):
             return NotImplemented
         out = op(*args, **(kwargs or {}))
@@ -64,9 +72,16 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for x in tensors:
             if isinstance(x, DTensor):
                 x = x._local_tensor
-            if isinstance(x, Tensor) and (key := (storage := x.untyped_storage())._cdata) not in self._storages:
+            if (
+                isinstance(x, Tensor)
+                and (key := (storage := x.untyped_storage())._cdata) not in self._storages
+            ):
                 node = torch._C._current_autograd_node()
-                site = Site(f"{made_by} in {node.name()}" if node else made_by, tuple(x.shape), str(x.dtype)[6:])
+                site = Site(
+                    f"{made_by} in {node.name()}" if node else made_by,
+                    tuple(x.shape),
+                    str(x.dtype)[6:],
+                )
                 self._storages[key] = weakref.ref(storage, partial(self._gone, key)), 0, site
                 self._set(key, storage.nbytes())
 

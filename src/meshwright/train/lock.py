@@ -78,7 +78,8 @@ class Lock:
             time.sleep(EVERY_S)
         if before := self.holder():
             print(
-                f"{self.path.parent}: {named(before)} is gone without an end; this start takes over",
+                f"{self.path.parent}: {named(before)} is gone without an end; this start takes"
+                " over",
                 file=sys.stderr,
             )
         about = json.dumps({**self.about, "since_unix_s": time.time()}) + "\n"

@@ -44,8 +44,9 @@ class Stop:
 
 
 def usage(cpu_s: float, stop: Stop, device: torch.device) -> dict[str, float]:
-    """Over all ranks: CPU seconds of the step, largest resident bytes so far (together, and of the fullest rank), and how many were
-    asked to stop. One message: each rank's bytes have a place of their own in it."""
+    """Over all ranks: CPU seconds of the step, largest resident bytes so far (together, and of the
+    fullest rank), and how many were asked to stop. One message: each rank's bytes have a place of
+    their own in it."""
     peak = (
         torch.cuda.max_memory_allocated()
         if device.type == "cuda"
@@ -53,7 +54,9 @@ def usage(cpu_s: float, stop: Stop, device: torch.device) -> dict[str, float]:
     )
     bytes_of_ranks = [0.0] * dist.get_world_size()
     bytes_of_ranks[dist.get_rank()] = float(peak)
-    sums = torch.tensor([cpu_s, float(stop.asked), *bytes_of_ranks], dtype=torch.float64, device=device)
+    sums = torch.tensor(
+        [cpu_s, float(stop.asked), *bytes_of_ranks], dtype=torch.float64, device=device
+    )
     dist.all_reduce(sums)
     cpu, asked, *every = sums.tolist()
     return {"cpu": cpu, "stop": asked, "memory": sum(every), "fullest": max(every)}
@@ -75,8 +78,8 @@ class Log:
         )
         resumed = f", resumed after step {first}" if first else ""
         self.say(
-            f"{plan.job.model.name}: {parameters(plan.job.model):,.0f} parameters on {layout.chips} ranks ({axes}), "
-            f"{plan.settings.steps} steps{resumed}"
+            f"{plan.job.model.name}: {parameters(plan.job.model):,.0f} parameters on {layout.chips}"
+            f" ranks ({axes}), {plan.settings.steps} steps{resumed}"
         )
 
     def begin(self) -> None:
@@ -100,7 +103,9 @@ class Log:
         job, settings = self.plan.job, self.plan.settings
         self.attempt = attempt.begin(folder, job, settings, self.first)
 
-    def write(self, done: int, result: Mapping[str, float | None], seconds: float, spent: dict[str, float]) -> None:
+    def write(
+        self, done: int, result: Mapping[str, float | None], seconds: float, spent: dict[str, float]
+    ) -> None:
         """One step. What is not finite becomes null: NaN is not JSON."""
         if not self.file:
             return
@@ -108,20 +113,32 @@ class Log:
         job, predicted = self.plan.job, self.plan.predicted.step_time_s
         rate = job.batch_tokens / seconds
         peak = job.cluster.chip.peak(job.precision.compute) * float(job.layout.chips)
-        said = {name: None if value is None or not math.isfinite(value) else value for name, value in result.items()}
+        said = {
+            name: None if value is None or not math.isfinite(value) else value
+            for name, value in result.items()
+        }
         row: dict[str, Any] = {
-            "step": done, "attempt": self.attempt, **said, "step_time_s": seconds, "predicted_step_time_s": predicted,
-            "tokens_per_s": rate, "mfu": rate * model_flops(job.model, job.T) / peak, "cpu_s": spent["cpu"],
-            "memory_bytes": spent["memory"], "fullest_rank_bytes": spent["fullest"],
-        }  # fmt: skip
-        self.kept_on_disk(self.plan.folder / "metrics.jsonl", lambda: file.write(json.dumps(row) + "\n"))
+            "step": done,
+            "attempt": self.attempt,
+            **said,
+            "step_time_s": seconds,
+            "predicted_step_time_s": predicted,
+            "tokens_per_s": rate,
+            "mfu": rate * model_flops(job.model, job.T) / peak,
+            "cpu_s": spent["cpu"],
+            "memory_bytes": spent["memory"],
+            "fullest_rank_bytes": spent["fullest"],
+        }
+        self.kept_on_disk(
+            self.plan.folder / "metrics.jsonl", lambda: file.write(json.dumps(row) + "\n")
+        )
         self.say_if_skipped(row)
         if time.monotonic() - self.told > TELL_S or done == self.plan.settings.steps:
             self.told = time.monotonic()
             self.say(
-                f"step {done}/{self.plan.settings.steps}  loss {digits(row['loss'])}  {rate:,.0f} tokens/s  "
-                f"MFU {row['mfu']:.1%}  {show(seconds, 's')} a step (predicted {show(predicted, 's')})  "
-                f"{show(spent['fullest'], 'GiB')} on the fullest rank"
+                f"step {done}/{self.plan.settings.steps}  loss {digits(row['loss'])}  {rate:,.0f}"
+                f" tokens/s  MFU {row['mfu']:.1%}  {show(seconds, 's')} a step (predicted"
+                f" {show(predicted, 's')})  {show(spent['fullest'], 'GiB')} on the fullest rank"
             )
 
     def say_if_skipped(self, row: Mapping[str, Any]) -> None:
@@ -140,10 +157,14 @@ class Log:
         except OSError as error:
             path.with_suffix(PART).unlink(missing_ok=True)
             why = error.strerror or errno.errorcode.get(error.errno or 0, str(error))
-            raise SaveFailed(f"{path} could not be written: {why}; checkpoints are as they were") from None
+            raise SaveFailed(
+                f"{path} could not be written: {why}; checkpoints are as they were"
+            ) from None
 
     def sync(self) -> None:
-        """On the disk before a checkpoint is: no row of a step that a checkpoint has done is ever missing."""
+        """On the disk before a checkpoint is: no row of a step that a checkpoint has done is ever
+        missing.
+        """
         if file := self.file:
             self.kept_on_disk(self.plan.folder / "metrics.jsonl", lambda: os.fsync(file.fileno()))
 

@@ -33,7 +33,9 @@ class Result:
     loss: float
     """Mean over the tokens of the global batch, before the update."""
     gradient_norm: float | None
-    """Of all parameters, before clipping; None where it is not a number (the update is then skipped)."""
+    """Of all parameters, before clipping; None where it is not a number (the update is then
+    skipped).
+    """
     lr: float
     loss_scale: float
     """1 but for fp16."""
@@ -42,20 +44,36 @@ class Result:
 
 
 class Trainer:
-    """A job on this rank. Every rank of the run makes one and calls the same methods in the same order."""
+    """A job on this rank. Every rank of the run makes one and calls the same methods in the same
+    order.
+    """
 
     def __init__(self, job: Job, settings: Settings, device: torch.device) -> None:
         self.job, self.settings, self.device = job, settings, device
         self.layout: Layout = placed(job.layout, job.cluster.sizes)
         self.recorder = Recorder(device)
-        self.scaler = Scaler(job.precision.compute == "fp16", settings.loss_scale, settings.scale_growth)
+        self.scaler = Scaler(
+            job.precision.compute == "fp16", settings.loss_scale, settings.scale_growth
+        )
         self.mesh = mesh(self.layout, device.type, settings.shards or 0, job.model.moe is not None)
         self.count = stage_count(self.layout)
         self.microbatches = job.batch // int(self.layout.dp * self.layout.microbatch)
         numbers = stage_numbers(self.layout, self.mesh.index("pp"))
         self.stages = {number: self.build(number) for number in numbers}
-        self.tied = gradients.Tied(self.stages, self.layout, self.last_rank()) if job.model.tied_embeddings else None
-        self.engine = engine(self.stages, self.layout, self.mesh, self.microbatches, device, self.recorder, self.scaler)
+        self.tied = (
+            gradients.Tied(self.stages, self.layout, self.last_rank())
+            if job.model.tied_embeddings
+            else None
+        )
+        self.engine = engine(
+            self.stages,
+            self.layout,
+            self.mesh,
+            self.microbatches,
+            device,
+            self.recorder,
+            self.scaler,
+        )
         self.optimizer = adamw(self.stages.values(), settings, device)
 
     def build(self, number: int) -> Decoder:
@@ -74,18 +92,28 @@ class Trainer:
 
     def last_rank(self) -> int:
         """Place on the pp axis of the rank with the last stage."""
-        return 0 if self.layout.pp == 1 or schedule_named(self.layout.schedule).folded else int(self.layout.pp) - 1
+        return (
+            0
+            if self.layout.pp == 1 or schedule_named(self.layout.schedule).folded
+            else int(self.layout.pp) - 1
+        )
 
     def lr(self, step: int) -> float:
-        """Learning rate of a step: a linear rise, then half a cosine down to final_lr of it at the last step."""
+        """Learning rate of a step: a linear rise, then half a cosine down to final_lr of it at the
+        last step.
+        """
         s = self.settings
         if step < s.warmup:
             return s.lr * (step + 1) / s.warmup
         done = (step - s.warmup) / max(s.steps - 1 - s.warmup, 1)
-        return s.lr * (s.final_lr + (1 - s.final_lr) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0))))
+        return s.lr * (
+            s.final_lr + (1 - s.final_lr) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+        )
 
     def accumulate(self, tokens: Tensor, targets: Tensor) -> list[Tensor]:
-        """Gradients of the whole batch, from this rank's part of it, [B/dp, T/cp]; the losses of its microbatches on the last stage."""
+        """Gradients of the whole batch, from this rank's part of it, [B/dp, T/cp]; the losses of
+        its microbatches on the last stage.
+        """
         self.optimizer.zero_grad(set_to_none=True)
         with self.recorder.part("pipeline"):
             losses = self.engine(tokens.to(self.device), targets.to(self.device))
@@ -96,7 +124,9 @@ class Trainer:
         return losses
 
     def backward(self, tokens: Tensor, targets: Tensor) -> tuple[float, float]:
-        """`accumulate`, then (loss, norm of the gradient) of the whole batch, the same on every rank."""
+        """`accumulate`, then (loss, norm of the gradient) of the whole batch, the same on every
+        rank.
+        """
         losses = self.accumulate(tokens, targets)
         with self.recorder.part("norm"):
             sums = torch.zeros(2, dtype=torch.float64)
@@ -134,7 +164,9 @@ class Trainer:
         return Result(loss, norm if math.isfinite(norm) else None, lr, scale, self.scaler.skipped)
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """Name -> parameter, over the stages of this rank. A tied head that stands alone keeps its own name here."""
+        """Name -> parameter, over the stages of this rank. A tied head that stands alone keeps its
+        own name here.
+        """
         return {name: p for stage in self.stages.values() for name, p in stage.named_parameters()}
 
     def state(self, p: nn.Parameter) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""The decoder that is trained: GPT and Llama families, or any stretch of layers of one as a pipeline stage.
+"""The decoder that is trained: GPT and Llama families, or any stretch of layers of one as a
+pipeline stage.
 
-Tensors carry their shape as a suffix: B sequences, T tokens of this rank, S tokens attended to, D hidden, H heads, K kv heads,
-h head width, V vocabulary. Under tensor parallelism H, K and V are this rank's share, and T of the residual
-stream too if sequences are sharded. Parameters have the same (global) name on every stage: layers.3.attention.wq.weight.
+Tensors carry their shape as a suffix: B sequences, T tokens of this rank, S tokens attended to, D
+hidden, H heads, K kv heads, h head width, V vocabulary. Under tensor parallelism H, K and V are
+this rank's share, and T of the residual stream too if sequences are sharded. Parameters have the
+same (global) name on every stage: layers.3.attention.wq.weight.
 """
 
 from __future__ import annotations
@@ -36,12 +38,16 @@ def norm(m: Model, width: int = 0) -> nn.Module:
 
 
 def frequencies(m: Model, device: torch.device) -> Tensor:
-    """Radians a token of each pair: base^(-2i/r), i = 0 .. r/2 - 1, of the r rotated features of a head, scaled as the model says.
+    """Radians a token of each pair: base^(-2i/r), i = 0 .. r/2 - 1, of the r rotated features of a
+    head, scaled as the model says.
 
-    llama3: a frequency that turns t times within the original length is divided by `factor` if t < low, kept if t > high, and in
-    between mixed linearly in t (transformers, modeling_rope_utils.py, _compute_llama3_parameters).
+    llama3: a frequency that turns t times within the original length is divided by `factor` if t <
+    low, kept if t > high, and in between mixed linearly in t (transformers, modeling_rope_utils.py,
+    _compute_llama3_parameters).
     """
-    f = 1.0 / m.rope_base ** (torch.arange(0, m.rotary, 2, dtype=torch.float32, device=device) / m.rotary)
+    f = 1.0 / m.rope_base ** (
+        torch.arange(0, m.rotary, 2, dtype=torch.float32, device=device) / m.rotary
+    )
     if (s := m.rope_scaling) is None:
         return f
     if s.kind == "linear":
@@ -66,7 +72,9 @@ def rotate(x_BTHh: Tensor, by: Rotation) -> Tensor:
 
 
 class Core(nn.Module):
-    """softmax(Q K^T / sqrt(h)) V of each head. Queries start at position `start` of the S tokens attended to."""
+    """softmax(Q K^T / sqrt(h)) V of each head. Queries start at position `start` of the S tokens
+    attended to.
+    """
 
     def __init__(self, causal: bool, window: int | None) -> None:
         super().__init__()
@@ -78,12 +86,19 @@ class Core(nn.Module):
         k, v = (x.repeat_interleave(share, dim=1) for x in (k, v))
         plain = self.window is None and q.shape[2] == k.shape[2]
         mask = None if plain else self.mask(q.shape[2], k.shape[2], q.device)
-        o_BHTh = fn.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain and self.causal)
+        o_BHTh = fn.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=plain and self.causal
+        )
         return o_BHTh.transpose(1, 2)
 
     def mask(self, T: int, S: int, device: torch.device) -> Tensor:
-        """[T, S], True where a query may look: at itself and what lies before it, at most a window back."""
-        at, of = torch.arange(self.start, self.start + T, device=device)[:, None], torch.arange(S, device=device)
+        """[T, S], True where a query may look: at itself and what lies before it, at most a window
+        back.
+        """
+        at, of = (
+            torch.arange(self.start, self.start + T, device=device)[:, None],
+            torch.arange(S, device=device),
+        )
         seen = at >= of if self.causal else torch.ones(T, S, dtype=torch.bool, device=device)
         return seen if self.window is None else seen.logical_and_(at - self.window < of)
 
@@ -102,7 +117,9 @@ class Attention(nn.Module):
         self.core: Any = Core(m.attention == "causal", window)
 
     def forward(self, x_BTD: Tensor, by: Rotation | None) -> Tensor:
-        q_BTHh, k_BTKh, v_BTKh = (w(x_BTD).unflatten(-1, (-1, self.h)) for w in (self.wq, self.wk, self.wv))
+        q_BTHh, k_BTKh, v_BTKh = (
+            w(x_BTD).unflatten(-1, (-1, self.h)) for w in (self.wq, self.wk, self.wv)
+        )
         if self.q_norm is not None and self.k_norm is not None:
             q_BTHh, k_BTKh = self.q_norm(q_BTHh), self.k_norm(k_BTKh)
         if by is not None:
@@ -113,12 +130,17 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer: attention, then feed-forward, each on the normalised residual stream and added to it."""
+    """One layer: attention, then feed-forward, each on the normalised residual stream and added to
+    it.
+    """
 
     def __init__(self, m: Model, kind: Kind, recompute: str) -> None:
         super().__init__()
         self.whole = recompute == "full"
-        self.attention_norm, self.attention = norm(m), Attention(m, kind.window, recompute == "selective")
+        self.attention_norm, self.attention = (
+            norm(m),
+            Attention(m, kind.window, recompute == "selective"),
+        )
         self.ffn_norm, self.ffn = norm(m), MoE(m) if kind.moe else FeedForward(m, m.ffn)
 
     def forward(self, x_BTD: Tensor, by: Rotation | None) -> Tensor:
@@ -132,7 +154,9 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Some layers of a model, with the embedding if they are the first and the output head if they are the last."""
+    """Some layers of a model, with the embedding if they are the first and the output head if they
+    are the last.
+    """
 
     def __init__(self, m: Model, layers: range, seq: int, recompute: str = "none") -> None:
         super().__init__()
@@ -141,7 +165,9 @@ class Decoder(nn.Module):
         self.dtype = torch.float32  # of hidden states between stages
         first, last = layers.start == 0, layers.stop == m.layers
         self.embedding = nn.Embedding(m.padded_vocab, m.hidden) if first else None
-        self.positions = nn.Embedding(m.seq, m.hidden) if first and m.positions == "learned" else None
+        self.positions = (
+            nn.Embedding(m.seq, m.hidden) if first and m.positions == "learned" else None
+        )
         every = kinds(m)
         self.layers = nn.ModuleDict({str(i): Block(m, every[i], recompute) for i in layers})
         self.norm = norm(m) if last else None
@@ -159,7 +185,9 @@ class Decoder(nn.Module):
         return [block.ffn.experts for block in self.blocks if isinstance(block.ffn, MoE)]
 
     def compile_blocks(self) -> None:
-        """Compile what each layer computes; what is hooked to a layer from outside (FSDP's gathers, recomputation) stays outside."""
+        """Compile what each layer computes; what is hooked to a layer from outside (FSDP's gathers,
+        recomputation) stays outside.
+        """
         for block in self.blocks:
             block.run = torch.compile(block.run)  # type: ignore[method-assign]
 
@@ -169,13 +197,17 @@ class Decoder(nn.Module):
             self.head.weight = self.embedding.weight
 
     def take(self, start: int, length: int) -> None:
-        """Context parallelism: this rank's tokens are `length` from `start` on, though attention sees all."""
+        """Context parallelism: this rank's tokens are `length` from `start` on, though attention
+        sees all.
+        """
         self.start, self.length = start, length
         for block in self.blocks:
             block.attention.core.start = start
 
     def embed(self, tokens_BT: Tensor) -> Tensor:
-        """Look up tokens and learned positions. `part` of `parts`: the shard of the sequence a tp rank goes on with."""
+        """Look up tokens and learned positions. `part` of `parts`: the shard of the sequence a tp
+        rank goes on with.
+        """
         assert self.embedding is not None
         x_BTD: Tensor = self.embedding(tokens_BT)
         if self.positions is not None:
@@ -186,7 +218,11 @@ class Decoder(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Tokens [B, T] or hidden states [B, T, D] in, hidden states or logits [B, T, V] out."""
         x = x if self.embedding is None else self.embed(x)
-        by = rotation(self.m, self.start, self.length, x.device) if self.m.positions == "rope" else None
+        by = (
+            rotation(self.m, self.start, self.length, x.device)
+            if self.m.positions == "rope"
+            else None
+        )
         for block in self.blocks:
             x = block(x, by)
         if self.norm is not None and self.head is not None:
@@ -194,11 +230,15 @@ class Decoder(nn.Module):
         return x
 
     def hide_padding(self, logits_BTV: Tensor) -> Tensor:
-        """Columns from the vocabulary on only pad it: they get no probability. `first_column`: of this tp rank's share."""
+        """Columns from the vocabulary on only pad it: they get no probability. `first_column`: of
+        this tp rank's share.
+        """
         real, here = self.m.vocab - self.first_column, logits_BTV.shape[-1]
         if real >= here:
             return logits_BTV
-        return logits_BTV.masked_fill(torch.arange(here, device=logits_BTV.device) >= real, -math.inf)
+        return logits_BTV.masked_fill(
+            torch.arange(here, device=logits_BTV.device) >= real, -math.inf
+        )
 
 
 def loss(logits_BTV: Tensor, target_BT: Tensor) -> Tensor:

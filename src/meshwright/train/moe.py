@@ -1,7 +1,9 @@
-"""A mixture of experts in place of the feed-forward: each token goes to k of E experts, over ep ranks if they share the experts out.
+"""A mixture of experts in place of the feed-forward: each token goes to k of E experts, over ep
+ranks if they share the experts out.
 
-N tokens of this rank, M copies of tokens, D hidden, F expert width. No token is dropped. The weights of a token's k experts are the
-softmax, in fp32, of its k largest logits (Jiang et al. 2024, Mixtral; Qwen3). Shared experts see every token (DeepSeek-AI 2024).
+N tokens of this rank, M copies of tokens, D hidden, F expert width. No token is dropped. The
+weights of a token's k experts are the softmax, in fp32, of its k largest logits (Jiang et al. 2024,
+Mixtral; Qwen3). Shared experts see every token (DeepSeek-AI 2024).
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ Compute = Callable[[Tensor, list[int]], Tensor]
 
 
 class Linears(nn.Module):
-    """One linear map for each expert: weight [E, out, inner], bias [E, out]; under expert parallelism this rank's share of them."""
+    """One linear map for each expert: weight [E, out, inner], bias [E, out]; under expert
+    parallelism this rank's share of them.
+    """
 
     def __init__(self, experts: int, inner: int, out: int, bias: bool) -> None:
         super().__init__()
@@ -34,7 +38,12 @@ class Linears(nn.Module):
     def forward(self, x_MD: Tensor, rows: list[int]) -> Tensor:
         weights = here(self.weight).unbind()
         biases = [None] * len(rows) if self.bias is None else here(self.bias).unbind()
-        return torch.cat([fn.linear(x, w, b) for x, w, b in zip(torch.split(x_MD, rows), weights, biases, strict=True)])
+        return torch.cat(
+            [
+                fn.linear(x, w, b)
+                for x, w, b in zip(torch.split(x_MD, rows), weights, biases, strict=True)
+            ]
+        )
 
 
 class Experts(nn.Module):
@@ -101,16 +110,22 @@ class MoE(nn.Module):
 
 
 def exchanged(x_MD: Tensor, sent_E: Tensor, group: ProcessGroup, compute: Compute) -> Tensor:
-    """Send rows, sorted by expert, to the ranks of their experts, compute there, bring them back in the same order.
+    """Send rows, sorted by expert, to the ranks of their experts, compute there, bring them back in
+    the same order.
 
-    sent_E: rows for each expert. Two all-to-all exchanges of rows, and one, before them, of how many.
+    sent_E: rows for each expert. Two all-to-all exchanges of rows, and one, before them, of how
+    many.
     """
     ranks = group.size()
     got_E = all_to_all_single(sent_E, None, None, group)
     sent, got = (torch.stack([sent_E, got_E]).view(2, ranks, -1).sum(-1)).tolist()
     got_re = got_E.view(ranks, -1)  # from rank r, for expert e of this rank
     x_MD = all_to_all_single_autograd(x_MD, got, sent, group)
-    expert_M = torch.arange(got_re.shape[1], device=got_re.device).repeat(ranks).repeat_interleave(got_re.flatten())
+    expert_M = (
+        torch.arange(got_re.shape[1], device=got_re.device)
+        .repeat(ranks)
+        .repeat_interleave(got_re.flatten())
+    )
     order_M = expert_M.argsort(stable=True)
     y_MD = compute(x_MD[order_M], got_re.sum(0).tolist())
     back_MD: Tensor = all_to_all_single_autograd(y_MD[inverse(order_M)], sent, got, group)

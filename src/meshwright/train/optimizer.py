@@ -36,7 +36,9 @@ def adamw(stages: Iterable[nn.Module], s: Settings, device: torch.device) -> tor
             groups.setdefault(key, {"params": [], "weight_decay": decay})["params"].append(p)
     fused = device.type == "cuda" or None
     betas = s.beta1, s.beta2
-    return torch.optim.AdamW(list(groups.values()), lr=s.lr, betas=betas, eps=s.epsilon, fused=fused)
+    return torch.optim.AdamW(
+        list(groups.values()), lr=s.lr, betas=betas, eps=s.epsilon, fused=fused
+    )
 
 
 def ready(optimizer: torch.optim.Optimizer) -> None:

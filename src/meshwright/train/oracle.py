@@ -1,4 +1,5 @@
-"""An oracle without hardware: the trainer's own program of one rank, run under a fake process group, beside what `expected` and `peak` say of it.
+"""An oracle without hardware: the trainer's own program of one rank, run under a fake process
+group, beside what `expected` and `peak` say of it.
 
 Counts must agree exactly, the peak of memory within `MEMORY_TOLERANCE`.
 """
@@ -28,7 +29,9 @@ from .settings import Settings
 from .traffic import Sent, Traffic, axes_of
 
 MEMORY_TOLERANCE = 0.05
-"""Allocators round and kernels need room inside themselves, so no planner needs the peak of live tensors closer than this."""
+"""Allocators round and kernels need room inside themselves, so no planner needs the peak of live
+tensors closer than this.
+"""
 SHOWN = 24
 """Kinds of tensors that are listed of a peak."""
 
@@ -55,7 +58,9 @@ class Row:
 
 @dataclass(frozen=True)
 class OfRank:
-    """One rank: everything that was compared, what the predicted peak is made of, and what lived at the counted one."""
+    """One rank: everything that was compared, what the predicted peak is made of, and what lived at
+    the counted one.
+    """
 
     rank: int
     stages: tuple[int, ...]
@@ -88,7 +93,9 @@ def representative(job: Job) -> tuple[int, ...]:
 
 
 def run(job: Job, rank: int, settings: Settings) -> Counted:
-    """One step of rank `rank` of the job, by the trainer that trains. Weights have no values: the first ones are not drawn."""
+    """One step of rank `rank` of the job, by the trainer that trains. Weights have no values: the
+    first ones are not drawn.
+    """
     layout = job.layout
     with ExitStack() as stack:
         stack.enter_context(fake_world(rank, int(layout.chips)))
@@ -111,7 +118,9 @@ def run(job: Job, rank: int, settings: Settings) -> Counted:
 
 
 def compare(job: Job, settings: Settings, ranks: tuple[int, ...] = ()) -> list[OfRank]:
-    """These ranks (default: `representative`), one after the other. BadInput if the job cannot be trained."""
+    """These ranks (default: `representative`), one after the other. BadInput if the job cannot be
+    trained.
+    """
     rules.demand(job, settings, int(job.layout.chips))
     if job.model.moe:
         raise BadInput("the oracle has no counts of mixtures of experts yet: it takes dense models")
@@ -131,16 +140,23 @@ def of_rank(job: Job, rank: int, at: int, settings: Settings) -> OfRank:
         *messages(sent, found.sent),
         Row("peak memory", "B", ledger.highest, found.live.peak, near),
     )
-    live = tuple({**site._asdict(), "bytes": size} for site, size in found.live.at_peak.most_common(SHOWN))
+    live = tuple(
+        {**site._asdict(), "bytes": size} for site, size in found.live.at_peak.most_common(SHOWN)
+    )
     terms = {term: float(size) for term, size in ledger.peak.items() if size}
     return OfRank(rank, tuple(s.number for s in expected.stages(wanted, at)), rows, terms, live)
 
 
 def messages(wanted: Sent, found: Sent) -> list[Row]:
-    """Number and bytes of each kind of collective on each axis. They agree if every single size does."""
+    """Number and bytes of each kind of collective on each axis. They agree if every single size
+    does.
+    """
     rows = []
     for axis, kind in sorted({(axis, kind) for kind, axis, _ in wanted | found}):
-        a, b = (Counter({size: n for (k, x, size), n in s.items() if (k, x) == (kind, axis)}) for s in (wanted, found))
+        a, b = (
+            Counter({size: n for (k, x, size), n in s.items() if (k, x) == (kind, axis)})
+            for s in (wanted, found)
+        )
         name = f"{axis} {kind.replace('_', '-')}"
         volume = [float(sum(size * n for size, n in c.items())) for c in (a, b)]
         rows.append(Row(name, "", a.total(), b.total(), a == b))

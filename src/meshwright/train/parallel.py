@@ -1,8 +1,9 @@
-"""Spread a stage over ranks: tensor and sequence parallelism by DTensor, context parallelism by gathered keys, experts by all-to-all, ZeRO
-by FSDP2.
+"""Spread a stage over ranks: tensor and sequence parallelism by DTensor, context parallelism by
+gathered keys, experts by all-to-all, ZeRO by FSDP2.
 
-ZeRO over the replicas (dp x cp): 0 `replicate` (gradients all-reduced), 1 and 2 `fully_shard` with weights gathered once a step,
-3 `fully_shard` with weights gathered for each pass. Experts have replicas of their own (edp). When gradients are reduced is the business of `pipeline`.
+ZeRO over the replicas (dp x cp): 0 `replicate` (gradients all-reduced), 1 and 2 `fully_shard` with
+weights gathered once a step, 3 `fully_shard` with weights gathered for each pass. Experts have
+replicas of their own (edp). When gradients are reduced is the business of `pipeline`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class Mesh:
     whole: DeviceMesh
     """(pp, dp, cp, tp); with HSDP (pp, copies, dp, cp, tp)."""
     replicas: DeviceMesh
-    """The ranks among which a weight is synchronised: dp x cp; with HSDP two axes, (copies, shards)."""
+    """The ranks among which a weight is synchronised: dp x cp; with HSDP two axes, (copies,
+    shards).
+    """
     experts: DeviceMesh | None = None
     """(pp, edp, ep, etp), where the model has experts."""
 
@@ -71,11 +74,16 @@ class Mesh:
 
 
 def mesh(layout: Layout, device: str, shards: int = 0, moe: bool = False) -> Mesh:
-    """The mesh of a placed layout. shards: dp ranks that share out the state (HSDP); 0 = all of them. moe: the model has experts."""
+    """The mesh of a placed layout. shards: dp ranks that share out the state (HSDP); 0 = all of
+    them. moe: the model has experts.
+    """
     ranks, names = grid(layout), OUTER_FIRST
     if hybrid := bool(shards) and shards < layout.dp:
         pp, dp, cp, tp = ranks.shape
-        ranks, names = ranks.reshape(pp, dp // shards, shards, cp, tp), ("pp", "copies", "dp", "cp", "tp")
+        ranks, names = (
+            ranks.reshape(pp, dp // shards, shards, cp, tp),
+            ("pp", "copies", "dp", "cp", "tp"),
+        )
     whole = DeviceMesh(device, ranks, mesh_dim_names=names)
     inner = whole["dp"] if layout.cp == 1 else whole["dp", "cp"]._flatten("replicas")
     experts = DeviceMesh(device, grid(layout, EXPERTS), mesh_dim_names=EXPERTS) if moe else None
@@ -97,9 +105,11 @@ def spread(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
 
 
 def tensor_parallel(stage: Decoder, tp: DeviceMesh, sequence_parallel: bool) -> None:
-    """Column-parallel into, row-parallel out of attention and feed-forward; vocabulary-parallel embedding, head and loss.
+    """Column-parallel into, row-parallel out of attention and feed-forward; vocabulary-parallel
+    embedding, head and loss.
 
-    sequence_parallel: norms and residuals on 1/tp of the sequence, and stages hand on these shards; else whole on every rank.
+    sequence_parallel: norms and residuals on 1/tp of the sequence, and stages hand on these shards;
+    else whole on every rank.
     """
     cut: Any = Shard(1) if sequence_parallel else Replicate()
     stage.first_column = tp.get_local_rank() * stage.m.padded_vocab // tp.size()
@@ -112,9 +122,15 @@ def tensor_parallel(stage: Decoder, tp: DeviceMesh, sequence_parallel: bool) -> 
     if sequence_parallel:
         plan["positions"] = SequenceParallel(sequence_dim=0, use_local_output=True)
         plan["norm"] = SequenceParallel(use_local_output=True)
-    parallelize_module(stage, tp, {name: how for name, how in plan.items() if getattr(stage, name) is not None})
+    parallelize_module(
+        stage, tp, {name: how for name, how in plan.items() if getattr(stage, name) is not None}
+    )
     for block in stage.blocks:
-        ffn = expert_plan(block.ffn, stage.m, cut) if isinstance(block.ffn, MoE) else dense_plan("ffn", stage.m, cut)
+        ffn = (
+            expert_plan(block.ffn, stage.m, cut)
+            if isinstance(block.ffn, MoE)
+            else dense_plan("ffn", stage.m, cut)
+        )
         parallelize_module(block, tp, attention_plan(stage.m, cut) | ffn)
 
 
@@ -122,25 +138,33 @@ def attention_plan(m: Model, cut: Any) -> Plan:
     """How attention and the norms of a layer are cut. `cut`: how the residual stream is."""
     plan: Plan = dict.fromkeys(["attention.wq", "attention.wk", "attention.wv"], ColwiseParallel())
     plan["attention.wo"] = RowwiseParallel(output_layouts=cut)
-    plan["attention"] = PrepareModuleInput(input_layouts=(cut, None), desired_input_layouts=(Replicate(), None))
+    plan["attention"] = PrepareModuleInput(
+        input_layouts=(cut, None), desired_input_layouts=(Replicate(), None)
+    )
     if m.qk_norm:
         heads = SequenceParallel(sequence_dim=2, use_local_output=True)
         plan |= {"attention.q_norm": heads, "attention.k_norm": heads}
     if isinstance(cut, Shard):
-        plan |= {name: SequenceParallel(use_local_output=True) for name in ("attention_norm", "ffn_norm")}
+        plan |= {
+            name: SequenceParallel(use_local_output=True) for name in ("attention_norm", "ffn_norm")
+        }
     return plan
 
 
 def dense_plan(name: str, m: Model, cut: Any) -> Plan:
     """How a feed-forward is cut."""
-    plan: Plan = dict.fromkeys([f"{name}.up", *([f"{name}.gate"] if m.gated else [])], ColwiseParallel())
+    plan: Plan = dict.fromkeys(
+        [f"{name}.up", *([f"{name}.gate"] if m.gated else [])], ColwiseParallel()
+    )
     plan[f"{name}.down"] = RowwiseParallel(output_layouts=cut)
     plan[name] = PrepareModuleInput(input_layouts=(cut,), desired_input_layouts=(Replicate(),))
     return plan
 
 
 def expert_plan(moe: MoE, m: Model, cut: Any) -> Plan:
-    """How a mixture of experts is cut over tp: each rank routes its own shard of the sequence; shared experts are cut as a feed-forward is."""
+    """How a mixture of experts is cut over tp: each rank routes its own shard of the sequence;
+    shared experts are cut as a feed-forward is.
+    """
     own = SequenceParallel(sequence_dim=0, use_local_output=True)
     plan: Plan = {"ffn.router": own}
     if moe.shared_gate is not None:
@@ -158,7 +182,9 @@ def expert_parallel(stage: Decoder, ep: DeviceMesh) -> None:
 
 
 class ContextCore(nn.Module):
-    """Attention of this rank's queries to the keys and values of all cp ranks, gathered here and reduce-scattered in backward."""
+    """Attention of this rank's queries to the keys and values of all cp ranks, gathered here and
+    reduce-scattered in backward.
+    """
 
     def __init__(self, core: Core, group: ProcessGroup) -> None:
         super().__init__()
@@ -166,7 +192,9 @@ class ContextCore(nn.Module):
 
     def forward(self, q_BTHh: Tensor, k_BTKh: Tensor, v_BTKh: Tensor) -> Tensor:
         kv_TBKh = torch.cat([k_BTKh, v_BTKh], dim=-1).transpose(0, 1).contiguous()
-        k_BSKh, v_BSKh = all_gather_single_autograd(kv_TBKh, 0, self.group).transpose(0, 1).chunk(2, dim=-1)
+        k_BSKh, v_BSKh = (
+            all_gather_single_autograd(kv_TBKh, 0, self.group).transpose(0, 1).chunk(2, dim=-1)
+        )
         o_BTHh: Tensor = self.core(q_BTHh, k_BSKh, v_BSKh)
         return o_BTHh
 
@@ -180,7 +208,9 @@ def context_parallel(stage: Decoder, group: ProcessGroup, index: int) -> None:
 
 
 def data_parallel(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
-    """Synchronise gradients over the replicas, layer by layer, and shard what the ZeRO stage says; mixed precision lives here too."""
+    """Synchronise gradients over the replicas, layer by layer, and shard what the ZeRO stage says;
+    mixed precision lives here too.
+    """
     mixed = HALF.get(job.precision.compute)
     stage.dtype = mixed or torch.float32
     edp = m.experts["edp"] if m.experts is not None else None
@@ -194,7 +224,11 @@ def data_parallel(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
         else:
             cut = partial(evenly, ranks=ranks.size(-1))
             fully_shard(
-                part, mesh=ranks, mp_policy=policy, reshard_after_forward=layout.zero == 3, shard_placement_fn=cut
+                part,
+                mesh=ranks,
+                mp_policy=policy,
+                reshard_after_forward=layout.zero == 3,
+                shard_placement_fn=cut,
             )
 
     if edp is not None:
@@ -205,6 +239,8 @@ def data_parallel(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
 
 
 def evenly(p: nn.Parameter, ranks: int) -> Shard:
-    """ZeRO cuts a weight along its first dim that the ranks divide (whole experts, if they do), so that nothing is padded; the first if none is."""
+    """ZeRO cuts a weight along its first dim that the ranks divide (whole experts, if they do), so
+    that nothing is padded; the first if none is.
+    """
     shape = p.to_local().shape if isinstance(p, DTensor) else p.shape
     return Shard(next((dim for dim, n in enumerate(shape) if n % ranks == 0), 0))

@@ -1,7 +1,9 @@
-"""The order of the microbatches of one step: PyTorch's pipeline schedules, or plain accumulation where there is one stage.
+"""The order of the microbatches of one step: PyTorch's pipeline schedules, or plain accumulation
+where there is one stage.
 
-An engine is called with this rank's tokens and targets, [m b, T] each; afterwards the gradients of its stages are those of the mean
-loss over the replica's batch, averaged over replicas. It returns the loss of each microbatch where the last stage is, else nothing.
+An engine is called with this rank's tokens and targets, [m b, T] each; afterwards the gradients of
+its stages are those of the mean loss over the replica's batch, averaged over replicas. It returns
+the loss of each microbatch where the last stage is, else nothing.
 """
 
 from __future__ import annotations
@@ -31,12 +33,16 @@ Engine = Callable[[Tensor, Tensor], list[Tensor]]
 
 
 def criterion(layout: Layout, mesh: Mesh, scaler: Scaler) -> Criterion:
-    """The loss of one microbatch (times the scale of fp16), from logits whose vocabulary is cut over tp."""
+    """The loss of one microbatch (times the scale of fp16), from logits whose vocabulary is cut
+    over tp.
+    """
     if layout.tp == 1:
         return scaler.scaled(loss)
     tp = mesh.axis("tp")
     return scaler.scaled(
-        lambda logits, target: loss(DTensor.from_local(logits, tp, [Shard(-1)], run_check=False), target)
+        lambda logits, target: loss(
+            DTensor.from_local(logits, tp, [Shard(-1)], run_check=False), target
+        )
     )
 
 
@@ -49,7 +55,9 @@ def engine(
     recorder: Recorder,
     scaler: Scaler,
 ) -> Engine:
-    """What runs the microbatches of a step through this rank's stages. Losses and gradients are times the scale."""
+    """What runs the microbatches of a step through this rank's stages. Losses and gradients are
+    times the scale.
+    """
     of = criterion(layout, mesh, scaler)
     parallel_loss = loss_parallel if layout.tp > 1 else nullcontext
     if layout.pp == 1:
@@ -65,11 +73,15 @@ def accumulation(
     context: Callable[[], AbstractContextManager[Any]],
     recorder: Recorder,
 ) -> Engine:
-    """Microbatches one after the other. Gradients are reduced after the last one, or (ZeRO 2 and 3) after each."""
+    """Microbatches one after the other. Gradients are reduced after the last one, or (ZeRO 2 and 3)
+    after each.
+    """
 
     def run(tokens: Tensor, targets: Tensor) -> list[Tensor]:
         losses = []
-        for i, (x, y) in enumerate(zip(tokens.chunk(microbatches), targets.chunk(microbatches), strict=True)):
+        for i, (x, y) in enumerate(
+            zip(tokens.chunk(microbatches), targets.chunk(microbatches), strict=True)
+        ):
             last = i == microbatches - 1
             if isinstance(stage, FSDPModule):
                 stage.set_requires_gradient_sync(last or layout.zero >= 2)
@@ -86,12 +98,18 @@ def accumulation(
 
 
 def ends(stage: Decoder, layout: Layout) -> tuple[Tensor, Tensor]:
-    """(input, output) of a stage for one microbatch, without storage: so stages need not find out by a trial run."""
+    """(input, output) of a stage for one microbatch, without storage: so stages need not find out
+    by a trial run.
+    """
     b, T, tp = int(layout.microbatch), stage.length, int(layout.tp)
     shard = T // (tp if layout.sequence_parallel else 1)
     tokens = torch.empty(b, T, dtype=torch.int64, device="meta")
-    hidden = torch.empty(b, shard, stage.m.hidden, dtype=stage.dtype, device="meta", requires_grad=True)
-    logits = torch.empty(b, T, stage.m.padded_vocab // tp, dtype=stage.dtype, device="meta", requires_grad=True)
+    hidden = torch.empty(
+        b, shard, stage.m.hidden, dtype=stage.dtype, device="meta", requires_grad=True
+    )
+    logits = torch.empty(
+        b, T, stage.m.padded_vocab // tp, dtype=stage.dtype, device="meta", requires_grad=True
+    )
     return hidden if stage.embedding is None else tokens, hidden if stage.head is None else logits
 
 

@@ -1,8 +1,10 @@
-"""PyTorch's profiler over a few steps of a run: `profile/rank-RRRR.json`, a Chrome trace a rank for ui.perfetto.dev and `meshwright compare`.
+"""PyTorch's profiler over a few steps of a run: `profile/rank-RRRR.json`, a Chrome trace a rank for
+ui.perfetto.dev and `meshwright compare`.
 
-Steps, actions of the pipeline and waits for messages are ranges of their own on the rank's thread: "step 7", "F stage 0 microbatch 1",
-"wait tp". A wait is the time in which the thread does nothing but wait for collectives of that axis (or, "wait pp", for sends and receives
-between stages). A profiled step takes longer than others, so no recorded step is profiled.
+Steps, actions of the pipeline and waits for messages are ranges of their own on the rank's thread:
+"step 7", "F stage 0 microbatch 1", "wait tp". A wait is the time in which the thread does nothing
+but wait for collectives of that axis (or, "wait pp", for sends and receives between stages). A
+profiled step takes longer than others, so no recorded step is profiled.
 """
 
 from __future__ import annotations
@@ -29,16 +31,21 @@ WAIT = torch.ops._c10d_functional.wait_tensor.default
 
 
 class Waits(Traffic):
-    """A context that makes a range of every wait for a message, named after the axis of the group."""
+    """A context that makes a range of every wait for a message, named after the axis of the
+    group.
+    """
 
     def __init__(self, mesh: Mesh) -> None:
         super().__init__(axes_of(mesh))
         self.axis, self.made, self.stack = "world", dict[int, str](), ExitStack()
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation. Waits of functional collectives are operations; those of others are methods, see `__enter__`."""
+        """Run the operation. Waits of functional collectives are operations; those of others are
+        methods, see `__enter__`.
+        """
         if any(issubclass(t, (DTensor, AsyncCollectiveTensor)) for t in types):
-            return NotImplemented  # they make operations on plain tensors, waits among them, which come here too
+            # they make operations on plain tensors, waits among them, which come here too
+            return NotImplemented
         if op is WAIT:
             axis = self.made.pop(args[0].data_ptr(), None)  # none: it has been waited for
             with record_function(f"wait {axis}") if axis else nullcontext():
@@ -54,13 +61,17 @@ class Waits(Traffic):
     def of(self, op: Any, args: Any) -> str:
         """The axis of a collective."""
         group = CollectiveOp.get_process_group(op, args)
-        return self.axes.get(group.group_name, "world" if group.size() == dist.get_world_size() else "pair")
+        return self.axes.get(
+            group.group_name, "world" if group.size() == dist.get_world_size() else "pair"
+        )
 
     def __enter__(self) -> Waits:
         """From now on waits are ranges."""
         super().__enter__()  # type: ignore[no-untyped-call]
         self.stack.enter_context(replaced(Work, "wait", self.named(lambda: self.axis)))
-        self.stack.enter_context(replaced(schedules, "_wait_batch_p2p", self.named(lambda: "pp", inside=True)))
+        self.stack.enter_context(
+            replaced(schedules, "_wait_batch_p2p", self.named(lambda: "pp", inside=True))
+        )
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -86,8 +97,15 @@ class Waits(Traffic):
 
 PLAIN_WAIT = Work.wait
 COLLECTIVES = {
-    "allreduce_", "allgather_", "_allgather_base_", "reduce_scatter_", "_reduce_scatter_base_", "alltoall_", "alltoall_base_", "broadcast_",
-}  # fmt: skip
+    "allreduce_",
+    "allgather_",
+    "_allgather_base_",
+    "reduce_scatter_",
+    "_reduce_scatter_base_",
+    "alltoall_",
+    "alltoall_base_",
+    "broadcast_",
+}
 FUNCTIONAL = {
     "all_reduce",
     "all_reduce_",

@@ -1,9 +1,12 @@
-"""What a rank does in a few steps of a run, part by part: `record/rank-RRRR.jsonl` in the folder of the run.
+"""What a rank does in a few steps of a run, part by part: `record/rank-RRRR.jsonl` in the folder of
+the run.
 
-A part is an action of the pipeline (F, B, I, W, as in `schedule`) or another piece of the step: "pipeline" (all microbatches with their
-sends and waits), "reduce" (gradients of a stage over its replicas), "settle", "norm", "clip", "optimizer", "data". Each has its begin and
-end, and the seconds it kept its device busy: CPU seconds of the rank's thread, which other processes on the core do not lengthen, or
-seconds of the stream on a GPU. `meshwright compare` reads the files (format in `formats/run_folder`).
+A part is an action of the pipeline (F, B, I, W, as in `schedule`) or another piece of the step:
+"pipeline" (all microbatches with their sends and waits), "reduce" (gradients of a stage over its
+replicas), "settle", "norm", "clip", "optimizer", "data". Each has its begin and end, and the
+seconds it kept its device busy: CPU seconds of the rank's thread, which other processes on the core
+do not lengthen, or seconds of the stream on a GPU. `meshwright compare` reads the files (format in
+`formats/run_folder`).
 """
 
 from __future__ import annotations
@@ -71,7 +74,14 @@ class Part:
         """(kind, stage, microbatch, begin and end since `zero`, busy seconds)."""
         if self.begin.event is None:
             start, end = self.begin.wall_s - zero.wall_s, self.end.wall_s - zero.wall_s
-            return self.kind, self.stage, self.microbatch, start, end, self.end.cpu_s - self.begin.cpu_s
+            return (
+                self.kind,
+                self.stage,
+                self.microbatch,
+                start,
+                end,
+                self.end.cpu_s - self.begin.cpu_s,
+            )
         start, end = (zero.event.elapsed_time(mark.event) / 1e3 for mark in (self.begin, self.end))
         return self.kind, self.stage, self.microbatch, start, end, end - start
 
@@ -95,7 +105,9 @@ class Recorder:
     def part(self, kind: str, stage: int = -1, microbatch: int = -1) -> AbstractContextManager[Any]:
         """A context that is one part."""
         if self.named:
-            return record_function(f"{kind} stage {stage} microbatch {microbatch}" if microbatch >= 0 else kind)
+            return record_function(
+                f"{kind} stage {stage} microbatch {microbatch}" if microbatch >= 0 else kind
+            )
         return Part(kind, stage, microbatch, self) if self.on else NOTHING
 
     def longer(self, function: Callable[..., T]) -> Callable[..., T]:
@@ -110,20 +122,26 @@ class Recorder:
         return timed
 
     def watch(self, stage: PipelineStage) -> None:
-        """Make the passes of a stage parts: PyTorch's schedules call these methods, one for each action."""
+        """Make the passes of a stage parts: PyTorch's schedules call these methods, one for each
+        action.
+        """
         number, chosen = stage.stage_index, stage
 
         def timed(name: str, kind: Callable[[dict[str, Any]], str]) -> None:
             method = getattr(chosen, name)
 
             def run(chunk: int, *args: Any, **options: Any) -> Any:
-                with self.part(kind(options), number, chunk if name != "perform_reduce_grad" else -1):
+                with self.part(
+                    kind(options), number, chunk if name != "perform_reduce_grad" else -1
+                ):
                     return method(chunk, *args, **options)
 
             setattr(chosen, name, run)
 
         timed("forward_one_chunk", lambda options: "F")
-        timed("backward_one_chunk", lambda options: "B" if options.get("full_backward", True) else "I")
+        timed(
+            "backward_one_chunk", lambda options: "B" if options.get("full_backward", True) else "I"
+        )
         timed("backward_weight_one_chunk", lambda options: "W")
         timed("perform_reduce_grad", lambda options: "reduce")
 
@@ -138,21 +156,35 @@ class Recording:
         self.first, more = first, s.profile or 0
         self.begin = min(first + WARM_UP, max(first, s.steps - self.many - more))
         self.done: tuple[int, Mark, Mark, float] | None = None
-        """The recorded step that is not written yet: its number, begin, end and CPU seconds of all threads."""
+        """The recorded step that is not written yet: its number, begin, end and CPU seconds of all
+        threads.
+        """
         self.profile = Profile(folder, trainer, self.begin + self.many, more)
 
     def give_up_old(self) -> None:
-        """Delete the record of an earlier attempt: each rank its own, the first those of ranks that are no more."""
+        """Delete the record of an earlier attempt: each rank its own, the first those of ranks that
+        are no more.
+        """
         mine = [self.file, *([] if self.profile.written else [self.profile.file])]
         if dist.get_rank() == 0:
             folders = self.file.parent, self.profile.file.parent
-            every = {old: NUMBER.match(old.name) for folder in folders for old in folder.glob("rank-*.json*")}
-            mine += [old for old, found in every.items() if found and int(found[1]) >= dist.get_world_size()]
+            every = {
+                old: NUMBER.match(old.name)
+                for folder in folders
+                for old in folder.glob("rank-*.json*")
+            }
+            mine += [
+                old
+                for old, found in every.items()
+                if found and int(found[1]) >= dist.get_world_size()
+            ]
         for old in mine:
             old.unlink(missing_ok=True)
 
     def data(self, batches: Iterator[T]) -> Iterator[T]:
-        """The batches, with the time each takes to come. A record is written when the next batch is asked for, when no clock runs."""
+        """The batches, with the time each takes to come. A record is written when the next batch is
+        asked for, when no clock runs.
+        """
         step = self.first
         try:
             while True:
@@ -208,7 +240,9 @@ class Recording:
     def bytes(self) -> dict[str, int]:
         """What this rank keeps between steps, by kind, and the most it ever held."""
         parameters = list(self.trainer.parameters().values())
-        states = [state for p in parameters for state in self.trainer.optimizer.state.get(p, {}).values()]
+        states = [
+            state for p in parameters for state in self.trainer.optimizer.state.get(p, {}).values()
+        ]
         return {
             "weights": sizes(parameters),
             "gradients": sizes([p.grad for p in parameters if p.grad is not None]),
@@ -235,7 +269,9 @@ class Recording:
             "ranks": dist.get_world_size(),
             "place": {name: mesh.get_local_rank(name) for name in mesh.mesh_dim_names},
             "host": socket.gethostname(),
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+            "cores": len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1,
             "device": self.trainer.device.type,
             "threads": torch.get_num_threads(),
         }

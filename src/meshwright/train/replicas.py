@@ -1,4 +1,6 @@
-"""Strict semantics, checked on the running program: whoever holds the same part of a weight holds the same bits."""
+"""Strict semantics, checked on the running program: whoever holds the same part of a weight holds
+the same bits.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,15 @@ def prints(stages: dict[int, Decoder]) -> Prints:
 
 def digest(x: Tensor) -> str:
     """Hash of a tensor's bits."""
-    return hashlib.sha256(x.detach().contiguous().cpu().view(torch.uint8).numpy().tobytes()).hexdigest()
+    return hashlib.sha256(
+        x.detach().contiguous().cpu().view(torch.uint8).numpy().tobytes()
+    ).hexdigest()
 
 
 def check(stages: dict[int, Decoder], step: int) -> int:
-    """Compare all ranks; the number of parts that more than one rank holds. Raises ReplicasDiffer."""
+    """Compare all ranks; the number of parts that more than one rank holds. Raises
+    ReplicasDiffer.
+    """
     every: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(every, prints(stages))
     seen: dict[tuple[Any, ...], tuple[int, str]] = {}
@@ -48,7 +54,9 @@ def check(stages: dict[int, Decoder], step: int) -> int:
         for key, value in found.items():
             first, expected = seen.setdefault(key, (rank, value))
             if value != expected:
-                raise ReplicasDiffer(f"after step {step}, ranks {first} and {rank} hold different values of {key[0]}")
+                raise ReplicasDiffer(
+                    f"after step {step}, ranks {first} and {rank} hold different values of {key[0]}"
+                )
             if first != rank:
                 shared.add(key)
     return len(shared)

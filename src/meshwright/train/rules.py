@@ -1,4 +1,6 @@
-"""What the trainer cannot run, said before anything starts. The rules of layouts (`meshwright.rules`) hold here too."""
+"""What the trainer cannot run, said before anything starts. The rules of layouts
+(`meshwright.rules`) hold here too.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,17 @@ def demand(job: Job, settings: Settings, world: int | None = None) -> None:
     """
     layout = job.layout
     why = rules.broken(job, layout, rules.ALWAYS + (rules.EVEN_BATCH, rules.FILLED))
-    why = why or of_trainer(job, layout) + of_settings(job, layout, settings) + ranks(layout, settings, world)
+    why = why or of_trainer(job, layout) + of_settings(job, layout, settings) + ranks(
+        layout, settings, world
+    )
     if why:
         raise BadInput("; ".join(why))
 
 
 def of_trainer(job: Job, layout: Layout) -> list[str]:
-    """What the decoder, PyTorch's engine or ours cannot carry out, whatever framework the job names."""
+    """What the decoder, PyTorch's engine or ours cannot carry out, whatever framework the job
+    names.
+    """
     return [rule.sentence(job, layout) for rule in TRAINER if not rule.holds(job, layout)]
 
 
@@ -49,13 +55,25 @@ def compiled(job: Job, layout: Layout, settings: Settings) -> list[str]:
     if not settings.compile:
         return []
     split = layout.pp > 1 and schedule_named(layout.schedule).split_backward
-    compilers = [name for name in (os.environ.get("CXX"), "g++", "clang++", "c++") if name and shutil.which(name)]
+    compilers = [
+        name
+        for name in (os.environ.get("CXX"), "g++", "clang++", "c++")
+        if name and shutil.which(name)
+    ]
     missing = {
-        "train.compile with tp > 1 is not carried out by PyTorch 2.13 on CPUs (its graphs lose DTensors): set compile = false": layout.tp > 1,
-        "train.compile with a mixture of experts is not trained: the tokens of an expert differ from step to step": job.model.moe,
-        f"train.compile with schedule {layout.schedule} is not carried out: a compiled layer's backward pass cannot be halved": split,
-        "train.compile needs a C++ compiler (g++ or clang++) on CPUs": settings.device == "cpu" and not compilers,
-    }  # fmt: skip
+        "train.compile with tp > 1 is not carried out by PyTorch 2.13 on CPUs (its graphs lose DTensors): set compile = false": (
+            layout.tp > 1
+        ),
+        "train.compile with a mixture of experts is not trained: the tokens of an expert differ from step to step": (
+            job.model.moe
+        ),
+        f"train.compile with schedule {layout.schedule} is not carried out: a compiled layer's backward pass cannot be halved": (
+            split
+        ),
+        "train.compile needs a C++ compiler (g++ or clang++) on CPUs": (
+            settings.device == "cpu" and not compilers
+        ),
+    }
     return [sentence for sentence, holds in missing.items() if holds]
 
 
@@ -74,15 +92,20 @@ def ranks(layout: Layout, settings: Settings, world: int | None) -> list[str]:
     """As many ranks as chips of the layout, and a device for each."""
     need = int(layout.chips)
     if world is not None and world != need:
-        return [f"the layout needs {need} ranks (tp x cp x pp x dp), but the launcher started {world}"]
+        return [
+            f"the layout needs {need} ranks (tp x cp x pp x dp), but the launcher started {world}"
+        ]
     if settings.device == "cuda":
         import torch
 
         have = torch.cuda.device_count() if world is None else need
-        return [] if have >= need else [f"the layout needs {need} GPUs, but this machine has {have}"]
+        return (
+            [] if have >= need else [f"the layout needs {need} GPUs, but this machine has {have}"]
+        )
     if world is None and need > (most := 8 * (os.cpu_count() or 1)):
         return [
-            f"the layout needs {need} ranks, but this machine of {os.cpu_count()} cores runs at most {most}: use torchrun on more machines"
+            f"the layout needs {need} ranks, but this machine of {os.cpu_count()} cores runs at"
+            f" most {most}: use torchrun on more machines"
         ]
     return []
 
@@ -90,7 +113,8 @@ def ranks(layout: Layout, settings: Settings, world: int | None) -> list[str]:
 def demand_memory(predicted: Prediction, settings: Settings, world: int | None) -> None:
     """Raise BadInput if ranks need more memory than there is.
 
-    On GPUs each has the chip of the job. On CPUs all ranks of this machine share what it has; a launcher says how many those are.
+    On GPUs each has the chip of the job. On CPUs all ranks of this machine share what it has; a
+    launcher says how many those are.
     """
     if settings.device != "cpu":
         return demand_chip(predicted, settings)
@@ -99,13 +123,17 @@ def demand_memory(predicted: Prediction, settings: Settings, world: int | None) 
         need *= min(1.0, int(os.environ.get("LOCAL_WORLD_SIZE", "1")) / chips)
     have = float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
     if need > have:
-        raise BadInput(f"the ranks need {show(need, 'GiB')} together, but this machine has {show(have, 'GiB')}")
+        raise BadInput(
+            f"the ranks need {show(need, 'GiB')} together, but this machine has {show(have, 'GiB')}"
+        )
     return None
 
 
 def demand_chip(predicted: Prediction, settings: Settings) -> None:
     """Raise BadInput if a rank needs more than can be allocated on the chip of the job."""
-    demand_room(predicted, settings, capacity(predicted.job), f"a {predicted.job.cluster.chip.name}")
+    demand_room(
+        predicted, settings, capacity(predicted.job), f"a {predicted.job.cluster.chip.name}"
+    )
 
 
 def demand_room(predicted: Prediction, settings: Settings, have: float, what: str) -> None:
@@ -118,14 +146,15 @@ def demand_room(predicted: Prediction, settings: Settings, have: float, what: st
     terms = named(found[rank])
     where = f" of pipeline stage {rank}" if len(found) > 1 else ""
     raise BadInput(
-        f"a rank{where} needs {show(need, 'GiB')} in this program ({terms}), but {what} has {show(have, 'GiB')}: "
-        "recompute, a smaller layout.microbatch or batch, a higher layout.zero, tp or pp need less"
+        f"a rank{where} needs {show(need, 'GiB')} in this program ({terms}), but {what} has"
+        f" {show(have, 'GiB')}: recompute, a smaller layout.microbatch or batch, a higher"
+        " layout.zero, tp or pp need less"
     )
 
 
 def peaks(predicted: Prediction, settings: Settings) -> list[dict[str, float]]:
-    """Bytes of each rank of the pp axis at its peak, by term: as PyTorch's engine holds them, or (experts, which `peak` does not know)
-    as the plan does, on the fullest device."""
+    """Bytes of each rank of the pp axis at its peak, by term: as PyTorch's engine holds them, or
+    (experts, which `peak` does not know) as the plan does, on the fullest device."""
     job, layout = predicted.job, predicted.layout
     if job.model.moe:
         kinds = ("weights", "gradients", "optimizer", "activations")

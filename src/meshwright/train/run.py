@@ -1,7 +1,9 @@
-"""A training run from its job file to its last checkpoint: what `meshwright train` does on every rank, and what it says about it.
+"""A training run from its job file to its last checkpoint: what `meshwright train` does on every
+rank, and what it says about it.
 
-A run is a folder: job.toml (what was run), attempts.jsonl (a line each time it began or went on), metrics.jsonl (a line a step),
-step-NNNNNNNN/ (checkpoints), corpus.bin (the default text), run.lock (who trains in it).
+A run is a folder: job.toml (what was run), attempts.jsonl (a line each time it began or went on),
+metrics.jsonl (a line a step), step-NNNNNNNN/ (checkpoints), corpus.bin (the default text), run.lock
+(who trains in it).
 """
 
 from __future__ import annotations
@@ -61,19 +63,28 @@ class Plan:
 
 
 def demand(job: Job, settings: Settings, world: int | None) -> Prediction:
-    """Check everything that does not depend on the run's folder; BadInput if the run is impossible."""
+    """Check everything that does not depend on the run's folder; BadInput if the run is
+    impossible.
+    """
     rules.demand(job, settings, world)
     predicted = predict(job)
     rules.demand_memory(predicted, settings, world)
     return predicted
 
 
-def prepare(job: Job, settings: Settings, predicted: Prediction, resume: bool, allowed: tuple[str, ...] = ()) -> Plan:
-    """What to go on from, and what was changed; BadInput if the run would write over another, or would not be the same."""
+def prepare(
+    job: Job, settings: Settings, predicted: Prediction, resume: bool, allowed: tuple[str, ...] = ()
+) -> Plan:
+    """What to go on from, and what was changed; BadInput if the run would write over another, or
+    would not be the same.
+    """
     folder = Path(settings.output)
     found = checkpoint.complete(folder)
     if found and not resume:
-        raise BadInput(f"{folder} holds a run already ({found[-1].name}): --resume goes on with it, -o starts another")
+        raise BadInput(
+            f"{folder} holds a run already ({found[-1].name}): --resume goes on with it, -o starts"
+            " another"
+        )
     if found:
         metrics(folder / "metrics.jsonl")  # a damaged one is told before ranks start
     if settings.weights and not found:
@@ -89,8 +100,11 @@ def prepare(job: Job, settings: Settings, predicted: Prediction, resume: bool, a
     return plan
 
 
-def train(job: Job, settings: Settings, resume: bool = False, allowed: tuple[str, ...] = ()) -> dict[str, Any] | None:
-    """Run a job to its end, on ranks of this machine or as the rank a launcher started; the summary (on the first rank).
+def train(
+    job: Job, settings: Settings, resume: bool = False, allowed: tuple[str, ...] = ()
+) -> dict[str, Any] | None:
+    """Run a job to its end, on ranks of this machine or as the rank a launcher started; the summary
+    (on the first rank).
 
     allowed: what of `attempt.ORDER` a resumed run may change.
     """
@@ -107,8 +121,12 @@ def train(job: Job, settings: Settings, resume: bool = False, allowed: tuple[str
         return summary(plan)
 
 
-def launched(job: Job, settings: Settings, resume: bool, allowed: tuple[str, ...]) -> dict[str, Any] | None:
-    """As the rank that torchrun, or a script like it, has started. The first rank has the folder, and says what is done with it."""
+def launched(
+    job: Job, settings: Settings, resume: bool, allowed: tuple[str, ...]
+) -> dict[str, Any] | None:
+    """As the rank that torchrun, or a script like it, has started. The first rank has the folder,
+    and says what is done with it.
+    """
     count = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     predicted = demand(job, settings, int(os.environ["WORLD_SIZE"]))
     plans: list[Plan] = []
@@ -138,18 +156,23 @@ def launched(job: Job, settings: Settings, resume: bool, allowed: tuple[str, ...
 
 
 def fork(plan: Plan) -> None:
-    """Run the ranks on this machine; again from the newest checkpoint while a rank fails and `restarts` allows."""
+    """Run the ranks on this machine; again from the newest checkpoint while a rank fails and
+    `restarts` allows.
+    """
     s = plan.settings
     for left in range(s.restarts or 0, -1, -1):
         try:
-            return fork_ranks(partial(work, plan), int(plan.job.layout.chips), s.device, s.threads, s.timeout)
+            return fork_ranks(
+                partial(work, plan), int(plan.job.layout.chips), s.device, s.threads, s.timeout
+            )
         except RankFailed as error:
             if not left or not error.again:
                 raise
             found = checkpoint.complete(plan.folder)
             plan = replace(plan, resume=found[-1] if found else None)
             print(
-                f"{error}; again from {found[-1].name if found else 'the first step'}, {left - 1} restarts left",
+                f"{error}; again from {found[-1].name if found else 'the first step'}, {left - 1}"
+                " restarts left",
                 file=sys.stderr,
             )
     return None
@@ -166,11 +189,15 @@ def source(job: Job, settings: Settings) -> Source:
 
 
 def batches(plan: Plan, trainer: Trainer, first: int) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """(step, inputs, targets) of this rank, from step `first` on. Step s trains on samples s B .. s B + B - 1 of the run, under any layout."""
+    """(step, inputs, targets) of this rank, from step `first` on. Step s trains on samples s B .. s
+    B + B - 1 of the run, under any layout.
+    """
     job, layout, samples = plan.job, trainer.layout, source(plan.job, plan.settings)
     rows = job.batch // int(layout.dp)
     for step in range(first, plan.settings.steps):
-        whole = torch.from_numpy(samples.samples(step * job.batch + trainer.mesh.replica * rows, rows))
+        whole = torch.from_numpy(
+            samples.samples(step * job.batch + trainer.mesh.replica * rows, rows)
+        )
         x, y = (
             part.chunk(int(layout.cp), 1)[trainer.mesh.index("cp")].contiguous()
             for part in (whole[:, :-1], whole[:, 1:])
@@ -225,7 +252,8 @@ def due(done: int, every: int | None) -> bool:
 
 
 def demand_numbers(trainer: Trainer, plan: Plan, saver: checkpoint.Saver, done: int) -> None:
-    """Raise NotFinite, on all ranks, when so many updates in a row were skipped that the run is beyond help.
+    """Raise NotFinite, on all ranks, when so many updates in a row were skipped that the run is
+    beyond help.
 
     A checkpoint that is still being written is finished first: it is the last sound one.
     """
@@ -233,13 +261,16 @@ def demand_numbers(trainer: Trainer, plan: Plan, saver: checkpoint.Saver, done: 
     if most is not None and skipped >= most:
         saver.wait()
         raise checkpoint.NotFinite(
-            f"the gradients or the loss were not finite in {skipped} steps one after the other, up to step {done}: "
-            f"the run ends (train.max_skipped); {checkpoint.newest(plan.folder)}; a smaller train.lr, or train.clip, may help"
+            f"the gradients or the loss were not finite in {skipped} steps one after the other, up"
+            f" to step {done}: the run ends (train.max_skipped); {checkpoint.newest(plan.folder)};"
+            " a smaller train.lr, or train.clip, may help"
         )
 
 
 def summary(plan: Plan) -> dict[str, Any]:
-    """What the run came to, from its metrics. Seconds are medians over the steps of the newest layout (`records.alike`)."""
+    """What the run came to, from its metrics. Seconds are medians over the steps of the newest
+    layout (`records.alike`).
+    """
     rows, found = metrics(plan.folder / "metrics.jsonl"), checkpoint.complete(plan.folder)
     timed = alike(rows, attempts(plan.folder))
     columns = ("step_time_s", "tokens_per_s", "mfu", "cpu_s", "memory_bytes")
@@ -250,7 +281,9 @@ def summary(plan: Plan) -> dict[str, Any]:
         **{key: median(row[key] for row in timed) if timed else None for key in columns},
         "timed_steps": len(timed),
         "skipped": rows[-1].get("skipped", 0) if rows else 0,
-        "predicted_step_time_s": timed[-1]["predicted_step_time_s"] if timed else plan.predicted.step_time_s,
+        "predicted_step_time_s": (
+            timed[-1]["predicted_step_time_s"] if timed else plan.predicted.step_time_s
+        ),
         "checkpoint": str(found[-1]) if found else None,
         "output": str(plan.folder),
     }

@@ -1,9 +1,12 @@
-"""Which gradients may be used: a step whose gradients or loss are not finite is skipped, under every precision.
+"""Which gradients may be used: a step whose gradients or loss are not finite is skipped, under
+every precision.
 
-Dynamic loss scaling for fp16 is part of it: small gradients are lifted into its range, and where they leave it the scale halves.
+Dynamic loss scaling for fp16 is part of it: small gradients are lifted into its range, and where
+they leave it the scale halves.
 
-The algorithm of torch.amp.GradScaler (Micikevicius et al. 2018, arXiv 1710.03740), which sees one rank's gradients only: here the decision is
-made from the norm over all ranks, so it is the same everywhere under any layout, and the scale is a power of two, so scaling is exact.
+The algorithm of torch.amp.GradScaler (Micikevicius et al. 2018, arXiv 1710.03740), which sees one
+rank's gradients only: here the decision is made from the norm over all ranks, so it is the same
+everywhere under any layout, and the scale is a power of two, so scaling is exact.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ Criterion = Callable[[Tensor, Tensor], Tensor]
 FIRST = 2.0**16
 """Scale of the first step (GradScaler's default)."""
 LEAST, MOST = 2.0**-16, 2.0**40
-"""Bounds of the scale; below the least a run is beyond help, above the most a loss of one would leave fp32 when squared."""
+"""Bounds of the scale; below the least a run is beyond help, above the most a loss of one would
+leave fp32 when squared.
+"""
 GROWTH_STEPS = 2000
 """Steps without an overflow after which the scale doubles (GradScaler's default)."""
 
@@ -61,7 +66,9 @@ class Scaler:
         return {"scale": self.scale if self.on else 0.0, "good": self.good, "skipped": self.skipped}
 
     def load(self, state: Mapping[str, Any] | None) -> None:
-        """Go on from a checkpoint; from one without a scale (of a run in fp32), with the first one. BadInput if it is damaged."""
+        """Go on from a checkpoint; from one without a scale (of a run in fp32), with the first one.
+        BadInput if it is damaged.
+        """
         state = state or {"scale": 0.0, "good": 0, "skipped": 0}
         try:
             scale, good, skipped = float(state["scale"]), int(state["good"]), int(state["skipped"])

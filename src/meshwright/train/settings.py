@@ -1,4 +1,6 @@
-"""The table [train] of a job file: how the optimizer moves, what data it sees, where results go. The rest of the file is the job itself."""
+"""The table [train] of a job file: how the optimizer moves, what data it sees, where results go.
+The rest of the file is the job itself.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,13 @@ class Settings(Checked):
     lr: float = 3e-4
     """Highest learning rate."""
     final_lr: float = 0.1
-    """Learning rate of the last step over the highest; between them half a cosine. 0: it falls to nothing."""
+    """Learning rate of the last step over the highest; between them half a cosine. 0: it falls to
+    nothing.
+    """
     warmup: int = 10
-    """Steps in which the learning rate rises linearly from 0 (the first step takes 1/warmup of it); 0 for none."""
+    """Steps in which the learning rate rises linearly from 0 (the first step takes 1/warmup of it);
+    0 for none.
+    """
     beta1: float = 0.9
     """AdamW's decay of the mean gradient."""
     beta2: float = 0.95
@@ -38,9 +44,13 @@ class Settings(Checked):
     seed: int = 1
     """Of the first weights and of the order of the data."""
     data: str = "corpus"
-    """Path of a token file of `meshwright data`, "corpus" (real text of this machine's Python), or "synthetic"."""
+    """Path of a token file of `meshwright data`, "corpus" (real text of this machine's Python), or
+    "synthetic".
+    """
     weights: str | None = None
-    """Folder of Hugging Face weights (model.safetensors and config.json) to start from; None: random first weights."""
+    """Folder of Hugging Face weights (model.safetensors and config.json) to start from; None:
+    random first weights.
+    """
     compile: bool = False
     """Compile each layer with torch.compile (on CPUs it needs a C++ compiler)."""
     loss_scale: float = 2.0**16
@@ -56,25 +66,39 @@ class Settings(Checked):
     keep_every: int | None = None
     """Steps between checkpoints that are written and kept for good. None: no such."""
     max_skipped: int | None = 10
-    """Updates in a row that may be skipped because a gradient or the loss is not finite; the run then ends, exit code 3. "none" for no limit."""
+    """Updates in a row that may be skipped because a gradient or the loss is not finite; the run
+    then ends, exit code 3. "none" for no limit.
+    """
     async_save: bool = True
-    """Steps go on while threads write a copy of the state (as large as the state, in CPU memory); false: steps wait."""
+    """Steps go on while threads write a copy of the state (as large as the state, in CPU memory);
+    false: steps wait.
+    """
     restarts: int | None = None
-    """How often a run whose rank was killed or failed goes on by itself, from its newest checkpoint. None: never (torchrun has --max-restarts)."""
+    """How often a run whose rank was killed or failed goes on by itself, from its newest
+    checkpoint. None: never (torchrun has --max-restarts).
+    """
     check_every: int | None = None
     """Steps between comparisons of the weights that replicas share, bit by bit; None: never."""
     record: int | None = 3
-    """Steps, after the first three of a run, whose parts are timed for `meshwright compare`; 0 for none."""
+    """Steps, after the first three of a run, whose parts are timed for `meshwright compare`; 0 for
+    none.
+    """
     profile: int | None = None
-    """Steps, after the recorded ones, under PyTorch's profiler: a trace a rank in profile/, with waits for messages by axis. At most 10."""
+    """Steps, after the recorded ones, under PyTorch's profiler: a trace a rank in profile/, with
+    waits for messages by axis. At most 10.
+    """
     shards: int | None = None
-    """Hybrid sharding: dp ranks among which ZeRO shards; the groups keep copies. None: all. The prediction assumes all."""
+    """Hybrid sharding: dp ranks among which ZeRO shards; the groups keep copies. None: all. The
+    prediction assumes all.
+    """
     device: str = "cpu"
     """cpu (gloo) or cuda (NCCL)."""
     threads: int = 1
     """CPU threads of a rank."""
     timeout: Annotated[float, Unit("s")] = 600.0
-    """A rank that makes no progress for so long hangs: the run is ended. A step or a checkpoint must not take longer."""
+    """A rank that makes no progress for so long hangs: the run is ended. A step or a checkpoint
+    must not take longer.
+    """
 
 
 ZERO_IS_NONE = (
@@ -106,12 +130,15 @@ def settings(data: object) -> Settings:
         raise BadInput(f"train.loss_scale must be a power of two, not {found.loss_scale:g}")
     if (found.profile or 0) > 10:
         raise BadInput(
-            f"train.profile must be at most 10 steps, not {found.profile}: a trace grows by megabytes a step"
+            f"train.profile must be at most 10 steps, not {found.profile}: a trace grows by"
+            " megabytes a step"
         )
     none = {name: None for name in ZERO_IS_NONE if getattr(found, name) == 0}
     return Settings(**{**vars(found), **none})
 
 
 def table(s: Settings) -> dict[str, Any]:
-    """The table that `settings` turns into equal ones; every field is in it, for defaults may change."""
+    """The table that `settings` turns into equal ones; every field is in it, for defaults may
+    change.
+    """
     return {name: "none" if value is None else value for name, value in vars(s).items()}

@@ -1,8 +1,11 @@
-"""Where torch.distributed.checkpoint keeps tensors: raw bytes and a JSON index, with hashes; no pickle anywhere.
+"""Where torch.distributed.checkpoint keeps tensors: raw bytes and a JSON index, with hashes; no
+pickle anywhere.
 
-A checkpoint is a folder. Each rank writes one file RANK.bin, its tensors' bytes one after the other; index.json says for every tensor its
-dtype, shape and chunks (offset and shape of the chunk, file, first byte), and for every file its size and SHA-256:
-{"format": "meshwright-checkpoint-1", "step": 100, "tensors": {name: {"dtype", "shape", "chunks": [...]}}, "files": {name: {"bytes", "sha256"}}, "sha256": of all the rest}
+A checkpoint is a folder. Each rank writes one file RANK.bin, its tensors' bytes one after the
+other; index.json says for every tensor its
+dtype, shape and chunks (offset and shape of the chunk, file, first byte), and for every file its
+size and SHA-256: {"format": "meshwright-checkpoint-1", "step": 100, "tensors": {name: {"dtype",
+"shape", "chunks": [...]}}, "files": {name: {"bytes", "sha256"}}, "sha256": of all the rest}
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ from ..errors import BadInput
 FORMAT = "meshwright-checkpoint-1"
 INDEX = "index.json"
 DTYPES = {
-    str(d).removeprefix("torch."): d for d in (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64)
+    str(d).removeprefix("torch."): d
+    for d in (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64)
 }
 LARGEST_INDEX = 2**30
 LARGEST = 2**50
@@ -45,17 +49,25 @@ BLOCK = 2**22
 
 
 class Writer(StorageWriter):
-    """Writes this rank's chunks into a folder; the coordinator makes the folder, writes the index last and then publishes it."""
+    """Writes this rank's chunks into a folder; the coordinator makes the folder, writes the index
+    last and then publishes it.
+    """
 
-    def __init__(self, folder: Path, rank: int, about: dict[str, Any], publish: Callable[[Path], None]) -> None:
-        """about: goes into the index as it is;  publish: what the coordinator does with the complete folder."""
+    def __init__(
+        self, folder: Path, rank: int, about: dict[str, Any], publish: Callable[[Path], None]
+    ) -> None:
+        """about: goes into the index as it is;  publish: what the coordinator does with the
+        complete folder.
+        """
         self.folder, self.rank, self.about, self.publish = folder, rank, about, publish
 
     def reset(self, checkpoint_id: Any = None) -> None:
         """Nothing is kept between checkpoints."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """An empty folder; no rank writes before all have heard of the global plan, so before it stands."""
+        """An empty folder; no rank writes before all have heard of the global plan, so before it
+        stands.
+        """
         if is_coordinator:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
@@ -102,7 +114,12 @@ class Writer(StorageWriter):
             where = result.storage_data
             files[where["file"]] = {"bytes": where["bytes"], "sha256": where["sha256"]}
             offset = list(result.index.offset or [0] * len(about.size))
-            chunk = {"offset": offset, "shape": where["shape"], "file": where["file"], "at": where["at"]}
+            chunk = {
+                "offset": offset,
+                "shape": where["shape"],
+                "file": where["file"],
+                "at": where["at"],
+            }
             tensors.setdefault(result.index.fqn, entry)["chunks"].append(chunk)
         index = {"format": FORMAT, **self.about, "tensors": tensors, "files": files}
         with (self.folder / INDEX).open("w", encoding="utf-8") as file:
@@ -132,7 +149,9 @@ class Reader(StorageReader):
         """The index in torch's words."""
         return Metadata({name: _metadata(entry) for name, entry in self.index["tensors"].items()})
 
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+    def set_up_storage_reader(
+        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
+    ) -> None:
         """The folder stands already."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
@@ -147,7 +166,9 @@ class Reader(StorageReader):
         """Copy each piece from its chunk to its place."""
         for item in plan.items:
             chunk = self.read_chunk(item.storage_index)
-            for dim, (start, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
+            for dim, (start, length) in enumerate(
+                zip(item.storage_offsets, item.lengths, strict=True)
+            ):
                 chunk = chunk.narrow(dim, start, length)
             target = planner.resolve_tensor(item).detach()
             target.copy_(chunk)
@@ -193,21 +214,37 @@ def sync(folder: Path) -> None:
 
 
 def _metadata(entry: dict[str, Any]) -> TensorStorageMetadata:
-    chunks = [ChunkStorageMetadata(torch.Size(c["offset"]), torch.Size(c["shape"])) for c in entry["chunks"]]
-    return TensorStorageMetadata(TensorProperties(DTYPES[entry["dtype"]]), torch.Size(entry["shape"]), chunks)
+    chunks = [
+        ChunkStorageMetadata(torch.Size(c["offset"]), torch.Size(c["shape"]))
+        for c in entry["chunks"]
+    ]
+    return TensorStorageMetadata(
+        TensorProperties(DTYPES[entry["dtype"]]), torch.Size(entry["shape"]), chunks
+    )
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """The index of a checkpoint, its shape and arithmetic checked; BadInput if it is not one of ours, or damaged."""
+    """The index of a checkpoint, its shape and arithmetic checked; BadInput if it is not one of
+    ours, or damaged.
+    """
     try:
         if size_of(folder / INDEX) > LARGEST_INDEX:
             raise BadInput(f"{folder / INDEX} is too large to be the index of a checkpoint")
         index = json.loads((folder / INDEX).read_text("utf-8"))
     except OSError:
-        raise BadInput(f"{folder} is not a checkpoint: it has no {INDEX} (pickled checkpoints are not read)") from None
+        raise BadInput(
+            f"{folder} is not a checkpoint: it has no {INDEX} (pickled checkpoints are not read)"
+        ) from None
     except (ValueError, RecursionError):  # a pickle, or half a file
-        raise BadInput(f"{folder / INDEX} is damaged: it is not JSON (pickled checkpoints are not read)") from None
-    if not isinstance(index, dict) or index.get("format") != FORMAT or index != sealed(index) or not _sound(index):
+        raise BadInput(
+            f"{folder / INDEX} is damaged: it is not JSON (pickled checkpoints are not read)"
+        ) from None
+    if (
+        not isinstance(index, dict)
+        or index.get("format") != FORMAT
+        or index != sealed(index)
+        or not _sound(index)
+    ):
         raise BadInput(f"{folder / INDEX} is not the index of a {FORMAT}, or it is damaged")
     return index
 
@@ -219,7 +256,9 @@ def sealed(index: dict[str, Any]) -> dict[str, Any]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a plain file; OSError for a link, which may lead out of the checkpoint, or a device or pipe, which may never end."""
+    """Bytes of a plain file; OSError for a link, which may lead out of the checkpoint, or a device
+    or pipe, which may never end.
+    """
     about = path.lstat()
     if not stat.S_ISREG(about.st_mode):
         raise OSError(errno.EINVAL, "not a plain file", str(path))
@@ -227,13 +266,17 @@ def size_of(path: Path) -> int:
 
 
 def _sound(index: dict[str, Any]) -> bool:
-    """Everything is there, of the right kind, and inside its file and tensor; the chunks of a tensor cover it once, those of a file fill it."""
+    """Everything is there, of the right kind, and inside its file and tensor; the chunks of a
+    tensor cover it once, those of a file fill it.
+    """
     try:
         sizes = {name: about["bytes"] for name, about in index["files"].items()}
         names = all(name == f"{int(name.removesuffix('.bin'))}.bin" for name in sizes)
         left = dict(sizes)
         tensors = all(_covered(entry, sizes, left) for entry in index["tensors"].values())
-        return names and tensors and _whole(index["step"], *sizes.values()) and not any(left.values())
+        return (
+            names and tensors and _whole(index["step"], *sizes.values()) and not any(left.values())
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         return False
 
@@ -244,23 +287,34 @@ def _whole(*numbers: Any) -> bool:
 
 
 def _covered(entry: dict[str, Any], sizes: dict[str, int], left: dict[str, int]) -> bool:
-    """The chunks lie within their files (name -> bytes) and make up the tensor; their bytes are taken from `left`."""
+    """The chunks lie within their files (name -> bytes) and make up the tensor; their bytes are
+    taken from `left`.
+    """
     width, shape, chunks = DTYPES[entry["dtype"]].itemsize, entry["shape"], entry["chunks"]
     for chunk in chunks:
         if not _whole(*chunk["offset"], *chunk["shape"], chunk["at"], *shape):
             return False
-        inside = all(a + n <= whole for a, n, whole in zip(chunk["offset"], chunk["shape"], shape, strict=True))
+        inside = all(
+            a + n <= whole
+            for a, n, whole in zip(chunk["offset"], chunk["shape"], shape, strict=True)
+        )
         size = math.prod(chunk["shape"]) * width
         if not inside or chunk["at"] + size > sizes[chunk["file"]]:
             return False
         left[chunk["file"]] -= size
     elements = math.prod(shape)
     full = [chunk for chunk in chunks if math.prod(chunk["shape"])]
-    return elements < LARGEST and sum(math.prod(c["shape"]) for c in full) == elements and _apart(full, len(shape) - 1)
+    return (
+        elements < LARGEST
+        and sum(math.prod(c["shape"]) for c in full) == elements
+        and _apart(full, len(shape) - 1)
+    )
 
 
 def _apart(chunks: list[dict[str, Any]], dim: int) -> bool:
-    """No two chunks share an element. Chunks are cells of a grid: those whose ranges in a dimension meet must differ in the dimensions before it."""
+    """No two chunks share an element. Chunks are cells of a grid: those whose ranges in a dimension
+    meet must differ in the dimensions before it.
+    """
     if len(chunks) < 2:
         return True
     if dim < 0:
@@ -286,8 +340,13 @@ def verify(folder: Path, index: dict[str, Any]) -> None:
                     digest.update(block)
                     size += len(block)
         except OSError:
-            raise BadInput(f"checkpoint {folder} is damaged: {name} is missing or not a plain file") from None
+            raise BadInput(
+                f"checkpoint {folder} is damaged: {name} is missing or not a plain file"
+            ) from None
         if size != about["bytes"]:
-            raise BadInput(f"checkpoint {folder} is damaged: {name} has {size} bytes instead of {about['bytes']}")
+            raise BadInput(
+                f"checkpoint {folder} is damaged: {name} has {size} bytes instead of"
+                f" {about['bytes']}"
+            )
         if digest.hexdigest() != about["sha256"]:
             raise BadInput(f"checkpoint {folder} is damaged: the contents of {name} were changed")

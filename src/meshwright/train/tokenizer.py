@@ -1,4 +1,6 @@
-"""Text -> token ids: the bytes of UTF-8, or a Hugging Face tokenizer.json (package tokenizers, which has it in Rust)."""
+"""Text -> token ids: the bytes of UTF-8, or a Hugging Face tokenizer.json (package tokenizers,
+which has it in Rust).
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Encoder:
     end_id: int | None
 
     def stream(self, texts: Iterable[str]) -> Iterator[Ids]:
-        """The ids of texts one after the other; some megabytes of text are encoded at once, on all cores."""
+        """The ids of texts one after the other; some megabytes of text are encoded at once, on all
+        cores.
+        """
         batch: list[str] = []
         size = 0
         for text in texts:
@@ -48,18 +52,25 @@ class Encoder:
     def together(self, batch: list[str]) -> Ids:
         """The ids of a few texts, each with its end."""
         after = [] if self.end_id is None else [np.array([self.end_id])]
-        return np.concatenate([np.zeros(0, np.uint32), *(part for ids in self.encode(batch) for part in (ids, *after))])
+        return np.concatenate(
+            [
+                np.zeros(0, np.uint32),
+                *(part for ids in self.encode(batch) for part in (ids, *after)),
+            ]
+        )
 
 
 def encoder(tokenizer: str, end: str | None = None, documents: bool = False) -> Encoder:
     """ "bytes" (documents end with the byte 0), or the path of a tokenizer.json.
 
-    end: the token after each document, "none" for nothing; None: the one of ENDS that the tokenizer has.
-    documents: the texts are documents. BadInput if there is no such file or token.
+    end: the token after each document, "none" for nothing; None: the one of ENDS that the tokenizer
+    has. documents: the texts are documents. BadInput if there is no such file or token.
     """
     if tokenizer == "bytes":
         if end not in (None, "none"):
-            raise BadInput(f"--end {end[:40]!r}: documents of bytes end with the byte 0, or with --end none")
+            raise BadInput(
+                f"--end {end[:40]!r}: documents of bytes end with the byte 0, or with --end none"
+            )
         byte = "\\0" if documents and end is None else None
         return Encoder(_bytes, 256, byte, None if byte is None else 0)
     made = _read(tokenizer)
@@ -69,13 +80,17 @@ def encoder(tokenizer: str, end: str | None = None, documents: bool = False) -> 
     end = end or next((name for name in ENDS if name in known), None)
     if documents and end is None:
         raise BadInput(
-            f"{tokenizer} has none of {', '.join(ENDS)}: name the token that ends a document with --end, or --end none"
+            f"{tokenizer} has none of {', '.join(ENDS)}: name the token that ends a document with"
+            " --end, or --end none"
         )
     end = end if documents and end != "none" else None
 
     def encode(texts: list[str]) -> list[Ids]:
         with sentences(f"{tokenizer} cannot encode this text"):
-            return [np.asarray(found.ids) for found in made.encode_batch_fast(texts, add_special_tokens=False)]
+            return [
+                np.asarray(found.ids)
+                for found in made.encode_batch_fast(texts, add_special_tokens=False)
+            ]
 
     if not known:
         raise BadInput(f"{tokenizer} has no tokens")
@@ -92,7 +107,8 @@ def _read(path: str) -> Any:
         from tokenizers import Tokenizer
     except ImportError:
         raise BadInput(
-            "a tokenizer.json needs the package tokenizers: pip install 'meshwright[train]', or take --tokenizer bytes"
+            "a tokenizer.json needs the package tokenizers: pip install 'meshwright[train]', or"
+            " take --tokenizer bytes"
         ) from None
     text = read_text(path, largest=LARGEST)
     with sentences(f"{path} is not a tokenizer.json"):
@@ -104,7 +120,9 @@ def _read(path: str) -> Any:
 
 @contextmanager
 def sentences(what: str) -> Iterator[None]:
-    """Whatever the package raises becomes a sentence; it raises bare Exception, and BaseException where its Rust code panics."""
+    """Whatever the package raises becomes a sentence; it raises bare Exception, and BaseException
+    where its Rust code panics.
+    """
     try:
         yield
     except (KeyboardInterrupt, SystemExit, MemoryError, GeneratorExit):

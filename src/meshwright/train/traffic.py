@@ -1,4 +1,6 @@
-"""What the running program computes and sends: matrix FLOPs and every collective of this rank by kind, axis and bytes, in the words of `count`."""
+"""What the running program computes and sends: matrix FLOPs and every collective of this rank by
+kind, axis and bytes, in the words of `count`.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,18 @@ FULL_VECTOR: dict[str, tuple[str, Callable[[Any, Any], Tensor]]] = {
     "all_to_all_single": ("all_to_all", lambda args, out: args[0]),
     "send": ("send", lambda args, out: args[0][0]),
 }
-"""Operator -> what `count` calls it, and its full vector: the result of a gather, the input of a scatter or an exchange, else what a rank holds."""
+"""Operator -> what `count` calls it, and its full vector: the result of a gather, the input of a
+scatter or an exchange, else what a rank holds.
+"""
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, *args: Any, **kwargs: Any) -> int:
     return int(sdpa_flop_count(q.shape, k.shape, v.shape))  # type: ignore[no-untyped-call]
 
 
-def _attention_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *args: Any, **kwargs: Any) -> int:
+def _attention_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *args: Any, **kwargs: Any
+) -> int:
     return int(sdpa_backward_flop_count(grad.shape, q.shape, k.shape, v.shape))  # type: ignore[no-untyped-call]
 
 
@@ -56,7 +62,8 @@ def flops(op: Any, args: Any, kwargs: Any, out: Any) -> int:
 
 
 class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A context in which FLOPs and collectives are counted. Groups without an axis: "world" of all ranks, "pair" any other.
+    """A context in which FLOPs and collectives are counted. Groups without an axis: "world" of all
+    ranks, "pair" any other.
 
     A group of one rank sends nothing."""
 
@@ -68,7 +75,9 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.flops = 0
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation and count it. Operations on DTensors are made of local ones, which come here too."""
+        """Run the operation and count it. Operations on DTensors are made of local ones, which come
+        here too.
+        """
         if any(issubclass(t, DTensor) for t in types):
             return NotImplemented
         out = op(*args, **(kwargs or {}))
@@ -83,7 +92,9 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
             axis = (
                 "ep"
                 if kind == "all_to_all"
-                else self.axes.get(group.group_name, "world" if group.size() == dist.get_world_size() else "pair")
+                else self.axes.get(
+                    group.group_name, "world" if group.size() == dist.get_world_size() else "pair"
+                )
             )
             self.sent[kind, axis, tensor.numel() * tensor.element_size()] += 1
         return out
@@ -106,7 +117,9 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def axes_of(mesh: Mesh) -> dict[str, str]:
     """Name of a process group -> axis, for the groups of a run."""
-    found: dict[str, str] = {mesh.group(name).group_name: name for name in mesh.whole.mesh_dim_names or ()}
+    found: dict[str, str] = {
+        mesh.group(name).group_name: name for name in mesh.whole.mesh_dim_names or ()
+    }
     for dim, name in enumerate(mesh.replicas.mesh_dim_names or ()):
         group = mesh.replicas.get_group(dim)
         alone = (

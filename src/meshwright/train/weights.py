@@ -1,6 +1,8 @@
-"""Weights of Hugging Face: model.safetensors (or its shards) beside config.json, read under any layout. Nothing pickled is read.
+"""Weights of Hugging Face: model.safetensors (or its shards) beside config.json, read under any
+layout. Nothing pickled is read.
 
-Each rank reads the bytes of its own slices and no others. Which tensor is which: `formats.hf_weights`.
+Each rank reads the bytes of its own slices and no others. Which tensor is which:
+`formats.hf_weights`.
 """
 
 from __future__ import annotations
@@ -40,11 +42,15 @@ def _open(path: Path) -> Any:
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError:
-        raise BadInput("weights need the package safetensors: pip install 'meshwright[train]'") from None
+        raise BadInput(
+            "weights need the package safetensors: pip install 'meshwright[train]'"
+        ) from None
     try:
         return safe_open(path, framework="pt")  # type: ignore[no-untyped-call, unused-ignore]
     except (SafetensorError, OSError, ValueError) as error:
-        raise BadInput(f"{path} is not a safetensors file, or it is damaged: {str(error)[:200]}") from None
+        raise BadInput(
+            f"{path} is not a safetensors file, or it is damaged: {str(error)[:200]}"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -56,30 +62,46 @@ class Weights:
     table: Table
 
     def read(self, ours: str, rows: int, part: tuple[slice, ...]) -> Tensor:
-        """Elements `part` of our parameter `ours`, whose first dimension in the file is `rows` long (less than ours if that is padded)."""
+        """Elements `part` of our parameter `ours`, whose first dimension in the file is `rows` long
+        (less than ours if that is padded).
+        """
         where = place(self.table, ours)
         assert where is not None
-        first = slice(where.part * rows + min(part[0].start, rows), where.part * rows + min(part[0].stop, rows))
+        first = slice(
+            where.part * rows + min(part[0].start, rows),
+            where.part * rows + min(part[0].stop, rows),
+        )
         source = self.tensors[where.name]
         found: Tensor = source[part[1], first].T if where.transposed else source[(first, *part[1:])]
         return found
 
 
 def check(folder: Path, m: Model) -> Weights:
-    """The weights of a folder, compared with a model: config.json, every name, every shape. BadInput if they are of another model."""
+    """The weights of a folder, compared with a model: config.json, every name, every shape.
+    BadInput if they are of another model.
+    """
     config = parse_json(read_text(folder / "config.json"), str(folder / "config.json"))
     kind = config.get("model_type")
     if kind not in TABLES:
-        raise BadInput(f"weights of {folder} are of family {str(kind)[:40]!r}: only {', '.join(TABLES)} are read")
+        raise BadInput(
+            f"weights of {folder} are of family {str(kind)[:40]!r}: only {', '.join(TABLES)} are"
+            " read"
+        )
     theirs = read_hf(config, m.name)
     if wrong := differences(m, theirs):
-        words = ", ".join(f"{name} {getattr(spelled(theirs), name)}, not {getattr(spelled(m), name)}" for name in wrong)
+        words = ", ".join(
+            f"{name} {getattr(spelled(theirs), name)}, not {getattr(spelled(m), name)}"
+            for name in wrong
+        )
         raise BadInput(
-            f"weights of {folder} are of a model with {words}; config = {str(folder / 'config.json')!r} in [model] takes it as it is"
+            f"weights of {folder} are of a model with {words}; config ="
+            f" {str(folder / 'config.json')!r} in [model] takes it as it is"
         )
     for key, value in MUST.items():
         if config.get(key, value) != value:
-            raise BadInput(f"weights of {folder}: {key} = {config[key]!r} in config.json is not computed here")
+            raise BadInput(
+                f"weights of {folder}: {key} = {config[key]!r} in config.json is not computed here"
+            )
     found = Weights(_tensors(folder, TABLES[str(kind)]), TABLES[str(kind)])
     _compare(folder, found, m)
     return found
@@ -89,7 +111,9 @@ def _tensors(folder: Path, table: Table) -> dict[str, Any]:
     """All tensors of a folder by their names as the table spells them."""
     if (folder / INDEX).is_file():
         shards = parse_json(read_text(folder / INDEX), str(folder / INDEX)).get("weight_map")
-        if not isinstance(shards, Mapping) or not all(isinstance(file, str) for file in shards.values()):
+        if not isinstance(shards, Mapping) or not all(
+            isinstance(file, str) for file in shards.values()
+        ):
             raise BadInput(f"{folder / INDEX} has no weight_map of texts")
         paths = {folder / Path(file).name for file in shards.values()}
     elif (folder / ONE).is_file():
@@ -98,7 +122,11 @@ def _tensors(folder: Path, table: Table) -> dict[str, Any]:
         raise BadInput(f"{folder} holds neither {ONE} nor {INDEX} (pickled weights are not read)")
     if missing := [path.name for path in sorted(paths) if not path.is_file()]:
         raise BadInput(f"{folder} lacks {missing[0]}, which its {INDEX} names")
-    found = {name: file.get_slice(name) for file in map(_open, sorted(paths)) for name in file.keys()}  # noqa: SIM118
+    found = {
+        name: file.get_slice(name)
+        for file in map(_open, sorted(paths))
+        for name in file.keys()  # noqa: SIM118
+    }
     body = next(match[0] for row in table.values() if (match := BODY.match(row.name)))
     if any(name.startswith(body) for name in found):
         return found
@@ -120,11 +148,14 @@ def _compare(folder: Path, found: Weights, m: Model) -> None:
         tensor = found.tensors[where.name]
         if tensor.get_dtype() not in NUMBERS:
             raise BadInput(
-                f"weights of {folder}: {where.name} is of type {tensor.get_dtype()}, not one of {', '.join(NUMBERS)}"
+                f"weights of {folder}: {where.name} is of type {tensor.get_dtype()}, not one of"
+                f" {', '.join(NUMBERS)}"
             )
         want, shape = in_file(where, rows(name, p, m), p), list(tensor.get_shape())
         if shape != want:
-            raise BadInput(f"weights of {folder}: {where.name} has shape {shape}, but the model needs {want}")
+            raise BadInput(
+                f"weights of {folder}: {where.name} has shape {shape}, but the model needs {want}"
+            )
     if extra := sorted(left - seen):
         raise BadInput(f"weights of {folder} hold {extra[0]}, which this model does not have")
 
@@ -142,7 +173,9 @@ def in_file(where: Place, length: int, p: Tensor) -> list[int]:
 
 @torch.no_grad()
 def fill(stage: nn.Module, m: Model, weights: Weights) -> None:
-    """Copy this rank's slices into a stage; rows that only pad the vocabulary keep their first values."""
+    """Copy this rank's slices into a stage; rows that only pad the vocabulary keep their first
+    values.
+    """
     for name, p in parameters(stage, m):
         mine = local(p)
         found = weights.read(name, rows(name, p, m), region(p))
@@ -151,7 +184,9 @@ def fill(stage: nn.Module, m: Model, weights: Weights) -> None:
 
 
 def load(stages: Mapping[int, nn.Module], m: Model, folder: Path) -> None:
-    """First weights of a run from a folder. The folder was checked before the ranks started; here only names are looked up."""
+    """First weights of a run from a folder. The folder was checked before the ranks started; here
+    only names are looked up.
+    """
     weights = check(folder, m)
     for stage in stages.values():
         fill(stage, m, weights)

@@ -1,9 +1,10 @@
-"""Predictions against published measurements: every complete pre-training row becomes a job and is predicted as it is.
+"""Predictions against published measurements: every complete pre-training row becomes a job and is
+predicted as it is.
 
     validate("runs.json").overall["step_time"]["median_abs_error"]
 
-Nothing is fitted and no source has constants of its own. Rows that cannot be described are skipped with a sentence; what
-had to be assumed of a row, or cannot be said in a layout, is a note.
+Nothing is fitted and no source has constants of its own. Rows that cannot be described are skipped
+with a sentence; what had to be assumed of a row, or cannot be said in a layout, is a note.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ from .silent import filled, held_out, silent
 
 
 def validate(
-    source: str | Path | Sequence[Row], assumptions: Assumptions = REALISTIC, network: str = "perlmutter"
+    source: str | Path | Sequence[Row],
+    assumptions: Assumptions = REALISTIC,
+    network: str = "perlmutter",
 ) -> Validation:
     """Compare published measurements with what the assumption set predicts.
 
-    source: a JSON file of runs, a CSV file of collectives, or the rows themselves;  network: catalogue name of the
-    machine whose collectives the CSV holds.  Raises BadInput if the source as a whole cannot be read.
+    source: a JSON file of runs, a CSV file of collectives, or the rows themselves;  network:
+    catalogue name of the machine whose collectives the CSV holds.  Raises BadInput if the source as
+    a whole cannot be read.
     """
     if isinstance(source, (str, Path)):
         content = rows.read_text(source)
@@ -53,11 +57,15 @@ def published() -> list[Row]:
     """The measurements that ship with the catalogue."""
     from importlib import resources
 
-    return rows.parse((resources.files("meshwright.catalog") / "runs" / "published.json").read_text("utf-8"))
+    return rows.parse(
+        (resources.files("meshwright.catalog") / "runs" / "published.json").read_text("utf-8")
+    )
 
 
 def out_of_scope(row: Row) -> str:
-    """What a row is instead of a complete pre-training run; "" if it is one. A row that does not say counts as one."""
+    """What a row is instead of a complete pre-training run; "" if it is one. A row that does not
+    say counts as one.
+    """
     task = text(row, "task")
     if task and task != "pretrain":
         return f"{task}, not pre-training"
@@ -81,7 +89,9 @@ def _compared(row: Row, base: Checked, assumptions: Assumptions) -> list[Checked
     by_rule = filled(row, assumptions) if silent(row) else None
     about = by_rule.about if by_rule else described(row)
     prediction = predicted(about.under(assumptions))
-    found = [p for p in pairs(row, prediction, about.memory) if not by_rule or p.quantity == "step_time"]
+    found = [
+        p for p in pairs(row, prediction, about.memory) if not by_rule or p.quantity == "step_time"
+    ]
     if not found:
         raise BadInput("nothing it measured can be compared")
     if not all(0 <= number < 1e30 for p in found for number in (p.predicted or 0.0, p.measured)):
@@ -115,7 +125,9 @@ def _collectives(content: str, network: str, assumptions: Assumptions) -> Iterat
         if len(rest) == 1:
             yield Checked(what, source, None, skipped=str(rest[0]))
         else:
-            yield Checked(what, source, "collective_time", float(rest[0]), float(rest[1]), chip=network)
+            yield Checked(
+                what, source, "collective_time", float(rest[0]), float(rest[1]), chip=network
+            )
 
 
 __all__ = ["Checked", "Validation", "evidence", "published", "validate"]

@@ -11,7 +11,9 @@ from ..layout.placement import placed
 from ..prediction.prediction import Prediction
 
 FATAL = (rules.POSITIVE, rules.CHIPS, rules.EXPERT_RANKS, rules.BATCH)
-"""Rules without which a layout means nothing. Real runs break the others (61 layers on 64 chunks)."""
+"""Rules without which a layout means nothing. Real runs break the others (61 layers on 64
+chunks).
+"""
 
 
 def predicted(description: Job) -> Prediction:

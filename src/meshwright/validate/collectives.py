@@ -1,6 +1,7 @@
 """Measured collectives (NCCL tests) against the network model.
 
-Columns: collective, nodes, gpus_per_node, size_bytes (the full vector), time_mean_s; # starts a remark.
+Columns: collective, nodes, gpus_per_node, size_bytes (the full vector), time_mean_s; # starts a
+remark.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def compare(
     fabric = Fabric.of(catalog.network(network), assumptions.network)
     lines = _lines(text)
     if len(lines) > MOST_ROWS:
-        raise BadInput(f"a table of collectives may have at most {MOST_ROWS} lines, not {len(lines)}")
+        raise BadInput(
+            f"a table of collectives may have at most {MOST_ROWS} lines, not {len(lines)}"
+        )
     reader = csv.DictReader(lines)
     if missing := [c for c in COLUMNS if c not in (reader.fieldnames or ())]:
         raise BadInput(f"the table of collectives has no column {', '.join(missing)}")
@@ -62,4 +65,6 @@ def compare(
 
 
 def _lines(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return [
+        line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
+    ]

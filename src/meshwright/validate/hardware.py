@@ -1,9 +1,11 @@
-"""The machine of a row: "A100-80GB-SXM" and "8x200Gb HDR InfiniBand per node" to a chip and its network.
+"""The machine of a row: "A100-80GB-SXM" and "8x200Gb HDR InfiniBand per node" to a chip and its
+network.
 
-The chip is the catalogue's; memory, bandwidth and power that the name itself states replace its figures (a size that is
-only the box's rounding of the catalogue's does not). The network is the one the chip is usually sold with, its
-bandwidths replaced by those the row states; latencies and efficiencies stay the catalogue's. A rate that does not say
-whether it is a GPU's or a node's is that of the usual adapters of the system, and a note says so. Nothing is fitted.
+The chip is the catalogue's; memory, bandwidth and power that the name itself states replace its
+figures (a size that is only the box's rounding of the catalogue's does not). The network is the one
+the chip is usually sold with, its bandwidths replaced by those the row states; latencies and
+efficiencies stay the catalogue's. A rate that does not say whether it is a GPU's or a node's is
+that of the usual adapters of the system, and a note says so. Nothing is fitted.
 """
 
 from __future__ import annotations
@@ -25,16 +27,21 @@ from .rows import Row, needed, part, plain, whole
 FAMILY = re.compile(r"tpu-?v?\d+[a-z]?|[a-z]{1,3}\d{2,4}[a-z]?")
 MEMORY = re.compile(r"(?<![\d.x])(\d{2,4}) ?(gi?b)(?!/s|ps)")
 SAME_SIZE = 0.12
-"""A stated size this near to the catalogue's is the same memory: boxes round nvidia-smi's MiB to decimal GB (5 to 8 % less), and
-tables of one chip differ (B200: 180 GB in DGX tables, 192 GB on the package)."""
+"""A stated size this near to the catalogue's is the same memory: boxes round nvidia-smi's MiB to
+decimal GB (5 to 8 % less), and tables of one chip differ (B200: 180 GB in DGX tables, 192 GB on the
+package)."""
 BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?) ?tb/s")
 POWER = re.compile(r"\b(\d{2,4}) ?w\b")
 
 NVLINK = {1: "80 GB/s", 2: "150 GB/s", 3: "300 GB/s", 4: "450 GB/s", 5: "900 GB/s"}
-"""Generation -> one way per GPU. Sources: NVIDIA whitepapers of P100 to B200 (which print both ways)."""
+"""Generation -> one way per GPU. Sources: NVIDIA whitepapers of P100 to B200 (which print both
+ways).
+"""
 DIRECT = {"80 GB/s": 8, "150 GB/s": 8, "300 GB/s": 4, "450 GB/s": 4}
-"""Rate of NVLink -> most GPUs of a node that it joins by direct links: a link to each other one, so two of them share few.
-Sources: NVIDIA DGX-1 with Tesla V100 System Architecture (a hybrid cube mesh); NVIDIA HGX A100 and H100, 4-GPU boards."""
+"""Rate of NVLink -> most GPUs of a node that it joins by direct links: a link to each other one, so
+two of them share few. Sources: NVIDIA DGX-1 with Tesla V100 System Architecture (a hybrid cube
+mesh); NVIDIA HGX A100 and H100, 4-GPU boards.
+"""
 FABRICS = (
     ("opa", r"omni-?path|\bopa\b"),
     ("slingshot", r"slingshot"),
@@ -43,7 +50,9 @@ FABRICS = (
     ("ib", r"infiniband|\b(?:hdr|ndr|edr|xdr)\d*\b"),
     ("ethernet", r"ethernet|\d ?gbe\b"),
 )
-"""What joins nodes: name of its dimension in the catalogue -> its own names, those of generations after those of fabrics."""
+"""What joins nodes: name of its dimension in the catalogue -> its own names, those of generations
+after those of fabrics.
+"""
 SWITCHED = re.compile(r"nv[ -]?switch|dgx-?2|nvl ?-?\d")
 PCIE = {3: "16 GB/s", 4: "32 GB/s", 5: "64 GB/s", 6: "128 GB/s"}
 """Generation -> one way, 16 lanes. Source: PCI-SIG."""
@@ -57,16 +66,19 @@ INFINIBAND = {
 }
 """Port rate, one way. Source: InfiniBand Trade Association roadmap."""
 RATE = re.compile(
-    r"(?:(\d+) ?[x\u00d7*] ?)?(\d+(?:\.\d+)?) ?(gbit/s|gbps|gb/s|gbe|gbit|gb|g|tbit/s|tbps|tb/s|tbit|tb)\b(?:\+)?",
+    r"(?:(\d+) ?[x\u00d7*] ?)?(\d+(?:\.\d+)?)"
+    r" ?(gbit/s|gbps|gb/s|gbe|gbit|gb|g|tbit/s|tbps|tb/s|tbit|tb)\b(?:\+)?",
     re.IGNORECASE,
 )
 BYTES = re.compile(r"[GT]B(?:/s|ps)")
 """Rates in bytes; bits are written Gb/s, and text in lower case is taken as bits."""
 OF_GPU = re.compile(
-    r"\bper[- ]?(?:gpu|chip|accelerator|device|gcd|rank)\b|/ ?(?:gpu|chip|accelerator|device)\b|\b(?:a|each|every) (?:gpu|chip)\b"
+    r"\bper[- ]?(?:gpu|chip|accelerator|device|gcd|rank)\b|/"
+    r" ?(?:gpu|chip|accelerator|device)\b|\b(?:a|each|every) (?:gpu|chip)\b"
 )
 OF_NODE = re.compile(
-    r"\bper[- ]?(?:node|host|server|machine|vm|instance|box)\b|/ ?(?:node|host|server|machine)\b|\b(?:a|each|every) (?:node|host|server)\b"
+    r"\bper[- ]?(?:node|host|server|machine|vm|instance|box)\b|/"
+    r" ?(?:node|host|server|machine)\b|\b(?:a|each|every) (?:node|host|server)\b"
 )
 BOTH_WAYS = re.compile(r"(\d+(?:\.\d+)?) ?(gb|tb)/s")
 NVL = re.compile(r"nvl ?-?(\d{1,4})")
@@ -90,7 +102,9 @@ def cluster(row: Row) -> Cluster:
 
 @lru_cache(maxsize=1024)
 def chip(name: str) -> Chip:
-    """The catalogue's chip of that name, alias or family, with what the name itself states; else BadInput."""
+    """The catalogue's chip of that name, alias or family, with what the name itself states; else
+    BadInput.
+    """
     found = _known(name)
     low = name.lower()
     if memory := MEMORY.search(low):
@@ -108,7 +122,9 @@ def stated(memory: re.Match[str]) -> float:
 
 
 def capacity(named: float, known: float) -> float:
-    """Bytes of a device's memory: the catalogue's, unless the size in the name is clearly another one."""
+    """Bytes of a device's memory: the catalogue's, unless the size in the name is clearly another
+    one.
+    """
     return known if abs(named / known - 1) <= SAME_SIZE else named
 
 
@@ -146,7 +162,9 @@ def _family(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def network(chip_name: str, size: int, near: str, far: str) -> Network:
-    """The chip's usual network with the node size and bandwidths of the texts (near: in a node, far: between nodes)."""
+    """The chip's usual network with the node size and bandwidths of the texts (near: in a node,
+    far: between nodes).
+    """
     base = catalog.network(chip(chip_name).network)
     if "torus" in near.lower():
         return _sliced(base, size, far)
@@ -155,18 +173,30 @@ def network(chip_name: str, size: int, near: str, far: str) -> Network:
     nodes = int(domain[1]) if domain else size or first.size or 1
     if not 1 <= nodes <= LARGEST_DOMAIN:
         raise BadInput(f"gpus_per_node must be from 1 to {LARGEST_DOMAIN}, not {nodes}")
-    between, rate = _far(far, size or nodes, last, _system(far) or base), _near(near.lower()) or first.bandwidth
+    between, rate = (
+        _far(far, size or nodes, last, _system(far) or base),
+        _near(near.lower()) or first.bandwidth,
+    )
     kind = _wired(near.lower(), nodes, rate) or first.kind
-    return replace(base, dims=(
-        replace(links(first, rate, kind, near.lower()), size=nodes, bandwidth=rate, kind=kind),
-        replace(last, size=None, bandwidth=between.bandwidth, shared_by=between.shared_by),
-    ))  # fmt: skip
+    return replace(
+        base,
+        dims=(
+            replace(links(first, rate, kind, near.lower()), size=nodes, bandwidth=rate, kind=kind),
+            replace(last, size=None, bandwidth=between.bandwidth, shared_by=between.shared_by),
+        ),
+    )
 
 
 def note(row: Row) -> str:
-    """What the row leaves open of its network between nodes; "" if nothing, or if it has one node only."""
+    """What the row leaves open of its network between nodes; "" if nothing, or if it has one node
+    only.
+    """
     hardware = part(row, "hardware")
-    name, size, far = plain(hardware, "gpu"), whole(hardware, "gpus_per_node", 0), plain(hardware, "inter_node")
+    name, size, far = (
+        plain(hardware, "gpu"),
+        whole(hardware, "gpus_per_node", 0),
+        plain(hardware, "inter_node"),
+    )
     machine = network(name, size, plain(hardware, "intra_node"), far)
     inside = math.prod(d.size for d in machine.dims if d.size)
     if needed(hardware, "count") <= inside:
@@ -176,7 +206,9 @@ def note(row: Row) -> str:
 
 
 def _near(text: str) -> float | None:
-    """One way per chip: "NVLink3 600GB/s" (makers print both ways), "PCIe 4.0"; None if the text does not say."""
+    """One way per chip: "NVLink3 600GB/s" (makers print both ways), "PCIe 4.0"; None if the text
+    does not say.
+    """
     if both := BOTH_WAYS.search(text):
         return float(both[1]) * (1e12 if both[2] == "tb" else 1e9) / 2
     for word, rates in (("nvlink", NVLINK), ("pcie", PCIE)):
@@ -191,7 +223,9 @@ def machines() -> list[Network]:
 
 
 def links(first: Dim, rate: float, kind: str, text: str) -> Dim:
-    """What joins the chips of a node: the base's first dimension; where rate or wiring differ, that of a machine with such links."""
+    """What joins the chips of a node: the base's first dimension; where rate or wiring differ, that
+    of a machine with such links.
+    """
     if (first.bandwidth, first.kind) == (rate, kind):
         return first
     every = [m.dims[0] for m in machines()]
@@ -200,8 +234,8 @@ def links(first: Dim, rate: float, kind: str, text: str) -> Dim:
 
 
 def fabric(text: str, base: Network) -> Dim:
-    """What joins nodes: the base's last dimension; of another fabric that the text names, what a machine of the catalogue reaches
-    with it, one with the same chip if there is one."""
+    """What joins nodes: the base's last dimension; of another fabric that the text names, what a
+    machine of the catalogue reaches with it, one with the same chip if there is one."""
     last = base.dims[-1]
     named = next((name for name, words in FABRICS if re.search(words, text.lower())), last.name)
     having = [m for m in machines() if m.dims[-1].name == named]
@@ -212,7 +246,9 @@ def fabric(text: str, base: Network) -> Dim:
 
 
 def _wired(text: str, size: int, rate: float) -> str:
-    """mesh, if NVLink joins the GPUs of the node without a switch; "" if the text speaks of another way, or none."""
+    """mesh, if NVLink joins the GPUs of the node without a switch; "" if the text speaks of another
+    way, or none.
+    """
     if SWITCHED.search(text) or "pcie" in text:
         return ""
     most = next((n for of, n in DIRECT.items() if parse(of, "B/s") == rate), 0)
@@ -228,11 +264,12 @@ class Far(NamedTuple):
 
 
 def _far(text: str, per_node: int, usual: Dim, system: Network) -> Far:
-    """One way per chip: "8x200Gb HDR per node", "1600 Gb/s per node", "per-GPU 400Gb"; else what is usual, and a note.
+    """One way per chip: "8x200Gb HDR per node", "1600 Gb/s per node", "per-GPU 400Gb"; else what is
+    usual, and a note.
 
-    usual: the last dimension of the chip's own network;  system: the one the text names ("DGX A100"), else the chip's.
-    A rate alone is one adapter's, and there are as many as the system usually has; a rate nearer to that of all of them
-    together is a node's.
+    usual: the last dimension of the chip's own network;  system: the one the text names ("DGX
+    A100"), else the chip's. A rate alone is one adapter's, and there are as many as the system
+    usually has; a rate nearer to that of all of them together is a node's.
     """
     words, adapter = text.lower(), system.dims[-1]
     match = RATE.search(text)
@@ -252,21 +289,35 @@ def _far(text: str, per_node: int, usual: Dim, system: Network) -> Far:
     if of := _of(words, match):
         return Far(rate * count / (per_node if of == "node" else 1), 1)
     if match and match[1]:
-        return Far(rate * count / per_node, 1, f"{match[0].strip()} between nodes is taken as the adapters of a node")
+        return Far(
+            rate * count / per_node,
+            1,
+            f"{match[0].strip()} between nodes is taken as the adapters of a node",
+        )
     inside = math.prod(d.size or 1 for d in system.dims[:-1])
     adapters = max(inside / adapter.shared_by, 1.0)
     if rate > adapter.bandwidth * adapters**0.5 and adapters > 1:
-        return Far(rate / per_node, 1, "the rate between nodes does not say of what: it is taken as a node's")
+        return Far(
+            rate / per_node,
+            1,
+            "the rate between nodes does not say of what: it is taken as a node's",
+        )
     return Far(
-        rate, adapter.shared_by,
-        f"the rate between nodes does not say of what: it is taken as that of each of the {adapters:g} usual adapters of {system.name}",
-    )  # fmt: skip
+        rate,
+        adapter.shared_by,
+        "the rate between nodes does not say of what: it is taken as that of each of the"
+        f" {adapters:g} usual adapters of {system.name}",
+    )
 
 
 def _of(words: str, match: re.Match[str] | None) -> str:
     """What a rate is said to be of, the nearest such words after it first: "node", "gpu" or ""."""
     for part_of in (words[match.end() :] if match else "", words):
-        found = [(m.start(), of) for of, kind in (("node", OF_NODE), ("gpu", OF_GPU)) if (m := kind.search(part_of))]
+        found = [
+            (m.start(), of)
+            for of, kind in (("node", OF_NODE), ("gpu", OF_GPU))
+            if (m := kind.search(part_of))
+        ]
         if found:
             return min(found)[1]
     return ""
@@ -288,7 +339,9 @@ def _port(words: str) -> float | None:
 def _system(text: str) -> Network | None:
     """The machine of the catalogue that a text names: "DGX A100", "p4d.24xlarge"."""
     words = f"-{re.sub(r'[^a-z0-9.]+', '-', text.lower())}-"
-    spellings = [(n, n) for n in catalog.names("networks")] + list(catalog.aliases("networks").items())
+    spellings = [(n, n) for n in catalog.names("networks")] + list(
+        catalog.aliases("networks").items()
+    )
     found = [(len(s), n) for s, n in spellings if f"-{s}-" in words and not n.startswith(PAPERS)]
     return catalog.network(max(found)[1]) if found else None
 
@@ -300,12 +353,18 @@ def _sliced(base: Network, size: int, far: str) -> Network:
         return cut
     between = _far(far, size or 1, last, _system(far) or base)
     return replace(
-        cut, dims=(*cut.dims[:-1], replace(cut.dims[-1], bandwidth=between.bandwidth, shared_by=between.shared_by))
+        cut,
+        dims=(
+            *cut.dims[:-1],
+            replace(cut.dims[-1], bandwidth=between.bandwidth, shared_by=between.shared_by),
+        ),
     )
 
 
 def torus(base: Network, size: int) -> Network:
-    """A slice of `size` chips: the axes of the base network, as equal as whole numbers allow, and what joins slices."""
+    """A slice of `size` chips: the axes of the base network, as equal as whole numbers allow, and
+    what joins slices.
+    """
     axes = [d for d in base.dims if d.kind in ("ring", "line", "mesh")]
     above = [d for d in base.dims if d not in axes]
     sizes = _near_cube(max(1, min(size, LARGEST_DOMAIN)), max(len(axes), 1))

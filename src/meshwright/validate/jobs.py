@@ -1,4 +1,6 @@
-"""One published row to the job it describes. What a row does not say has a default here, in `words` or `hardware`."""
+"""One published row to the job it describes. What a row does not say has a default here, in `words`
+or `hardware`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ MEGATRON_ROWS = 128
 """Megatron-LM pads the vocabulary to a multiple of this."""
 GROUP = re.compile(r"shard\w*[ _-](?:group|degree|size|factor)s?(?: of)?[\s=:]{0,3}(\d+)")
 """Ranks of a group that shards among itself and replicates across groups."""
-HYBRID = r"\bhsdp\b|hybrid|(?:with)?in(?:side)?(?: \w+){0,2} (?:slice|node|pod|domain)|(?:replicat\w*|data[- ]parallel) across"
+HYBRID = (
+    r"\bhsdp\b|hybrid|(?:with)?in(?:side)?(?: \w+){0,2}"
+    r" (?:slice|node|pod|domain)|(?:replicat\w*|data[- ]parallel) across"
+)
 OFFLOADED = r"offload|\bnvme\b|zero-infinity|\bcpu\b"
 WINDOW = re.compile(r"sliding[- ]window[- ](\d+)")
 
@@ -42,7 +47,9 @@ class Described(NamedTuple):
     """What stays on the device is known."""
 
     def under(self, assumptions: Assumptions) -> Job:
-        """The job under a set of assumptions; one that says itself what a framework does is not told of it."""
+        """The job under a set of assumptions; one that says itself what a framework does is not
+        told of it.
+        """
         if asked(assumptions):
             return replace(self.job, assumptions=assumptions)
         return replace(self.job, assumptions=assumptions, framework=None, software=NOTHING_SAID)
@@ -58,9 +65,15 @@ def job(row: Row) -> Job:
 
 
 def described(row: Row) -> Described:
-    """The job of a row, layout included, with what had to be assumed or left out; BadInput says why there is none."""
+    """The job of a row, layout included, with what had to be assumed or left out; BadInput says why
+    there is none.
+    """
     shape, machine, told = model(row), hardware.cluster(row), said(row)
-    by, plan, again = framework(told.framework), layout(row, shape, machine.chips), policy(row, shape)
+    by, plan, again = (
+        framework(told.framework),
+        layout(row, shape, machine.chips),
+        policy(row, shape),
+    )
     sharding, fsdp = text(row, "optimizer_sharding"), text(part(row, "parallel"), "fsdp")
     found = Job(
         shape,
@@ -81,12 +94,17 @@ def described(row: Row) -> Described:
 
 def is_fsdp(row: Row) -> bool:
     """Shards as FSDP does."""
-    return words.is_fsdp(text(row, "optimizer_sharding"), text(part(row, "parallel"), "fsdp"), text(row, "software"))
+    return words.is_fsdp(
+        text(row, "optimizer_sharding"), text(part(row, "parallel"), "fsdp"), text(row, "software")
+    )
 
 
 def numbers(row: Row, told: Said, by: Framework) -> Precision:
     """The numbers of a row; those of gradients are the framework's where it does not say."""
-    said_of_fsdp = f"{text(row, 'optimizer_sharding')} {text(part(row, 'parallel'), 'fsdp')} {text(row, 'notes')}"
+    said_of_fsdp = (
+        f"{text(row, 'optimizer_sharding')} {text(part(row, 'parallel'), 'fsdp')}"
+        f" {text(row, 'notes')}"
+    )
     found = words.precision(
         text(row, "precision"),
         text(row, "software"),
@@ -97,7 +115,9 @@ def numbers(row: Row, told: Said, by: Framework) -> Precision:
 
 
 def attention(told: Said, year: float | None) -> str:
-    """The attention kernel of a row: the one it names, else its framework's; before frameworks fused it, none."""
+    """The attention kernel of a row: the one it names, else its framework's; before frameworks
+    fused it, none.
+    """
     early = told.framework == "unknown" and year is not None and year < FLASH_SINCE
     return told.attention or ("unfused" if early else ASK)
 
@@ -107,11 +127,15 @@ def policy(row: Row, shape: Model) -> recompute.Policy:
     p = part(row, "parallel")
     pp = whole(p, "pp", 1)
     _, interleave = words.schedule(text(p, "schedule"), pp, whole(p, "vpp", 1))
-    return recompute.policy(row.get("recompute"), text(row, "software"), shape.layers / (pp * interleave))
+    return recompute.policy(
+        row.get("recompute"), text(row, "software"), shape.layers / (pp * interleave)
+    )
 
 
 def group(row: Row, plan: Layout) -> Num:
-    """Ranks among which a row shards: all replicas, a number it says, or those of a node that tp and cp leave."""
+    """Ranks among which a row shards: all replicas, a number it says, or those of a node that tp
+    and cp leave.
+    """
     p = part(row, "parallel")
     said = f"{text(row, 'optimizer_sharding')} {text(p, 'fsdp')}"
     if size := GROUP.search(said):
@@ -125,21 +149,31 @@ def groups(row: Row, plan: Layout) -> str:
     """A note where the row shards inside groups of ranks that do not divide its replicas."""
     if group(row, plan) == plan.shards:
         return ""
-    return "shards inside groups of ranks and replicates across them: taken as sharded over all replicas"
+    return (
+        "shards inside groups of ranks and replicates across them: taken as sharded over all"
+        " replicas"
+    )
 
 
 def grouped(row: Row, plan: Layout) -> Layout:
     """The layout with the groups that the row shards in, where they divide its replicas."""
     copies = plan.replicas / max(group(row, plan), 1)
-    fits = copies % 1 == 0 and plan.dp % copies == 0 and plan.expert_replicas % copies == 0 and plan.zero
+    fits = (
+        copies % 1 == 0
+        and plan.dp % copies == 0
+        and plan.expert_replicas % copies == 0
+        and plan.zero
+    )
     return replace(plan, dp_replicate=copies) if fits else plan
 
 
 def layout(row: Row, shape: Model, chips: int) -> Layout:
-    """Degrees and choices of a row. Defaults: degrees 1, dp = what is left of the chips, microbatch 1, experts not cut.
+    """Degrees and choices of a row. Defaults: degrees 1, dp = what is left of the chips, microbatch
+    1, experts not cut.
 
-    A mixture of experts with tp > 1 has sequence parallelism whatever the row says: each rank routes its own tokens.
-    So has JAX unless the row denies it: MaxText's `tensor` axis cuts the activations between layers too.
+    A mixture of experts with tp > 1 has sequence parallelism whatever the row says: each rank
+    routes its own tokens. So has JAX unless the row denies it: MaxText's `tensor` axis cuts the
+    activations between layers too.
     """
     p = part(row, "parallel")
     tp, cp, pp, ep = (whole(p, name, 1) for name in ("tp", "cp", "pp", "ep"))
@@ -148,19 +182,30 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
     if sequence is None:
         sequence = words.is_jax(text(row, "software"))
     found = Layout(
-        tp=tp, cp=cp, pp=pp, dp=whole(p, "dp", max(chips // (tp * cp * pp), 1)), ep=ep, etp=whole(p, "etp", 1),
-        microbatch=whole(row, "micro_batch", 1), interleave=interleave, schedule=schedule,
-        zero=words.zero(stage if isinstance(stage, int) else None, text(row, "optimizer_sharding"), text(p, "fsdp")),
+        tp=tp,
+        cp=cp,
+        pp=pp,
+        dp=whole(p, "dp", max(chips // (tp * cp * pp), 1)),
+        ep=ep,
+        etp=whole(p, "etp", 1),
+        microbatch=whole(row, "micro_batch", 1),
+        interleave=interleave,
+        schedule=schedule,
+        zero=words.zero(
+            stage if isinstance(stage, int) else None,
+            text(row, "optimizer_sharding"),
+            text(p, "fsdp"),
+        ),
         recompute=policy(row, shape).mode,
         sequence_parallel=tp > 1 and (sequence or shape.moe is not None),
-    )  # fmt: skip
+    )
     return grouped(row, found)
 
 
 def model(row: Row) -> Model:
-    """The shape of a row's model. Gated means Llama-like (RMS norm, rotary positions, no biases); otherwise GPT-like
-    (layer norm, biases, learned positions unless ALiBi, embedding shared with the head). GPTs have dropout unless the
-    row speaks of ALiBi or of no biases.
+    """The shape of a row's model. Gated means Llama-like (RMS norm, rotary positions, no biases);
+    otherwise GPT-like (layer norm, biases, learned positions unless ALiBi, embedding shared with
+    the head). GPTs have dropout unless the row speaks of ALiBi or of no biases.
     """
     m = part(row, "model")
     if re.search(r"mamba|hybrid|ssm|rwkv", text(m, "arch")):
@@ -178,17 +223,31 @@ def model(row: Row) -> Model:
     biased = not gated and "no bias" not in text(row, "notes")
     tied, window = flag(m, "tied_embeddings"), WINDOW.search(attention)
     shape = Model(
-        plain(m, "name")[:80] or "unnamed", layers, hidden, needed(m, "heads"), ffn, needed(m, "vocab"),
-        needed(m, "seq_len"), kv_heads=whole(m, "kv_heads", 0) or None, head_dim=whole(m, "head_dim", 0) or None,
-        gated=gated, window=int(window[1]) or None if window else None,
+        plain(m, "name")[:80] or "unnamed",
+        layers,
+        hidden,
+        needed(m, "heads"),
+        ffn,
+        needed(m, "vocab"),
+        needed(m, "seq_len"),
+        kv_heads=whole(m, "kv_heads", 0) or None,
+        head_dim=whole(m, "head_dim", 0) or None,
+        gated=gated,
+        window=int(window[1]) or None if window else None,
         full_every=1 if not window else 2 if "alternating" in attention else 0,
         norm="rmsnorm" if gated else "layernorm",
-        positions="rope" if gated else "alibi" if alibi else "learned", qk_norm="qwen3" in text(m, "name"),
-        qkv_bias=biased, bias=biased, dropout=biased and not alibi, attention_sinks="sink" in attention,
+        positions="rope" if gated else "alibi" if alibi else "learned",
+        qk_norm="qwen3" in text(m, "name"),
+        qkv_bias=biased,
+        bias=biased,
+        dropout=biased and not alibi,
+        attention_sinks="sink" in attention,
         tied_embeddings=tied if tied is not None else not gated,
         vocab_multiple=1 if "fsdp" in text(row, "software") else MEGATRON_ROWS,
-        mla=latent(m), moe=experts(m, ffn), mtp_layers=whole(m, "mtp_layers", 0),
-    )  # fmt: skip
+        mla=latent(m),
+        moe=experts(m, ffn),
+        mtp_layers=whole(m, "mtp_layers", 0),
+    )
     check(shape, "model")
     return shape
 

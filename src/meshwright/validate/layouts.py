@@ -1,8 +1,9 @@
 """Memory, each layout once, and with its source left out.
 
-Sources repeat a layout for several batches, which flatters; so rows that differ in their batch only are one, with their median
-ratio. Three constants are no framework's but of PyTorch and CUDA themselves: the allocator's share, temporaries of a backward
-pass, and the context. Each source is also predicted with those that fit the other sources best.
+Sources repeat a layout for several batches, which flatters; so rows that differ in their batch only
+are one, with their median ratio. Three constants are no framework's but of PyTorch and CUDA
+themselves: the allocator's share, temporaries of a backward pass, and the context. Each source is
+also predicted with those that fit the other sources best.
 
     error of a source = mean of ln(predicted / measured)^2 over its layouts;  fitted: least mean over the other sources
 """
@@ -87,7 +88,9 @@ def figure(p: Prediction, kind: str) -> Figure | None:
         return None
     use, allocated = p.memory_bytes, []
     for share in BACKWARD:
-        memory = replace(p.job.assumptions.memory, holding=replace(how.holding, backward_share=share))
+        memory = replace(
+            p.job.assumptions.memory, holding=replace(how.holding, backward_share=share)
+        )
         job = replace(p.job, assumptions=replace(p.job.assumptions, memory=memory))
         allocated.append(float(resident.use(job, p.layout, p._body, p._schedule).total))
     new = use["reserved"] - use["allocated"] * (1 + how.holding.allocator_share)
@@ -112,23 +115,31 @@ def same(p: Prediction, kind: str) -> tuple[object, ...]:
 
 
 def once(rows: Iterable[Judged]) -> dict[str, Any]:
-    """Errors with each layout once; and with the constants fitted to the other sources, which are named."""
+    """Errors with each layout once; and with the constants fitted to the other sources, which are
+    named.
+    """
     judged, sources = [r for r in rows if r.measured], defaultdict(list)
     for row in judged:
         if row.figure:
             sources[row.source].append(row)
     plain = _ratios(judged, None)
-    found = {name: fitted([of for other, of in sources.items() if other != name]) for name in sources}
+    found = {
+        name: fitted([of for other, of in sources.items() if other != name]) for name in sources
+    }
     chosen = {name: c for name, c in found.items() if c}
     left_out = {name: _ratios(sources[name], c) for name, c in chosen.items()}
     return {
         "once": stats(plain),
         "left_out": stats([ratio for of in left_out.values() for ratio in of]),
         "sources": {
-            name: {"once": stats(_ratios(sources[name], None)), "left_out": stats(ratios), "constants": chosen[name]._asdict()}
+            name: {
+                "once": stats(_ratios(sources[name], None)),
+                "left_out": stats(ratios),
+                "constants": chosen[name]._asdict(),
+            }
             for name, ratios in left_out.items()
         },
-    }  # fmt: skip
+    }
 
 
 def fitted(sources: Sequence[Sequence[Judged]]) -> Constants | None:
@@ -154,7 +165,10 @@ def _ratios(rows: Iterable[Judged], c: Constants | None) -> list[float]:
 
 def _ratio(of: Sequence[Judged], c: Constants | None) -> float:
     """The median of the runs of one layout."""
-    return median((r.figure.under(c) if c and r.figure else r.predicted or 0.0) / (r.measured or 1.0) for r in of)
+    return median(
+        (r.figure.under(c) if c and r.figure else r.predicted or 0.0) / (r.measured or 1.0)
+        for r in of
+    )
 
 
 def _layouts(rows: Iterable[Judged]) -> list[list[Judged]]:

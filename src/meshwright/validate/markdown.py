@@ -13,7 +13,9 @@ ERRORS = ("median_abs_error", "mean_abs_error", "p90_abs_error")
 
 
 def markdown(v: Validation) -> str:
-    """Tables of errors: overall, by source, by chip; memory, out of memory, ranking; skipped rows and their reasons; notes."""
+    """Tables of errors: overall, by source, by chip; memory, out of memory, ranking; skipped rows
+    and their reasons; notes.
+    """
     parts = [
         _errors("Overall", "quantity", {q: v.having(q) for q in (*TIMES, "memory")}),
         _errors("Time, by source", "source", _sorted(v.having(*TIMES), lambda r: r.source)),
@@ -39,7 +41,14 @@ def _held_out(v: Validation) -> str:
     """Runs that no fit may use, each with the range of what its source leaves open."""
     rows = v.having("step_time", held_out=True)
     lines = [
-        (r.id, _seconds(r.measured), _seconds(r.predicted), _range(r), f"{(r.ratio or 0.0) - 1:+.0%}") for r in rows
+        (
+            r.id,
+            _seconds(r.measured),
+            _seconds(r.predicted),
+            _range(r),
+            f"{(r.ratio or 0.0) - 1:+.0%}",
+        )
+        for r in rows
     ]
     if not lines:
         return ""
@@ -73,14 +82,27 @@ def _errors(title: str, name: str, groups: dict[str, list[Checked]]) -> str:
 
 
 def _layouts(v: Validation) -> str:
-    """Memory, each layout once: as predicted, and with the three generic constants fitted to the other sources."""
+    """Memory, each layout once: as predicted, and with the three generic constants fitted to the
+    other sources.
+    """
     found = v.overall["memory"]["layouts"]
-    groups = {**found["sources"], "all": {"once": found["once"], "left_out": found["left_out"], "constants": None}}
+    groups = {
+        **found["sources"],
+        "all": {"once": found["once"], "left_out": found["left_out"], "constants": None},
+    }
     lines = []
     for source, of in groups.items():
         c = of["constants"]
-        told = f"{c['allocator_share']:g}, {c['backward_share']:g}, {c['framework_bytes'] / 1e9:g} GB" if c else ""
-        errors = [f"{of[way][e]:.1%}" for way in ("once", "left_out") for e in ("median_abs_error", "p90_abs_error")]
+        told = (
+            f"{c['allocator_share']:g}, {c['backward_share']:g}, {c['framework_bytes'] / 1e9:g} GB"
+            if c
+            else ""
+        )
+        errors = [
+            f"{of[way][e]:.1%}"
+            for way in ("once", "left_out")
+            for e in ("median_abs_error", "p90_abs_error")
+        ]
         lines.append((source, str(of["once"]["rows"]), *errors, told))
     header = (
         "source",
@@ -102,14 +124,21 @@ def _reliability(v: Validation) -> str:
         for r in foreseen["reliability"]
         for low, high in (r["risk"],)
     ]
-    shown = (_share(foreseen[name], form) for name, form in (("balanced_accuracy", ".1%"), ("brier", ".3f")))
+    shown = (
+        _share(foreseen[name], form)
+        for name, form in (("balanced_accuracy", ".1%"), ("brier", ".3f"))
+    )
     title = "Risk of running out of memory (balanced accuracy {}, Brier score {})".format(*shown)
-    return _table(title, ("risk", "runs", "ran out"), lines) if foreseen["brier"] is not None else ""
+    return (
+        _table(title, ("risk", "runs", "ran out"), lines) if foreseen["brier"] is not None else ""
+    )
 
 
 def _out_of_memory(v: Validation) -> str:
     lines = []
-    for source, rows in _sorted((r for r in v.rows if r.quantity == "out_of_memory"), lambda r: r.source).items():
+    for source, rows in _sorted(
+        (r for r in v.rows if r.quantity == "out_of_memory"), lambda r: r.source
+    ).items():
         c = confusion(verdicts(rows))
         lines.append((source, *(str(c[k]) for k in COUNTS)))
     header = (
@@ -124,8 +153,13 @@ def _out_of_memory(v: Validation) -> str:
 
 
 def _ranking(v: Validation) -> str:
-    """By source and overall; regrets are of groups, and of pairs only those count whose measured times differ clearly."""
-    found: dict[str, dict[str, Any]] = {**dict(sorted(v.ranked.items())), "all": v.overall["ranking"]}
+    """By source and overall; regrets are of groups, and of pairs only those count whose measured
+    times differ clearly.
+    """
+    found: dict[str, dict[str, Any]] = {
+        **dict(sorted(v.ranked.items())),
+        "all": v.overall["ranking"],
+    }
     header = ("source", "groups", "median Spearman", "mean regret", "pairs", "in the right order")
     lines = [
         (
@@ -138,7 +172,10 @@ def _ranking(v: Validation) -> str:
         )
         for source, r in found.items()
     ]
-    title = f"Ranking of layouts of one workload (pairs: measured times more than {DIFFERENT:.0%} apart)"
+    title = (
+        f"Ranking of layouts of one workload (pairs: measured times more than {DIFFERENT:.0%}"
+        " apart)"
+    )
     return _table(title, header, lines) if v.overall["ranking"]["groups"] else ""
 
 
@@ -148,7 +185,9 @@ def _share(value: float | None, form: str) -> str:
 
 def _skipped(v: Validation) -> str:
     lines = [(why, str(n)) for why, n in v.skipped.items()]
-    return _table("Skipped rows", ("reason", "rows"), lines) if lines else "## Skipped rows\n\nNone."
+    return (
+        _table("Skipped rows", ("reason", "rows"), lines) if lines else "## Skipped rows\n\nNone."
+    )
 
 
 def _notes(v: Validation) -> str:
@@ -158,5 +197,8 @@ def _notes(v: Validation) -> str:
 
 def _table(title: str, header: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
     rule = "|" + "|".join("---" if i == 0 else "---:" for i in range(len(header))) + "|"
-    rows = ["| " + " | ".join(cell.replace("|", "/") for cell in line) + " |" for line in (header, *lines)]
+    rows = [
+        "| " + " | ".join(cell.replace("|", "/") for cell in line) + " |"
+        for line in (header, *lines)
+    ]
     return "\n".join((f"## {title}", "", rows[0], rule, *rows[1:]))

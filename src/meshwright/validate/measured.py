@@ -1,10 +1,12 @@
 """What a row measured, in SI units, and what of a prediction stands beside it.
 
-step_time [s]: stated, or from tokens/s, samples/s or FLOP/s by the row's own batch. memory [B]: on the fullest GPU, each
-figure beside its own kind: what tensors take at their peak ("allocated": without the framework's own bytes), what the
-allocator holds ("reserved": without them too, the context is not its), what nvidia-smi shows or a run needs ("device":
-with them), or what is left after a step ("states": weights, gradients, optimizer). out_of_memory: 1 if the run did
-not fit, 0 if it ran; predicted None where the row leaves open what stays on the device.
+step_time [s]: stated, or from tokens/s, samples/s or FLOP/s by the row's own batch. memory [B]: on
+the fullest GPU, each figure beside its own kind: what tensors take at their peak ("allocated":
+without the framework's own bytes), what the
+allocator holds ("reserved": without them too, the context is not its), what nvidia-smi shows or a
+run needs ("device": with them), or what is left after a step ("states": weights, gradients,
+optimizer). out_of_memory: 1 if the run did not fit, 0 if it ran; predicted None where the row
+leaves open what stays on the device.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ MEMORY_KEY = re.compile(
     r"(?:(?P<before>\w+)_)?mem(?:ory)?(?:_(?P<after>\w+?))?_(?P<unit>bytes|[mg]i?b)(?:_per_(?:gpu|chip|device))?"
 )
 UNITS = {"bytes": 1.0, "mb": 1e6, "mib": 2.0**20, "gb": 1e9, "gib": GIB}
-NO_PEAK = re.compile(r"param|weight|grad|opt|activation|cpu|host|ram\b|free|capacity|limit|available|bandwidth|count")
+NO_PEAK = re.compile(
+    r"param|weight|grad|opt|activation|cpu|host|ram\b|free|capacity|limit|available|bandwidth|count"
+)
 """Words of keys that hold a part of a device's memory, or another memory."""
 PEAK = re.compile(r"max|peak")
 END = re.compile(r"\bend of|\bafter (?:the |a )?step|current|steady|states")
@@ -39,7 +43,9 @@ KINDS = (
 )
 FORMULA = re.compile(r"formula|analytic|theor|estimat|predict|calculat")
 RANK = ("allocated", "reserved", "device", "needed", "states")
-"""Of several figures the first of these is compared: the fewer things it counts, the better; a peak before what is left."""
+"""Of several figures the first of these is compared: the fewer things it counts, the better; a peak
+before what is left.
+"""
 
 
 class Pair(NamedTuple):
@@ -74,7 +80,11 @@ def pairs(row: Row, p: Prediction, memory: bool = True) -> Iterator[Pair]:
         yield Pair("out_of_memory", p.risk_of_oom if memory else None, 0.0)
         if not wanted or {"step_time", "tflops/mfu"} & wanted:
             yield Pair("step_time", p.step_time_s, seconds)
-    figure = memory_of(m, text(row, "software")) if memory and (not wanted or "memory" in wanted) else None
+    figure = (
+        memory_of(m, text(row, "software"))
+        if memory and (not wanted or "memory" in wanted)
+        else None
+    )
     if figure:
         yield Pair("memory", counted(p, figure.kind), figure.bytes, figure.note, figure.kind)
 
@@ -97,9 +107,11 @@ def step_time(m: Row, job: Job) -> float | None:
     if (stated := number(m, "step_time_s")) is not None:
         return stated
     for name, amount in (
-        ("tokens_per_s", job.batch_tokens), ("tokens_per_s_per_gpu", job.batch_tokens / chips),
-        ("samples_per_s", float(job.batch)), ("samples_per_s_per_gpu", job.batch / chips),
-    ):  # fmt: skip
+        ("tokens_per_s", job.batch_tokens),
+        ("tokens_per_s_per_gpu", job.batch_tokens / chips),
+        ("samples_per_s", float(job.batch)),
+        ("samples_per_s_per_gpu", job.batch / chips),
+    ):
         if (rate := number(m, name)) is not None:
             return amount / rate
     return from_flops(m, job)
@@ -108,8 +120,9 @@ def step_time(m: Row, job: Job) -> float | None:
 def from_flops(m: Row, job: Job) -> float | None:
     """Seconds of a step from FLOP/s per chip, if the row says which FLOPs are meant.
 
-    model: the usual count, attention uncut (or half of it: "causal"). hardware with full recomputation: 4/3 of that for
-    the layers, since F = 96 B s l h^2 (1 + s/6h + V/16lh) counts them 4 times, logits 3 times (Narayanan et al. 2021).
+    model: the usual count, attention uncut (or half of it: "causal"). hardware with full
+    recomputation: 4/3 of that for the layers, since F = 96 B s l h^2 (1 + s/6h + V/16lh) counts
+    them 4 times, logits 3 times (Narayanan et al. 2021).
     """
     rate, kind = number(m, "tflops_per_gpu"), text(m, "tflops_kind")
     if rate is None:
@@ -132,15 +145,28 @@ def from_flops(m: Row, job: Job) -> float | None:
 def memory_of(m: Row, software: str) -> Figure | None:
     """The figure of a row that is compared: the first of RANK; None if it has none."""
     said = text(m, "memory_kind")
-    found = [f for key, value in m.items() if isinstance(key, str) for f in _figures(m, key, said, software)]
+    found = [
+        f
+        for key, value in m.items()
+        if isinstance(key, str)
+        for f in _figures(m, key, said, software)
+    ]
     states, activations = number(m, "memory_params_opt_gib"), number(m, "memory_activations_gib")
     if states is not None and activations is not None:
-        found.append(Figure("allocated", (states + activations) * GIB, "its memory is a formula, not a measurement"))
+        found.append(
+            Figure(
+                "allocated",
+                (states + activations) * GIB,
+                "its memory is a formula, not a measurement",
+            )
+        )
     return min(found, key=lambda figure: RANK.index(figure.kind), default=None)
 
 
 def _figures(m: Row, key: str, said: str, software: str) -> Iterator[Figure]:
-    """The figure of one key, if it is one: its kind by the words of the key, else by memory_kind, else by the software."""
+    """The figure of one key, if it is one: its kind by the words of the key, else by memory_kind,
+    else by the software.
+    """
     match, value = MEMORY_KEY.fullmatch(key.lower().replace("-", "_")), number(m, key)
     if not match or value is None:
         return
@@ -149,7 +175,8 @@ def _figures(m: Row, key: str, said: str, software: str) -> Iterator[Figure]:
         return
     note = "its memory is a formula, not a measurement" if FORMULA.search(said) else ""
     if kind := _kind(words):
-        left = kind == "allocated" and not PEAK.search(f"{words} {said}")  # Megatron-LM's mem-allocated-bytes: now
+        # Megatron-LM's mem-allocated-bytes: now
+        left = kind == "allocated" and not PEAK.search(f"{words} {said}")
         yield Figure("states" if left else kind, size, note)
     elif END.search(f"{words} {said}") and not PEAK.search(words):
         yield Figure("states", size, note)
@@ -157,7 +184,9 @@ def _figures(m: Row, key: str, said: str, software: str) -> Iterator[Figure]:
         yield Figure(kind, size, note)
     else:
         kind, shown = _logged(software)
-        yield Figure(kind, size, note or f"what its memory figure counts is not stated: taken as {shown}")
+        yield Figure(
+            kind, size, note or f"what its memory figure counts is not stated: taken as {shown}"
+        )
 
 
 def _kind(words: str) -> str:
@@ -169,8 +198,9 @@ def _kind(words: str) -> str:
 def _logged(software: str) -> tuple[str, str]:
     """What a software prints as its memory, and its name.
 
-    torchtitan: max reserved (components/metrics.py). Megatron-LM and its forks: max_memory_allocated (training/
-    training.py). JAX: bytes in use of its allocator. DeepSpeed's users and others: most often what nvidia-smi shows.
+    torchtitan: max reserved (components/metrics.py). Megatron-LM and its forks:
+    max_memory_allocated (training/ training.py). JAX: bytes in use of its allocator. DeepSpeed's
+    users and others: most often what nvidia-smi shows.
     """
     if "torchtitan" in software:
         return "reserved", "max reserved, which its software logs"
@@ -185,10 +215,16 @@ def layer_times(m: Row, p: Prediction) -> Iterator[Pair]:
     if forward is not None:
         yield Pair("layer_forward_time", float(p._body.typical.forward.total), forward / 1e3)
     if back is not None:
-        yield Pair("layer_backward_time", float(backward(p._body.typical, p.layout.recompute).total), back / 1e3)
+        yield Pair(
+            "layer_backward_time",
+            float(backward(p._body.typical, p.layout.recompute).total),
+            back / 1e3,
+        )
 
 
 def workload(row: Row, job: Job) -> tuple[object, ...]:
     """Rows with equal workloads differ in their layout only, so their step times can be ranked."""
-    told = tuple(text(row, name) for name in ("source", "group", "software", "precision", "attention_kernel"))
+    told = tuple(
+        text(row, name) for name in ("source", "group", "software", "precision", "attention_kernel")
+    )
     return (*told, text(part(row, "hardware"), "gpu"), job.model, job.cluster.chips, job.batch)

@@ -1,12 +1,14 @@
-"""What a row says it computes again in the backward pass, in the words of a layout (`describe.recompute`).
+"""What a row says it computes again in the backward pass, in the words of a layout
+(`describe.recompute`).
 
-What a layout cannot say (groups of layers, tensors in host memory) is taken as the nearest and said so in a note. Words that
-are not understood are refused, never read as "none". A JAX run that names no policy keeps unknown tensors: its memory is not
-judged.
+What a layout cannot say (groups of layers, tensors in host memory) is taken as the nearest and said
+so in a note. Words that are not understood are refused, never read as "none". A JAX run that names
+no policy keeps unknown tensors: its memory is not judged.
 
-Sources: Megatron Core, `--recompute-granularity`, `--recompute-method`, `--recompute-modules` (megatron/training/
-arguments.py); MaxText, `remat_policy` (src/maxtext/utils/maxtext_utils.py, configs/base.yml, commit e591f30);
-torchtitan, `activation_checkpoint` (torchtitan/distributed/activation_checkpoint.py).
+Sources: Megatron Core, `--recompute-granularity`, `--recompute-method`, `--recompute-modules`
+(megatron/training/ arguments.py); MaxText, `remat_policy` (src/maxtext/utils/maxtext_utils.py,
+configs/base.yml, commit e591f30); torchtitan, `activation_checkpoint`
+(torchtitan/distributed/activation_checkpoint.py).
 """
 
 from __future__ import annotations
@@ -41,17 +43,20 @@ EVERY_PRODUCT = "minimal_with_context"
 """Keeps the results of all matrix products and of attention."""
 
 UNSAID = re.compile(
-    r"^(?:not (?:stated|given|known|reported|specified|said)|unstated|unspecified|unknown|n/?a|-|\?)\b[\W_]*|^[-?]$"
+    r"^(?:not"
+    r" (?:stated|given|known|reported|specified|said)|unstated|unspecified|unknown|n/?a|-|\?)\b[\W_]*|^[-?]$"
 )
 NONE = re.compile(
     r"^(?:none|no|not|off|false|disabled?|never|without|w/o|0(?!\.))\b|\b(?:granularity|recomput\w*|checkpoint\w*|remat\w*)\W{1,3}(?:off|none|disabled|false)\b"
 )
 WHOLE = re.compile(
-    r"\bfull\b|\buniform\b|\b(?:all|every|each) (?:transformer )?(?:layer|block)s?\b|\bper[- ](?:layer|block)\b|\bwhole layers?\b"
+    r"\bfull\b|\buniform\b|\b(?:all|every|each) (?:transformer )?(?:layer|block)s?\b|\bper[-"
+    r" ](?:layer|block)\b|\bwhole layers?\b"
 )
 SOME = re.compile(r"checkpoint|remat|recomput|^(?:true|yes|on|enabled|1|all)\b")
 CORE = re.compile(
-    r"core[ _-]?att|att\w*[ _-]core|^selective(?: (?:recomput\w*|activation\w*|checkpoint\w*|remat\w*))*$|granularity selective$"
+    r"core[ _-]?att|att\w*[ _-]core|^selective(?:"
+    r" (?:recomput\w*|activation\w*|checkpoint\w*|remat\w*))*$|granularity selective$"
 )
 OPERATIONS = re.compile(r"\bsac\b|\bop[ -]?level|selective\W{0,3}op\b|\bper[- ]op\b")
 MAXTEXT = re.compile(r"\bminimal\b|\bsave_(?:dot|qkv|out)_|\bqkv_proj_offloaded\b")
@@ -64,7 +69,8 @@ EVERY_NTH = re.compile(r"every (other|second|third|\d+(?:nd|rd|th)) (layer|block
 OF_ALL = re.compile(r"(\d+) ?(?:/|of|out of) ?(?:the )?(\d+) (?:transformer )?(?:layers|blocks)")
 PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?% of (?:the |all )?(?:transformer )?(?:layers|blocks)")
 PER_STAGE = re.compile(
-    r"(?:first|last|block,?|only|num[_ -]layers) ?[=:]? ?(\d+)\b|(\d+) (?:transformer )?(?:layers|blocks) (?:per|of each|of every)"
+    r"(?:first|last|block,?|only|num[_ -]layers) ?[=:]? ?(\d+)\b|(\d+) (?:transformer"
+    r" )?(?:layers|blocks) (?:per|of each|of every)"
 )
 
 
@@ -82,7 +88,8 @@ class Policy(NamedTuple):
 def policy(said: object, software: str, layers: float) -> Policy:
     """The policy a row names; BadInput if its words are not understood.
 
-    said: the row's field;  layers: of one chunk of the pipeline, that "first 5 layers" is a share of.
+    said: the row's field;  layers: of one chunk of the pipeline, that "first 5 layers" is a share
+    of.
     """
     words = spoken(said)
     if is_jax(software) or (MAXTEXT.search(words) and not NAMED_LISTS.search(words)):
@@ -92,21 +99,29 @@ def policy(said: object, software: str, layers: float) -> Policy:
         return Policy("none", "recomputation is not stated: taken as none")
     found = _read(assumed, software, layers)
     if assumed != words and not found.note:
-        found = found._replace(note=f"recomputation is not stated: taken as {found.mode}, which the row assumes")
+        found = found._replace(
+            note=f"recomputation is not stated: taken as {found.mode}, which the row assumes"
+        )
     if named(OFFLOADED, words):
         return found._replace(note=_between(words, found.mode), memory=False)
     return found
 
 
 def spoken(said: object) -> str:
-    """A field in lower-case words: a text, a list of modules, settings by name, yes or no; "" for what is none of them."""
+    """A field in lower-case words: a text, a list of modules, settings by name, yes or no; "" for
+    what is none of them.
+    """
     if isinstance(said, bool):
         return str(said).lower()
     if isinstance(said, (list, tuple)):
         names = [name for name in said[:100] if isinstance(name, str)]
         return f"selective modules [{', '.join(names)[:400].lower()}]" if names else "none"
     if isinstance(said, Mapping):
-        settings = [(key, v) for key, v in list(said.items())[:20] if isinstance(v, (bool, int, float, str, list))]
+        settings = [
+            (key, v)
+            for key, v in list(said.items())[:20]
+            if isinstance(v, (bool, int, float, str, list))
+        ]
         words = " ".join(f"{key} {spoken(v) if isinstance(v, list) else v}" for key, v in settings)
         return words[:400].lower()
     text = said[:400] if isinstance(said, str) else ""
@@ -137,7 +152,8 @@ def _read(words: str, software: str, layers: float) -> Policy:
     if SOME.search(words):
         return Policy("full", _between(words, "full"))
     raise BadInput(
-        f"recomputation {words[:60]!r} is not known; none, selective, full, some of the layers, or modules of Megatron Core are"
+        f"recomputation {words[:60]!r} is not known; none, selective, full, some of the layers, or"
+        " modules of Megatron Core are"
     )
 
 
@@ -179,14 +195,21 @@ def _listed(names: list[str]) -> Policy:
     """Selective recomputation of modules."""
     known, strange = [n for n in names if n in MODULES], [n for n in names if n not in MODULES]
     if not known:
-        raise BadInput(f"recomputed module {names[0][:40]!r} is not known; {', '.join(MODULES)} are")
+        raise BadInput(
+            f"recomputed module {names[0][:40]!r} is not known; {', '.join(MODULES)} are"
+        )
     note = f"recomputed module {strange[0][:40]!r} is not known and left out" if strange else ""
     return Policy("+".join(sorted({*known})), note, memory=not strange)
 
 
 def _operations(words: str) -> Policy:
-    """Operation-level checkpointing: torchtitan keeps the result of every second matrix product; some keep all."""
-    if re.search(r"\b(?:saves?|keeps?|all) (?:all |every )?(?:matmuls?|matrix products?)\b(?!.* every)", words):
+    """Operation-level checkpointing: torchtitan keeps the result of every second matrix product;
+    some keep all.
+    """
+    if re.search(
+        r"\b(?:saves?|keeps?|all) (?:all |every )?(?:matmuls?|matrix products?)\b(?!.* every)",
+        words,
+    ):
         return Policy(EVERY_PRODUCT)
     nth = EVERY_NTH.search(words)
     second = nth is None or NUMBERS.get(nth[1]) == 2
@@ -202,7 +225,9 @@ def _of_jax(words: str) -> Policy:
     mode = "none" if NONE.search(words) else "full"
     default = "none" if mode == "none" else "full, MaxText's default"
     return Policy(
-        mode, f"names no known remat policy: its time is taken with {default}, its memory is not judged", False
+        mode,
+        f"names no known remat policy: its time is taken with {default}, its memory is not judged",
+        False,
     )
 
 

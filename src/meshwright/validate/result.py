@@ -1,4 +1,6 @@
-"""Rows beside their predictions, and what they add up to: errors by quantity, source, class and chip; verdicts; ranking."""
+"""Rows beside their predictions, and what they add up to: errors by quantity, source, class and
+chip; verdicts; ranking.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,16 @@ class Checked:
         return self.predicted / self.measured
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("id", "source", "quantity", "predicted", "measured", "ratio", "interval", "skipped")
+        names = (
+            "id",
+            "source",
+            "quantity",
+            "predicted",
+            "measured",
+            "ratio",
+            "interval",
+            "skipped",
+        )
         return {name: getattr(self, name) for name in names}
 
 
@@ -61,18 +72,31 @@ class Validation:
     """Rows that are not complete pre-training runs, by what they are."""
 
     def having(self, *quantities: str, held_out: bool = False) -> list[Checked]:
-        """The compared rows of some quantities: those that a fit may use, or those that are held out."""
-        return [r for r in self.rows if r.quantity in quantities and r.ratio is not None and r.held_out is held_out]
+        """The compared rows of some quantities: those that a fit may use, or those that are held
+        out.
+        """
+        return [
+            r
+            for r in self.rows
+            if r.quantity in quantities and r.ratio is not None and r.held_out is held_out
+        ]
 
     def by(self, key: str, held_out: bool = False) -> dict[str, dict[str, Any]]:
         """Statistics by "source", "kind" or "chip": of times, or of memory where there are none."""
-        groups = grouped(self.having(*TIMES, "memory", held_out=held_out), lambda r: str(getattr(r, key)))
-        return {name: _stats([r for r in of if r.quantity in TIMES] or of) for name, of in groups.items()}
+        groups = grouped(
+            self.having(*TIMES, "memory", held_out=held_out), lambda r: str(getattr(r, key))
+        )
+        return {
+            name: _stats([r for r in of if r.quantity in TIMES] or of)
+            for name, of in groups.items()
+        }
 
     @property
     def overall(self) -> dict[str, Any]:
         """Statistics by quantity, the confusion of out-of-memory, and the ranking of layouts."""
-        found: dict[str, Any] = {name: _stats(self.having(name)) for name in ("step_time", "memory")}
+        found: dict[str, Any] = {
+            name: _stats(self.having(name)) for name in ("step_time", "memory")
+        }
         for name in TIMES[1:]:
             if self.having(name):
                 found[name] = _stats(self.having(name))
@@ -84,18 +108,29 @@ class Validation:
     @property
     def ranked(self) -> dict[str, dict[str, Any]]:
         """The ranking of layouts by source."""
-        found = {name: _ranking(of) for name, of in grouped(self.having("step_time"), lambda r: r.source).items()}
+        found = {
+            name: _ranking(of)
+            for name, of in grouped(self.having("step_time"), lambda r: r.source).items()
+        }
         return {name: ranking for name, ranking in found.items() if ranking["groups"]}
 
     @property
     def held_out(self) -> dict[str, Any]:
-        """Runs that no fit may use: each with the range of what its source leaves open, and their errors; {} if none."""
+        """Runs that no fit may use: each with the range of what its source leaves open, and their
+        errors; {} if none.
+        """
         runs = self.having("step_time", held_out=True)
         if not runs:
             return {}
         return {
             "rows": [
-                {"id": r.id, "predicted": r.predicted, "measured": r.measured, "ratio": r.ratio, "range": r.range_s}
+                {
+                    "id": r.id,
+                    "predicted": r.predicted,
+                    "measured": r.measured,
+                    "ratio": r.ratio,
+                    "range": r.range_s,
+                }
                 for r in runs
             ],
             "step_time": _stats(runs),

@@ -1,7 +1,8 @@
 """Published rows, read as untrusted data: bounded in size, and every field looked up by kind.
 
-A row is one measurement with its description: {id, source, model{...}, hardware{...}, parallel{...}, measured{...}}.
-A field that is absent, null or of another kind counts as not said, and `jobs` puts a default in its place.
+A row is one measurement with its description: {id, source, model{...}, hardware{...},
+parallel{...}, measured{...}}. A field that is absent, null or of another kind counts as not said,
+and `jobs` puts a default in its place.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def read_text(path: str | Path) -> str:
 
 
 def parse(text: str) -> list[Row]:
-    """Rows of a JSON text: a list of objects, or an object with such a list under "rows" or "runs"."""
+    """Rows of a JSON text: a list of objects, or an object with such a list under "rows" or
+    "runs".
+    """
     try:
         data = json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
@@ -76,7 +79,11 @@ def text(row: Row, name: str) -> str:
 def plain(row: Row, name: str) -> str:
     """A printable text as it stands, "" if it is not one."""
     value = row.get(name)
-    return "".join(c for c in value[:LONGEST_TEXT] if c.isprintable()) if isinstance(value, str) else ""
+    return (
+        "".join(c for c in value[:LONGEST_TEXT] if c.isprintable())
+        if isinstance(value, str)
+        else ""
+    )
 
 
 def number(row: Row, name: str) -> float | None:

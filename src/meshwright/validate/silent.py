@@ -1,11 +1,14 @@
-"""Rows whose source is silent on the microbatch or the chunks of a pipeline: one fixed rule, and what other choices give.
+"""Rows whose source is silent on the microbatch or the chunks of a pipeline: one fixed rule, and
+what other choices give.
 
-Tables 1 and 2 of Narayanan et al. 2021 print the layout of a run without them. The rule, the same for all rows:
+Tables 1 and 2 of Narayanan et al. 2021 print the layout of a run without them. The rule, the same
+for all rows:
 
     p = 1: the largest microbatch of 1, 2, 4, 8 that fits            p > 1: microbatch 1
     p > 1: v chunks a device, the largest of 1 to 4 with L divisible by p v
 
-Such rows are judged and never fitted to, and beside the prediction stand the fastest and the slowest of all choices that could have run.
+Such rows are judged and never fitted to, and beside the prediction stand the fastest and the
+slowest of all choices that could have run.
 """
 
 from __future__ import annotations
@@ -29,14 +32,18 @@ SAID = {"micro_batch": "microbatch", "parallel.vpp": "chunks"}
 
 @dataclass(frozen=True)
 class Filled:
-    """A row with the rule's choice, and the step times [s] of every choice that could have run, fastest and slowest."""
+    """A row with the rule's choice, and the step times [s] of every choice that could have run,
+    fastest and slowest.
+    """
 
     about: Described
     range_s: tuple[float, float]
 
 
 def silent(row: Row) -> tuple[str, ...]:
-    """What the rule fills in of a row; () if its source leaves nothing open, or more than the rule knows."""
+    """What the rule fills in of a row; () if its source leaves nothing open, or more than the rule
+    knows.
+    """
     missing = row.get("missing")
     if not isinstance(missing, (list, tuple)) or not missing:
         return ()
@@ -96,6 +103,15 @@ def with_choice(row: Row, microbatch: int, chunks: int) -> dict[str, Any]:
 def note(row: Row, microbatch: int, chunks: int, fits: bool) -> str:
     """What the rule put in the place of what is missing."""
     put = {"micro_batch": f"microbatch {microbatch}", "parallel.vpp": f"{chunks} chunks a device"}
-    names = [name for name in silent(row) if name != "parallel.vpp" or whole(part(row, "parallel"), "pp", 1) > 1]
-    said, words = " and ".join(SAID[name] for name in names), " and ".join(put[name] for name in names)
-    return f"its source does not say the {said}: {words} by a fixed rule" + ("" if fits else ", which does not fit")
+    names = [
+        name
+        for name in silent(row)
+        if name != "parallel.vpp" or whole(part(row, "parallel"), "pp", 1) > 1
+    ]
+    said, words = (
+        " and ".join(SAID[name] for name in names),
+        " and ".join(put[name] for name in names),
+    )
+    return f"its source does not say the {said}: {words} by a fixed rule" + (
+        "" if fits else ", which does not fit"
+    )

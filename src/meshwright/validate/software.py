@@ -1,10 +1,12 @@
 """What a row says of its software: which framework it is, and the settings of the run.
 
-Tables of words, read from the top: the first that speaks of a field decides it. A row that names a field with a value that no
-table knows gets a note, and so does a program that none knows; what a row does not speak of is the framework's own.
+Tables of words, read from the top: the first that speaks of a field decides it. A row that names a
+field with a value that no table knows gets a note, and so does a program that none knows; what a
+row does not speak of is the framework's own.
 
-Names and values are of `describe.software`. Sources of the words: Megatron Core and Megatron Bridge (arguments of their
-configurations), Transformer Engine (recipes of scaling), torchtitan and torchao (float8 recipes, AsyncTP), Narayanan et al. 2021.
+Names and values are of `describe.software`. Sources of the words: Megatron Core and Megatron Bridge
+(arguments of their configurations), Transformer Engine (recipes of scaling), torchtitan and torchao
+(float8 recipes, AsyncTP), Narayanan et al. 2021.
 """
 
 from __future__ import annotations
@@ -28,15 +30,23 @@ FRAMEWORKS = (
     ("fsdp", r"\bfsdp2?\b|fully[- ]sharded"),
     ("meshwright", r"meshwright"),
 )
-"""Framework -> what its programs are called. Megatron-LM itself is of one of two generations (`generation`)."""
+"""Framework -> what its programs are called. Megatron-LM itself is of one of two generations
+(`generation`).
+"""
 ENGINE = r"\bte\b|transformer[- ]engine"
 ENGINE_SINCE = 2025
-"""Year from which Megatron-LM runs on Megatron Core and Transformer Engine unless told otherwise (core 0.9: legacy models are removed)."""
+"""Year from which Megatron-LM runs on Megatron Core and Transformer Engine unless told otherwise
+(core 0.9: legacy models are removed).
+"""
 ZERO3_UNTIL = 2022
-"""The profile deepspeed-zero3 is of 2021; later ones gather ahead of use and over fewer ranks (ZeRO++)."""
+"""The profile deepspeed-zero3 is of 2021; later ones gather ahead of use and over fewer ranks
+(ZeRO++).
+"""
 ASYNC_SINCE = {"megatron-2021": 2022, "megatron-deepspeed": 2023}
-"""Year from which the all-reduce of an input's gradient runs beside the weight's by default (--no-async-tensor-model-parallel-allreduce
-turns it off): Megatron-LM 3.0; Microsoft's Megatron-DeepSpeed since it was rebased on it. BigScience's fork is of 2021."""
+"""Year from which the all-reduce of an input's gradient runs beside the weight's by default
+(--no-async-tensor-model-parallel-allreduce turns it off): Megatron-LM 3.0; Microsoft's
+Megatron-DeepSpeed since it was rebased on it. BigScience's fork is of 2021.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,16 +65,41 @@ SETTINGS = (
         "cuda_graphs",
         r"cuda[ _-]?graphs?",
         (
-            ("off", r"cuda[ _-]?graph\w*[\s=:]{1,3}(?:none|off|false|disabled)|\bno cuda[ _-]?graph|without cuda[ _-]?graph"),
-            ("full", r"cuda[ _-]?graph\w*[\s=:]{1,3}(?:local )?full|full(?:[ -]iteration)? cuda[ _-]?graph"),
-            ("parts", r"cuda[ _-]?graph\w*[\s=:]{1,3}(?:transformer_engine|local|attn|mlp|moe)|(?:partial|layer) cuda[ _-]?graph"),
+            (
+                "off",
+                (
+                    r"cuda[ _-]?graph\w*[\s=:]{1,3}(?:none|off|false|disabled)|\bno cuda["
+                    r" _-]?graph|without cuda[ _-]?graph"
+                ),
+            ),
+            (
+                "full",
+                (
+                    r"cuda[ _-]?graph\w*[\s=:]{1,3}(?:local )?full|full(?:[ -]iteration)? cuda["
+                    r" _-]?graph"
+                ),
+            ),
+            (
+                "parts",
+                (
+                    r"cuda["
+                    r" _-]?graph\w*[\s=:]{1,3}(?:transformer_engine|local|attn|mlp|moe)|(?:partial|layer)"
+                    r" cuda[ _-]?graph"
+                ),
+            ),
         ),
     ),
     Words(
         "compiled",
         r"torch\.?compile|\bcompiled?\b",
         (
-            (False, r"(?:no|without|not) (?:torch\.?)?compiled?\b|torch\.?compile\w*[\s=:]{1,3}(?:off|false|disabled|none)|\beager\b"),
+            (
+                False,
+                (
+                    r"(?:no|without|not)"
+                    r" (?:torch\.?)?compiled?\b|torch\.?compile\w*[\s=:]{1,3}(?:off|false|disabled|none)|\beager\b"
+                ),
+            ),
             (True, r"torch\.?compile|\bcompiled?\b"),
         ),
     ),
@@ -81,20 +116,37 @@ SETTINGS = (
         "ep_overlap",
         r"a2a_overlap|overlap_moe|(?:a2a|all[ -]to[ -]all|\bep) overlap",
         (
-            (False, r"(?:a2a_overlap|overlap_moe\w*)[\s=:]{1,3}(?:false|off|none)|no (?:a2a|all[ -]to[ -]all|ep) overlap"),
+            (
+                False,
+                (
+                    r"(?:a2a_overlap|overlap_moe\w*)[\s=:]{1,3}(?:false|off|none)|no (?:a2a|all["
+                    r" -]to[ -]all|ep) overlap"
+                ),
+            ),
             (True, r"a2a_overlap|overlap_moe|(?:a2a|all[ -]to[ -]all|\bep) overlap"),
         ),
     ),
     Words(
         "tp_overlap",
-        r"async[ _-]?tp|\btp[ _-](?:comm[ _-])?overlap|vanilla tp|\bno tp(?:/\w+)* comm\w* overlap|userbuffers?|async tensor",
+        r"async[ _-]?tp|\btp[ _-](?:comm[ _-])?overlap|vanilla tp|\bno tp(?:/\w+)* comm\w*"
+        r" overlap|userbuffers?|async tensor",
         (
-            ("off", r"vanilla tp|\bno tp(?:/\w+)* (?:comm\w* )?overlap|\btp[ _-](?:comm[ _-])?overlap[\s=:]{1,3}(?:false|off|none)|no async[ _-]?tp"),
+            (
+                "off",
+                (
+                    r"vanilla tp|\bno tp(?:/\w+)* (?:comm\w* )?overlap|\btp[ _-](?:comm["
+                    r" _-])?overlap[\s=:]{1,3}(?:false|off|none)|no async[ _-]?tp"
+                ),
+            ),
             ("all", r"async[ _-]?tp|userbuffers?|\btp[ _-](?:comm[ _-])?overlap|async tensor"),
         ),
     ),
-    Words("logits_gathered", r"gathered logits|logits (?:are )?gathered", ((True, r"gathered logits|logits (?:are )?gathered"),)),
-)  # fmt: skip
+    Words(
+        "logits_gathered",
+        r"gathered logits|logits (?:are )?gathered",
+        ((True, r"gathered logits|logits (?:are )?gathered"),),
+    ),
+)
 FLOAT8 = Words(
     "float8",
     r"fp8|float8|e4m3",
@@ -107,14 +159,22 @@ FLOAT8 = Words(
         ("delayed", r"\(te\b|transformer[- ]engine"),
     ),
 )
-"""Scaling of FP8 numbers, in the words of a precision. Transformer Engine's own is delayed, torchao's tensor-wise."""
+"""Scaling of FP8 numbers, in the words of a precision. Transformer Engine's own is delayed,
+torchao's tensor-wise.
+"""
 GRADIENTS = (
     ("half", r"\bpure\b|\b(?:bf16|fp16|16[ -]bit) grad"),
-    ("fp32", r"(?:fp32|float32)[ -](?:grad|accum|reduc|all)|(?:grad|accum|reduc)\w* (?:in )?(?:fp32|float32)"),
+    (
+        "fp32",
+        (
+            r"(?:fp32|float32)[ -](?:grad|accum|reduc|all)|(?:grad|accum|reduc)\w* (?:in"
+            r" )?(?:fp32|float32)"
+        ),
+    ),
     ("fp32", r"\bbf16[ _-]?optimizer\b"),
 )
-"""Numbers that gradients are added up in, in the words of a precision. DeepSpeed's BF16Optimizer accumulates in fp32, its engines before
-it did not; Composer's PURE keeps gradients in 16 bits."""
+"""Numbers that gradients are added up in, in the words of a precision. DeepSpeed's BF16Optimizer
+accumulates in fp32, its engines before it did not; Composer's PURE keeps gradients in 16 bits."""
 KERNELS = (
     ("", r"flash\w* (?:unstated|not stated|unknown)"),
     ("fused-softmax", r"fused[ _-]softmax"),
@@ -126,15 +186,20 @@ KERNELS = (
     ("torch", r"kernel[=:] ?torch\b|^torch\b|\b(?:plain|eager|torch) attention"),
     ("flash", r"flash|memory[ -]efficient attention|\bsdpa\b"),
 )
-"""Attention kernel -> its names; a generation stands before the family, which is the framework's own kernel."""
+"""Attention kernel -> its names; a generation stands before the family, which is the framework's
+own kernel.
+"""
 KERNEL_LIST = re.compile(r"kernels?[=:] ?(\w[\w.]*(?: ?\+ ?[\w. ]+)?)")
 NORM_KERNEL = r"\b(?:rms|layer|fused)[ _-]?(?:norm)?[ _-]?(?:norm|kernel)"
 OWN = ((r"\baa-scaling|aleph[ -]alpha", {"logits_gathered": True, "tp_overlap": "off"}),)
-"""What one program does by itself. Aleph-Alpha/scaling (github.com, commit 01b9d21): Megatron's layers, DeepSpeed's ZeRO-1, whose gradients
-are all-reduced bucket by bucket after the last microbatch (core/optimizer/allreduce.py); nn/linear/column_parallel_linear.py: all_concat of
-the logits, and nn/linear/utils.py: all-reduces of both passes are waited for."""
+"""What one program does by itself. Aleph-Alpha/scaling (github.com, commit 01b9d21): Megatron's
+layers, DeepSpeed's ZeRO-1, whose gradients are all-reduced bucket by bucket after the last
+microbatch (core/optimizer/allreduce.py); nn/linear/column_parallel_linear.py: all_concat of the
+logits, and nn/linear/utils.py: all-reduces of both passes are waited for."""
 LOSS_COMPILED_SINCE = 202504
-"""Month from which torchtitan compiles the loss with the model (github.com/pytorch/torchtitan, pull request 1033)."""
+"""Month from which torchtitan compiles the loss with the model (github.com/pytorch/torchtitan, pull
+request 1033).
+"""
 DATED = re.compile(r"(20[12]\d)-?(0[1-9]|1[0-2])(?!\d)")
 READ = (
     *(pattern for _, pattern in FRAMEWORKS),
@@ -201,13 +266,19 @@ def framework(program: str, sharded: str, year: float | None) -> str:
     if "megatron" in program:
         recent = year is None or year >= ENGINE_SINCE
         return "megatron-core" if recent or re.search(ENGINE, program) else "megatron-2021"
-    if "deepspeed" in program and re.search(r"zero-?3", f"{program} {sharded}") and (year or 0) <= ZERO3_UNTIL:
+    if (
+        "deepspeed" in program
+        and re.search(r"zero-?3", f"{program} {sharded}")
+        and (year or 0) <= ZERO3_UNTIL
+    ):
         return "deepspeed-zero3"
     return "fsdp" if "fsdp" in sharded and "torch" in program else "unknown"
 
 
 def named_framework(found: str, program: str) -> str:
-    """A note on a program that nothing here knows, and on words beside its name that nothing reads."""
+    """A note on a program that nothing here knows, and on words beside its name that nothing
+    reads.
+    """
     if found == "unknown":
         return f"software {program[:60]!r} is not known" if program else "its software is not named"
     left = program
@@ -218,13 +289,21 @@ def named_framework(found: str, program: str) -> str:
 
 
 def setting(of: Words, words: str) -> tuple[dict[str, Any], str]:
-    """The value that the words give a setting, and a note if they name it with none that is known."""
+    """The value that the words give a setting, and a note if they name it with none that is
+    known.
+    """
     if not (topic := re.search(of.topic, words)):
         return {}, ""
     for value, pattern in of.values:
         if re.search(pattern, words):
             return {of.field: value}, ""
-    return {}, f"{words[topic.start() : topic.start() + 40]!r} is not understood: {of.field} is the framework's own"
+    return (
+        {},
+        (
+            f"{words[topic.start() : topic.start() + 40]!r} is not understood: {of.field} is the"
+            " framework's own"
+        ),
+    )
 
 
 def scaling(row: Row) -> tuple[dict[str, Any], str]:
@@ -234,7 +313,12 @@ def scaling(row: Row) -> tuple[dict[str, Any], str]:
 
 def gradients(row: Row) -> tuple[dict[str, Any], str]:
     """Numbers that gradients are added up in."""
-    return next(({"gradients": value} for value, p in GRADIENTS if named(p, text(row, "precision"))), {}), ""
+    return (
+        next(
+            ({"gradients": value} for value, p in GRADIENTS if named(p, text(row, "precision"))), {}
+        ),
+        "",
+    )
 
 
 def own(program: str) -> tuple[dict[str, Any], str]:
@@ -250,7 +334,9 @@ def compiled(found: str, program: str) -> tuple[dict[str, Any], str]:
 
 
 def loss(found: str, row: Row) -> tuple[dict[str, Any], str]:
-    """torchtitan's loss is torch's where the model is not compiled, or was before the loss was; the date is that of its source."""
+    """torchtitan's loss is torch's where the model is not compiled, or was before the loss was; the
+    date is that of its source.
+    """
     if found != "torchtitan":
         return {}, ""
     dates = [int(year + month) for year, month in DATED.findall(text(row, "source_ref"))]
@@ -265,8 +351,12 @@ def overlap(found: str, program: str, year: float | None) -> tuple[dict[str, Any
 
 
 def norm(row: Row) -> tuple[dict[str, Any], str]:
-    """A row that lists its kernels runs norms in plain torch, unless a kernel for them is among these."""
-    listed = text(row, "attention_kernel") or "".join(KERNEL_LIST.findall(text(row, "software"))[:1])
+    """A row that lists its kernels runs norms in plain torch, unless a kernel for them is among
+    these.
+    """
+    listed = text(row, "attention_kernel") or "".join(
+        KERNEL_LIST.findall(text(row, "software"))[:1]
+    )
     if not listed:
         return {}, ""
     return {"norm": "fused" if re.search(NORM_KERNEL, listed) else "torch"}, ""

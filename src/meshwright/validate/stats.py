@@ -8,11 +8,14 @@ from statistics import median
 from typing import Any
 
 DIFFERENT = 0.05
-"""Measured values further apart than this have an order: repeated runs of one configuration lie 1 to 3 % about their mean."""
+"""Measured values further apart than this have an order: repeated runs of one configuration lie 1
+to 3 % about their mean.
+"""
 
 
 def stats(ratios: Sequence[float], inside: Sequence[bool] = ()) -> dict[str, Any]:
-    """Errors as fractions of the measured value; bias = median ratio - 1; coverage = share inside the stated interval.
+    """Errors as fractions of the measured value; bias = median ratio - 1; coverage = share inside
+    the stated interval.
 
     None where there is nothing to say (no rows; no intervals).
     """
@@ -27,16 +30,21 @@ def stats(ratios: Sequence[float], inside: Sequence[bool] = ()) -> dict[str, Any
         }
     errors = sorted(abs(r - 1) for r in ratios)
     return {
-        "rows": len(ratios), "median_abs_error": median(errors), "mean_abs_error": sum(errors) / len(errors),
-        "p90_abs_error": quantile(errors, 0.9), "bias": median(ratios) - 1,
+        "rows": len(ratios),
+        "median_abs_error": median(errors),
+        "mean_abs_error": sum(errors) / len(errors),
+        "p90_abs_error": quantile(errors, 0.9),
+        "bias": median(ratios) - 1,
         "coverage": sum(inside) / len(inside) if inside else None,
-    }  # fmt: skip
+    }
 
 
 def quantile(ordered: Sequence[float], q: float, weights: Sequence[float] = ()) -> float:
-    """The q-quantile of ascending values, interpolated between neighbours. weights: how often each counts; () = alike.
+    """The q-quantile of ascending values, interpolated between neighbours. weights: how often each
+    counts; () = alike.
 
-    A value stands in the middle of its own weight, q is the share of the way from the first value to the last.
+    A value stands in the middle of its own weight, q is the share of the way from the first value
+    to the last.
     """
     alike = weights or (1.0,) * len(ordered)
     places, passed = [], 0.0
@@ -47,7 +55,9 @@ def quantile(ordered: Sequence[float], q: float, weights: Sequence[float] = ()) 
     high = next((i for i, place in enumerate(places) if place >= at), len(places) - 1)
     low = max(high - 1, 0)
     gap = places[high] - places[low]
-    return ordered[low] + ((at - places[low]) / gap if gap else 0.0) * (ordered[high] - ordered[low])
+    return ordered[low] + ((at - places[low]) / gap if gap else 0.0) * (
+        ordered[high] - ordered[low]
+    )
 
 
 def ranks(values: Sequence[float]) -> list[float]:
@@ -75,15 +85,18 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
 
 
 def regret(predicted: Sequence[float], measured: Sequence[float]) -> float:
-    """What taking the predicted best costs: its measured value over the best measured one, - 1; the mean of ties."""
+    """What taking the predicted best costs: its measured value over the best measured one, - 1; the
+    mean of ties.
+    """
     best = min(predicted)
     chosen = [m for p, m in zip(predicted, measured, strict=True) if p == best]
     return sum(chosen) / len(chosen) / min(measured) - 1
 
 
 def ranking(groups: Iterable[Sequence[tuple[float, float]]], least: int = 3) -> dict[str, Any]:
-    """Over groups of (predicted, measured) with at least `least` members: median Spearman, mean regret, and the pairs
-    whose measured values differ by more than DIFFERENT, with the share of them in the right order.
+    """Over groups of (predicted, measured) with at least `least` members: median Spearman, mean
+    regret, and the pairs whose measured values differ by more than DIFFERENT, with the share of
+    them in the right order.
     """
     members = [list(g) for g in groups if len(g) >= least]
     kept = [tuple(zip(*g, strict=True)) for g in members]
@@ -99,7 +112,9 @@ def ranking(groups: Iterable[Sequence[tuple[float, float]]], least: int = 3) -> 
 
 
 def orders(group: Sequence[tuple[float, float]]) -> Iterator[bool]:
-    """Of each pair of (predicted, measured) whose measured values differ clearly: is the prediction in the same order?"""
+    """Of each pair of (predicted, measured) whose measured values differ clearly: is the prediction
+    in the same order?
+    """
     for (here, m), (there, n) in combinations(group, 2):
         if max(m, n) > (1 + DIFFERENT) * min(m, n):
             yield (here - there) * (m - n) > 0
@@ -112,30 +127,45 @@ STEPS = (0.02, 0.1, 0.3, 0.7, 0.9)
 
 
 def confusion(pairs: Iterable[tuple[float | None, bool]]) -> dict[str, Any]:
-    """(risk, happened) counted: positive = out of memory, risk None = unknown, which no share counts.
+    """(risk, happened) counted: positive = out of memory, risk None = unknown, which no share
+    counts.
 
-    balanced_accuracy: mean of the shares of those that ran out, and of those that ran, that were foreseen; brier: mean of (risk - happened)^2.
+    balanced_accuracy: mean of the shares of those that ran out, and of those that ran, that were
+    foreseen; brier: mean of (risk - happened)^2.
     """
-    counts = {"true_positives": 0, "false_positives": 0, "false_negatives": 0, "true_negatives": 0, "unknown": 0}
+    counts = {
+        "true_positives": 0,
+        "false_positives": 0,
+        "false_negatives": 0,
+        "true_negatives": 0,
+        "unknown": 0,
+    }
     squares = []
     for risk, happened in pairs:
         if risk is None:
             counts["unknown"] += 1
             continue
         foreseen = risk > EVEN
-        counts[f"{'true' if foreseen == happened else 'false'}_{'positives' if foreseen else 'negatives'}"] += 1
+        counts[
+            f"{'true' if foreseen == happened else 'false'}_{'positives' if foreseen else 'negatives'}"
+        ] += 1
         squares.append((risk - happened) ** 2)
     yes, no = counts["true_positives"], counts["true_negatives"]
     out, ran = yes + counts["false_negatives"], no + counts["false_positives"]
     return {
-        "rows": out + ran + counts["unknown"], **counts, "accuracy": (yes + no) / (out + ran) if out + ran else None,
+        "rows": out + ran + counts["unknown"],
+        **counts,
+        "accuracy": (yes + no) / (out + ran) if out + ran else None,
         "balanced_accuracy": (yes / out + no / ran) / 2 if out and ran else None,
-        "specificity": no / ran if ran else None, "brier": sum(squares) / len(squares) if squares else None,
-    }  # fmt: skip
+        "specificity": no / ran if ran else None,
+        "brier": sum(squares) / len(squares) if squares else None,
+    }
 
 
 def reliability(pairs: Iterable[tuple[float | None, bool]]) -> list[dict[str, Any]]:
-    """How many of the runs within each range of risk ran out of memory: a sound risk is its range."""
+    """How many of the runs within each range of risk ran out of memory: a sound risk is its
+    range.
+    """
     groups: list[list[bool]] = [[] for _ in (*STEPS, 1.0)]
     for risk, happened in pairs:
         if risk is not None:

@@ -1,6 +1,8 @@
-"""What the words of a row mean: precision, sharding, schedule (recomputation: `recompute`; the framework: `software`).
+"""What the words of a row mean: precision, sharding, schedule (recomputation: `recompute`; the
+framework: `software`).
 
-Defaults, where a row does not say: bf16 (fp16 on chips without it); replicated Adam; 1F1B, interleaved if there are virtual stages.
+Defaults, where a row does not say: bf16 (fp16 on chips without it); replicated Adam; 1F1B,
+interleaved if there are virtual stages.
 """
 
 from __future__ import annotations
@@ -12,9 +14,13 @@ from ..describe.chip import Chip
 from ..describe.job import OPTIMIZERS, PRECISIONS, Optimizer, Precision
 
 COMPUTE = (
-    (r"fp4", "fp4"), (r"fp8|float8|e4m3", "fp8"), (r"bf16|bfloat16", "bf16"), (r"fp16|float16|half", "fp16"),
-    (r"tf32", "tf32"), (r"fp32|float32", "fp32"),
-)  # fmt: skip
+    (r"fp4", "fp4"),
+    (r"fp8|float8|e4m3", "fp8"),
+    (r"bf16|bfloat16", "bf16"),
+    (r"fp16|float16|half", "fp16"),
+    (r"tf32", "tf32"),
+    (r"fp32|float32", "fp32"),
+)
 JAX = re.compile(r"\b(?:maxtext|jax|pax(?:ml)?|levanter|t5x|easylm)\b")
 EIGHT_BIT_GATHER = (
     r"\b(?:fp8|float8|mxfp8)[ _-](?:all[ _-]?gather|(?:param\w*|weight)[ _-](?:all[ _-]?)?gather)"
@@ -23,8 +29,13 @@ EIGHT_BIT_GATHER = (
 
 
 def named(pattern: str, words: str) -> bool:
-    """Do the words speak of it, and not of its absence ("no ...", "without ...", "pre-...", "... disabled")?"""
-    before = r"(?<!\bno )(?<!\bnot )(?<!\bno-)(?<!\bnon-)(?<!without )(?<!w/o )(?<!\bpre-)(?<!\bpre )(?<!before )(?<!before the )"
+    """Do the words speak of it, and not of its absence ("no ...", "without ...", "pre-...", "...
+    disabled")?
+    """
+    before = (
+        r"(?<!\bno )(?<!\bnot )(?<!\bno-)(?<!\bnon-)(?<!without )(?<!w/o )(?<!\bpre-)(?<!\bpre"
+        r" )(?<!before )(?<!before the )"
+    )
     after = r"(?!\w*[\s=:(]{0,3}(?:off|false|disabled|none)\b)"
     return re.search(rf"{before}(?:{pattern}){after}", words) is not None
 
@@ -37,21 +48,27 @@ def is_jax(software: str) -> bool:
 def precision(words: str, software: str, chip: Chip, fsdp: str | None = None) -> Precision:
     """Which numbers are computed, kept and sent (those of gradients: `software`).
 
-    fsdp: what the row says of FSDP, None if it has none; FSDP gathers weights in 16 bits unless the row speaks of an 8-bit
-    all-gather (llm-foundry's "bf16 compute"; an option of torchtitan's).
+    fsdp: what the row says of FSDP, None if it has none; FSDP gathers weights in 16 bits unless the
+    row speaks of an 8-bit all-gather (llm-foundry's "bf16 compute"; an option of torchtitan's).
     """
     compute = next(
         (name for pattern, name in COMPUTE if re.search(pattern, words)),
         "bf16" if "bf16" in chip.matrix_flops else "fp16",
     )
     base = PRECISIONS[compute]
-    if fsdp is not None and compute in ("fp8", "fp4") and not named(EIGHT_BIT_GATHER, f"{words} {software} {fsdp}"):
+    if (
+        fsdp is not None
+        and compute in ("fp8", "fp4")
+        and not named(EIGHT_BIT_GATHER, f"{words} {software} {fsdp}")
+    ):
         base = replace(base, gather_bytes=PRECISIONS["bf16"].gather_bytes)
     return base
 
 
 def optimizer(fsdp: bool) -> Optimizer:
-    """Adam with an fp32 master. FSDP's fp32 shard is the master: 16 bytes a parameter in all, 2 counted as weight."""
+    """Adam with an fp32 master. FSDP's fp32 shard is the master: 16 bytes a parameter in all, 2
+    counted as weight.
+    """
     return replace(OPTIMIZERS["adamw"], state_bytes=10.0) if fsdp else OPTIMIZERS["adamw"]
 
 
@@ -68,7 +85,9 @@ def zero(stage: int | None, sharding: str, fsdp: str) -> int:
 
 
 def is_fsdp(sharding: str, fsdp: str, software: str) -> bool:
-    """PyTorch's FSDP or JAX's: the fp32 shard is the master copy (Megatron's and DeepSpeed's keep a separate one)."""
+    """PyTorch's FSDP or JAX's: the fp32 shard is the master copy (Megatron's and DeepSpeed's keep a
+    separate one).
+    """
     return "fsdp" in f"{sharding} {fsdp}" and "megatron" not in f"{sharding} {fsdp} {software}"
 
 

@@ -13,16 +13,31 @@ from ..report import Check, Report, Table
 from . import golden, tables
 from .figures import FIGURE_6, FIGURE_8, FIGURE_9, figures
 
-COLUMNS = ("T_flop", "n_gpu published", "n_gpu computed", "utilisation published", "utilisation computed")
+COLUMNS = (
+    "T_flop",
+    "n_gpu published",
+    "n_gpu computed",
+    "utilisation published",
+    "utilisation computed",
+)
 
 
 def run(files: dict[str, tuple[Path, ...]]) -> Report:
-    """files: "epoch" -> curves in files; empty: those shipped, and tables of what the limits depend on."""
+    """files: "epoch" -> curves in files; empty: those shipped, and tables of what the limits depend
+    on.
+    """
     curves = [golden.read(file) for file in files.get("epoch", ())] if files else shipped()
-    checks: list[Check] = [*tables.linear_scaling(), *tables.closed(), *tables.products(), *tables.example()]
+    checks: list[Check] = [
+        *tables.linear_scaling(),
+        *tables.closed(),
+        *tables.products(),
+        *tables.example(),
+    ]
     for curve in curves:
         checks += golden.checks(curve)
-    held = tuple(Table(f"epoch-{c.name}", f"Curve {c.name}", COLUMNS, golden.row_table(c)) for c in curves)
+    held = tuple(
+        Table(f"epoch-{c.name}", f"Curve {c.name}", COLUMNS, golden.row_table(c)) for c in curves
+    )
     more = () if files else (tables.linear_table(), tables.sensitivity_table(), *curve_tables())
     return Report("epoch", tuple(checks), (*held, *more), figures(), NOTES)
 
@@ -42,14 +57,21 @@ def curve_tables() -> Iterable[Table]:
         for name in names.values():
             for p in golden.ours(name).points:
                 d = p.degrees
-                rows.append((name, p.flops, p.chips, p.utilisation, d.tp_model * d.tp_ff, d.dp, d.pp, d.ep))
+                rows.append(
+                    (name, p.flops, p.chips, p.utilisation, d.tp_model * d.tp_ff, d.dp, d.pp, d.ep)
+                )
         yield Table(f"epoch-figure-{number}", f"Data of figure {number}", columns, tuple(rows))
 
 
 NOTES = (
-    "The published ends of linear scaling are those of grids: chips come in doublings, widths in a dozen steps to a "
-    "factor of four, and the first model below the threshold counts. The last crossing, and the smooth mode, differ "
-    "from them by up to a factor of ten.",
-    "Bandwidths that the paper quotes are both directions together; one way is half of it. Utilisation refers to the "
-    "boost clock, the threshold to 80 % of what a GPU sustains (0.90, 0.85, 0.70 of it).",
+    (
+        "The published ends of linear scaling are those of grids: chips come in doublings, widths"
+        " in a dozen steps to a factor of four, and the first model below the threshold counts. The"
+        " last crossing, and the smooth mode, differ from them by up to a factor of ten."
+    ),
+    (
+        "Bandwidths that the paper quotes are both directions together; one way is half of it."
+        " Utilisation refers to the boost clock, the threshold to 80 % of what a GPU sustains"
+        " (0.90, 0.85, 0.70 of it)."
+    ),
 )

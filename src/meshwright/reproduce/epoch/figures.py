@@ -38,7 +38,9 @@ FIGURE_9 = {
     "no scaling: b = 4M": "h100-fixed",
 }
 STEPS = 43
-"""Points of figure 11, from exponent 0 to 0.21 (the paper's 0.2 and the pole at 0.5 well beyond)."""
+"""Points of figure 11, from exponent 0 to 0.21 (the paper's 0.2 and the pole at 0.5 well
+beyond).
+"""
 
 
 def exact(names: Mapping[str, str], kind: str = "") -> dict[str, Curve]:
@@ -59,7 +61,9 @@ def figure_1() -> Any:
     ahead = {**FIGURE_8, "DeepSeek batch scaling": "h100-deepseek"}
     keep = ("H100 SXM", "global NVLink, low latency", "DeepSeek batch scaling")
     innovations = exact({k: ahead[k] for k in keep})
-    return side_by_side([("today's hardware and scaling", exact(FIGURE_6)), ("H100 with innovations", innovations)])
+    return side_by_side(
+        [("today's hardware and scaling", exact(FIGURE_6)), ("H100 with innovations", innovations)]
+    )
 
 
 def figure_11() -> Any:
@@ -100,20 +104,30 @@ def figures() -> tuple[Figure, ...]:
     three = "three-month runs"
     plots = {
         "figure-1": ("Figure 1", figure_1),
-        "figure-6": ("Figure 6", _utilisation(lambda: exact(FIGURE_6), f"Figure 6: dense {three} on DGX nodes")),
+        "figure-6": (
+            "Figure 6",
+            _utilisation(lambda: exact(FIGURE_6), f"Figure 6: dense {three} on DGX nodes"),
+        ),
         "figure-6-smooth": (
             "Figure 6, smooth",
-            _utilisation(lambda: smooth(FIGURE_6), f"Figure 6 without grids: dense {three} on DGX nodes"),
+            _utilisation(
+                lambda: smooth(FIGURE_6), f"Figure 6 without grids: dense {three} on DGX nodes"
+            ),
         ),
         "figure-6-sparse": (
             "Figure 6, sparse",
             _utilisation(lambda: exact(FIGURE_6, "/sparse"), f"Sparse {three} on DGX nodes"),
         ),
         "figure-7": ("Figure 7", _split("h100", "Figure 7: how dense H100 runs are parallelised")),
-        "figure-7-sparse": ("Figure 7, sparse", _split("h100/sparse", "How sparse H100 runs are parallelised")),
+        "figure-7-sparse": (
+            "Figure 7, sparse",
+            _split("h100/sparse", "How sparse H100 runs are parallelised"),
+        ),
         "figure-8": (
             "Figure 8",
-            _utilisation(lambda: exact(FIGURE_8), f"Figure 8: dense {three}, H100 with other hardware"),
+            _utilisation(
+                lambda: exact(FIGURE_8), f"Figure 8: dense {three}, H100 with other hardware"
+            ),
         ),
         "figure-8-smooth": (
             "Figure 8, smooth",
@@ -121,11 +135,15 @@ def figures() -> tuple[Figure, ...]:
         ),
         "figure-9": (
             "Figure 9",
-            _utilisation(lambda: exact(FIGURE_9), f"Figure 9: dense H100 {three}, scaling laws of the batch"),
+            _utilisation(
+                lambda: exact(FIGURE_9), f"Figure 9: dense H100 {three}, scaling laws of the batch"
+            ),
         ),
         "figure-9-smooth": (
             "Figure 9, smooth",
-            _utilisation(lambda: smooth(FIGURE_9), "Figure 9 without grids: scaling laws of the batch"),
+            _utilisation(
+                lambda: smooth(FIGURE_9), "Figure 9 without grids: scaling laws of the batch"
+            ),
         ),
         "figure-11": ("Figure 11", figure_11),
     }

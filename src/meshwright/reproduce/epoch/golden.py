@@ -1,8 +1,8 @@
 """Curves of the paper in files: cluster size and utilisation of every point, held against ours.
 
-A file is a CSV with a line a model: T_flop, n_gpu, util_vs_boost_peak, and, where they are, d_model, E, batch_tokens.
-Its scenario is told by the words of its name (fig8_h100_gnv_dense), or, if those do not fit the rows, by the rows
-themselves.
+A file is a CSV with a line a model: T_flop, n_gpu, util_vs_boost_peak, and, where they are,
+d_model, E, batch_tokens. Its scenario is told by the words of its name (fig8_h100_gnv_dense), or,
+if those do not fit the rows, by the rows themselves.
 """
 
 from __future__ import annotations
@@ -49,15 +49,25 @@ class Golden:
 
 def read(file: Path) -> Golden:
     """The curve in a file; BadInput if a line cannot be read."""
-    lines = [line for line in read_text(file).splitlines() if line.strip() and not line.startswith("#")]
+    lines = [
+        line for line in read_text(file).splitlines() if line.strip() and not line.startswith("#")
+    ]
     rows, experts = [], []
     for number, line in enumerate(csv.DictReader(lines), 2):
         try:
-            rows.append(Row(_number(line["T_flop"]), _number(line["n_gpu"]), line["util_vs_boost_peak"].strip()))
+            rows.append(
+                Row(
+                    _number(line["T_flop"]),
+                    _number(line["n_gpu"]),
+                    line["util_vs_boost_peak"].strip(),
+                )
+            )
             _number(rows[-1].utilisation)
             experts.append(_number(line["E"]) if line.get("E") else math.nan)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise BadInput(f"{file.name[:80]} line {number}: {error} is not what a curve has there") from None
+            raise BadInput(
+                f"{file.name[:80]} line {number}: {error} is not what a curve has there"
+            ) from None
     if not rows:
         raise BadInput(f"{file.name[:80]} has no points")
     known = not any(map(math.isnan, experts))
@@ -102,7 +112,9 @@ def guess(golden: Golden) -> str:
 
 
 def identify(golden: Golden) -> str:
-    """The scenario whose curve a file shows: the one its name speaks of if that fits, else the one that fits best."""
+    """The scenario whose curve a file shows: the one its name speaks of if that fits, else the one
+    that fits best.
+    """
     first = guess(golden)
     if fit(golden, first) == len(golden.rows):
         return first
@@ -118,7 +130,8 @@ def fit(golden: Golden, name: str) -> int:
         return 0
     pairs = zip(golden.rows, points, strict=False)
     return sum(
-        same_run(row, p) and row.chips == p.chips and printed(row.utilisation, p.utilisation) for row, p in pairs
+        same_run(row, p) and row.chips == p.chips and printed(row.utilisation, p.utilisation)
+        for row, p in pairs
     )
 
 
@@ -139,14 +152,23 @@ def checks(golden: Golden) -> Iterator[Check]:
     name = identify(golden)
     points = ours(name).points
     yield _check(
-        f"{golden.name}/points", len(golden.rows), len(points), len(golden.rows) == len(points), f"scenario {name}"
+        f"{golden.name}/points",
+        len(golden.rows),
+        len(points),
+        len(golden.rows) == len(points),
+        f"scenario {name}",
     )
     for row in golden.rows:
         near = min(points, key=lambda p: abs(math.log(p.flops / row.flops)), default=None)
         where = f"{golden.name}/{row.flops:.7g}"
         if near is None or not same_run(row, near):
             yield Check(
-                f"{where}/chips", row.chips, None, None, "mismatch", f"scenario {name} trains no such model in time"
+                f"{where}/chips",
+                row.chips,
+                None,
+                None,
+                "mismatch",
+                f"scenario {name} trains no such model in time",
             )
             continue
         yield _check(f"{where}/chips", row.chips, near.chips, row.chips == near.chips)
@@ -154,7 +176,9 @@ def checks(golden: Golden) -> Iterator[Check]:
 
 
 def _utilisation(id: str, text: str, value: float) -> Check:
-    """A utilisation against a printed one: what rounding accounts for is rounded before it is compared."""
+    """A utilisation against a printed one: what rounding accounts for is rounded before it is
+    compared.
+    """
     good, told = printed(text, value), float(text)
     difference = relative(told, value)
     if good and difference is not None and abs(difference) > TOLERANCE:
@@ -164,7 +188,12 @@ def _utilisation(id: str, text: str, value: float) -> Check:
 
 def _check(id: str, published: float, computed: float, good: bool, note: str = "") -> Check:
     return Check(
-        id, float(published), float(computed), relative(published, computed), "match" if good else "mismatch", note
+        id,
+        float(published),
+        float(computed),
+        relative(published, computed),
+        "match" if good else "mismatch",
+        note,
     )
 
 
@@ -175,6 +204,12 @@ def row_table(golden: Golden) -> tuple[tuple[Any, ...], ...]:
     for row in golden.rows:
         p = found.get(f"{row.flops:.5g}")
         rows.append(
-            (row.flops, row.chips, p.chips if p else None, float(row.utilisation), p.utilisation if p else None)
+            (
+                row.flops,
+                row.chips,
+                p.chips if p else None,
+                float(row.utilisation),
+                p.utilisation if p else None,
+            )
         )
     return tuple(rows)

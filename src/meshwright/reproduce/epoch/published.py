@@ -1,6 +1,8 @@
-"""What the paper prints, as data: tables 2, 3 and 4, the numbers of section 5, appendix 8.3 and figure 9.
+"""What the paper prints, as data: tables 2, 3 and 4, the numbers of section 5, appendix 8.3 and
+figure 9.
 
-Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137. Each number has the digits the paper gives it.
+Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137. Each number has the digits the paper gives
+it.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ APPENDIX_EXPONENT = 0.2
 APPENDIX_ORDERS = "3"
 """Appendix 8.3: orders of magnitude that exponent adds to the end of linear scaling."""
 BALANCED_SQUARE = "896"
-"""Section 4.1.1: side of the square FP8 product that balances the HBM of an H100, at 1e15 multiply-adds/s and 3.35e12
-B/s."""
+"""Section 4.1.1: side of the square FP8 product that balances the HBM of an H100, at 1e15
+multiply-adds/s and 3.35e12 B/s."""
 
 GEMM_US = (
     ("epoch-a100", (12288, 6144, 2048), "1171.04"),
@@ -53,14 +55,27 @@ GEMM_US = (
     ("epoch-a100", (256, 256, 256), "4.669"),
     ("epoch-h100", (256, 256, 256), "4.581"),
 )
-"""Microseconds of forward products (out, inner, tokens): an independent implementation of the paper's chip model."""
+"""Microseconds of forward products (out, inner, tokens): an independent implementation of the
+paper's chip model.
+"""
 
 EXAMPLE = {
-    "flops": "2.048e28", "layers": "576", "parameters": "1.3065e13", "batch_tokens": "25165824", "chips": "8388608",
-    "matmul_s": ".37204", "tp_s": ".39749", "p2p_s": ".00081", "dp_s": ".03177", "step_s": ".43007",
-    "utilisation": ".55267", "months": "1.699",
-}  # fmt: skip
-"""The dense H100 run of width 53,248: the first below the threshold. From the same independent implementation."""
+    "flops": "2.048e28",
+    "layers": "576",
+    "parameters": "1.3065e13",
+    "batch_tokens": "25165824",
+    "chips": "8388608",
+    "matmul_s": ".37204",
+    "tp_s": ".39749",
+    "p2p_s": ".00081",
+    "dp_s": ".03177",
+    "step_s": ".43007",
+    "utilisation": ".55267",
+    "months": "1.699",
+}
+"""The dense H100 run of width 53,248: the first below the threshold. From the same independent
+implementation.
+"""
 EXAMPLE_WIDTH = 53248.0
 RENT_1E30_USD = 1e12
 """Section 6.3.1: a run of 1e30 FLOP costs more than a trillion dollars at 3.5 USD an hour."""

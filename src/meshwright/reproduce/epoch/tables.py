@@ -24,7 +24,7 @@ from ...limits.closed_forms import (
     node,
     scaled_flops,
     slice_side,
-)  # fmt: skip
+)
 from ...limits.curve import curve, months
 from ...limits.scenario import preset
 from ...limits.sensitivity import sensitivity
@@ -43,7 +43,8 @@ def digits(text: str) -> int:
 
 
 def rounds(id: str, text: str, value: float, note: str = "", within: float = 0.0) -> Check:
-    """A number against a printed one: a match, without a difference, if it rounds to the printed digits.
+    """A number against a printed one: a match, without a difference, if it rounds to the printed
+    digits.
 
     note: explains a number that does not, if it is `within` that relative difference.
     """
@@ -52,7 +53,9 @@ def rounds(id: str, text: str, value: float, note: str = "", within: float = 0.0
         return Check(id, told, value, 0.0, "match", f"rounds to the {text} printed")
     difference = relative(told, value)
     near = difference is not None and abs(difference) <= within
-    return Check(id, told, value, difference, "explained" if near else "mismatch", note if near else "")
+    return Check(
+        id, told, value, difference, "explained" if near else "mismatch", note if near else ""
+    )
 
 
 def linear_scaling() -> Iterator[Check]:
@@ -69,9 +72,12 @@ def linear_scaling() -> Iterator[Check]:
     yield rounds("figure 9/orders of magnitude", published.FIGURE_9_ORDERS, orders)
     for name, text in published.PLATEAU.items():
         yield rounds(f"figure 6/plateau/{name}", text, preset(name).sustained)
-        # the last run that can be trained: one point of a grid, 2.7e31, where the text says "past 2e31"
+        # the last run that can be trained: one point of a grid, 2.7e31, where the text says "past
+        # 2e31"
         last = ours(name).points[-1].flops
-        note = "the text names the closed form; the next model of the grid, 3.7e31, cannot be trained"
+        note = (
+            "the text names the closed form; the next model of the grid, 3.7e31, cannot be trained"
+        )
         yield rounds(f"figure 6/wall/{name}", published.WALL, last, note, WALL_STEP)
 
 
@@ -81,14 +87,19 @@ def closed() -> Iterator[Check]:
     for name, (inputs, (side, tokens, flops)) in published.TABLE_2.items():
         found = closed_forms(Node(*inputs), run)
         yield rounds(f"table 2/{name}/d'", side, found.slice_side)
-        note = "C/B_DRAM with C as printed; with C from the clock, 1.2475e15 MAC/s, it is the 401 that is printed"
+        note = (
+            "C/B_DRAM with C as printed; with C from the clock, 1.2475e15 MAC/s, it is the 401 that"
+            " is printed"
+        )
         yield rounds(f"table 2/{name}/b'", tokens, found.nanobatch, note, 5e-3)
         yield rounds(f"table 2/{name}/T", flops, found.critical_flops)
     any_node = closed_forms(Node(*published.TABLE_2["DGX H100"][0]), run)
     yield rounds("equation 15", published.EQUATION_15, any_node.latency_critical_flops)
     yield rounds("equation 18", published.LIMIT_FLOPS, any_node.limit_flops)
     yield rounds("equation 17", published.LIMIT_PARAMETERS, any_node.limit_parameters)
-    yield rounds("section 4.1.1/square product", published.BALANCED_SQUARE, balanced_square(1e15, 3.35e12))
+    yield rounds(
+        "section 4.1.1/square product", published.BALANCED_SQUARE, balanced_square(1e15, 3.35e12)
+    )
     yield from appendix(run)
 
 
@@ -100,9 +111,17 @@ def appendix(run: Setting) -> Iterator[Check]:
     yield rounds("appendix 8.3/limit at exponent 0.2", published.APPENDIX_LIMIT, limit)
     told = float(published.APPENDIX_LIMIT)
     note = (
-        "the paper inserts T0 = 3e23 FLOP into a formula in multiply-adds; with both in multiply-adds the limit is 4e36"
+        "the paper inserts T0 = 3e23 FLOP into a formula in multiply-adds; with both in"
+        " multiply-adds the limit is 4e36"
     )
-    yield Check("appendix 8.3/limit in consistent units", told, right, relative(told, right), "erratum", note)
+    yield Check(
+        "appendix 8.3/limit in consistent units",
+        told,
+        right,
+        relative(told, right),
+        "erratum",
+        note,
+    )
     for name in ("v100", "a100", "h100"):
         on = node(chip(f"epoch-{name}"), network(f"epoch-{name}"))
         side = slice_side(on)
@@ -126,30 +145,52 @@ def example() -> Iterator[Check]:
     p = next(p for p in ours("h100").points if p.hidden == published.EXAMPLE_WIDTH)
     step = p.step
     found = {
-        "flops": p.flops, "layers": p.layers, "parameters": p.parameters, "batch_tokens": p.batch_tokens,
-        "chips": p.chips, "matmul_s": step.matmul, "tp_s": step.tp, "p2p_s": step.p2p, "dp_s": step.dp,
-        "step_s": step.total, "utilisation": p.utilisation, "months": months(p.duration_s),
-    }  # fmt: skip
+        "flops": p.flops,
+        "layers": p.layers,
+        "parameters": p.parameters,
+        "batch_tokens": p.batch_tokens,
+        "chips": p.chips,
+        "matmul_s": step.matmul,
+        "tp_s": step.tp,
+        "p2p_s": step.p2p,
+        "dp_s": step.dp,
+        "step_s": step.total,
+        "utilisation": p.utilisation,
+        "months": months(p.duration_s),
+    }
     for key, text in published.EXAMPLE.items():
         yield rounds(f"example/{key}", text, found[key])
     rent = bill(smallest_cluster(preset("h100"), 1e30), preset("h100"))["cost_usd"] or math.nan
     good = rent > published.RENT_1E30_USD
     note = "the text says more than a trillion dollars"
     yield Check(
-        "section 6.3.1/rent of 1e30 FLOP", published.RENT_1E30_USD, rent, None, "match" if good else "mismatch", note
+        "section 6.3.1/rent of 1e30 FLOP",
+        published.RENT_1E30_USD,
+        rent,
+        None,
+        "match" if good else "mismatch",
+        note,
     )
 
 
 def linear_table() -> Table:
-    """Ends of linear scaling: published, on the paper's grid, the last crossing, and in smooth mode."""
+    """Ends of linear scaling: published, on the paper's grid, the last crossing, and in smooth
+    mode.
+    """
     rows: list[tuple[Any, ...]] = []
-    for name, entries in {**published.LINEAR, "figure 9": {k: (v, "") for k, v in published.FIGURE_9.items()}}.items():
+    for name, entries in {
+        **published.LINEAR,
+        "figure 9": {k: (v, "") for k, v in published.FIGURE_9.items()},
+    }.items():
         for base, both in entries.items():
             for kind, text in zip(("", "/sparse"), both, strict=True):
                 if not text:
                     continue
                 scenario = preset(base + kind)
-                exact, smooth = ends(ours(base + kind)), ends(curve(scenario.smooth, smooth_widths(scenario.law)))
+                exact, smooth = (
+                    ends(ours(base + kind)),
+                    ends(curve(scenario.smooth, smooth_widths(scenario.law))),
+                )
                 rows.append(
                     (
                         name,
@@ -186,5 +227,8 @@ def sensitivity_table() -> Table:
             cells += ["never above" if c.never else c.first_flops, c.last_flops]
         rows.append(tuple(cells))
     return Table(
-        "epoch-sensitivity", "End of linear scaling [FLOP] when one input is changed", tuple(columns), tuple(rows)
+        "epoch-sensitivity",
+        "End of linear scaling [FLOP] when one input is changed",
+        tuple(columns),
+        tuple(rows),
     )

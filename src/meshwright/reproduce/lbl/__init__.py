@@ -1,7 +1,8 @@
 """Subramanian et al. 2024 (LBL), arXiv 2410.00273, made again.
 
-Without a file: the configurations its authors saved (shipped), three of them operation by operation, and what the text
-says about its figures. With files: their configurations, or their measurements of collectives.
+Without a file: the configurations its authors saved (shipped), three of them operation by
+operation, and what the text says about its figures. With files: their configurations, or their
+measurements of collectives.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from .defects import DEFECTS
 
 
 def run(files: dict[str, tuple[Path, ...]]) -> Report:
-    """files: "lbl" -> saved configurations, "nccl" -> measured collectives; empty: those shipped."""
+    """files: "lbl" -> saved configurations, "nccl" -> measured collectives; empty: those
+    shipped.
+    """
     if not files:
         checks = (*spots.checks(), *statements.checks(), *_shipped())
         rows = nccl.read()

@@ -1,7 +1,8 @@
-"""Defects of the public LBL code that move its published numbers, each as a variant of the assumption set.
+"""Defects of the public LBL code that move its published numbers, each as a variant of the
+assumption set.
 
-`lbl-2024` repairs them. A published number that differs is explained only if switching on exactly the defects that
-touch its configuration gives that number back.
+`lbl-2024` repairs them. A published number that differs is explained only if switching on exactly
+the defects that touch its configuration gives that number back.
 """
 
 from __future__ import annotations
@@ -46,20 +47,22 @@ def _rings(how: Assumptions, **defect: bool) -> Assumptions:
 DEFECTS = (
     Defect(
         "norm-width",
-        "a SUMMA layer norm is taken to be as wide as the sequence over n1, not the hidden size over n1",
+        "a SUMMA layer norm is taken to be as wide as the sequence over n1, not the hidden size"
+        " over n1",
         lambda l: l.scheme == "summa",
         lambda a: replace(a, count=replace(a.count, summa_width=sequence_width)),
     ),
     Defect(
         "free-hops",
-        "pipeline sends that leave the fast domain cost nothing as soon as some stages share a domain",
+        "pipeline sends that leave the fast domain cost nothing as soon as some stages share a"
+        " domain",
         lambda l: bool(1 < l.group("pp")[0] < l.pp),
         lambda a: _rings(a, free_hops=True),
     ),
     Defect(
         "single all-reduce",
-        "an all-reduce goes round its ring once, not twice; only in a group with several ranks in several domains does "
-        "its vector move twice",
+        "an all-reduce goes round its ring once, not twice; only in a group with several ranks in"
+        " several domains does its vector move twice",
         lambda l: bool(l.scheme == "summa" and l.tp > 1),
         lambda a: _rings(a, halved=True),
     ),
@@ -71,7 +74,10 @@ def _all() -> Assumptions:
     how = LBL
     for defect in DEFECTS:
         how = defect.switched_on(how)
-    source = "Subramanian et al. 2024 as its public code computes it, defects included; only to account for published numbers."
+    source = (
+        "Subramanian et al. 2024 as its public code computes it, defects included; only to account"
+        " for published numbers."
+    )
     return replace(how, name="lbl-2024-code", source=source)
 
 
@@ -94,7 +100,8 @@ def compare(
 ) -> Check:
     """A published number of a layout beside ours; value: assumptions -> our number.
 
-    rounding: half the last digit printed, or what sums of floats may lose;  same: relative tolerance of a match.
+    rounding: half the last digit printed, or what sums of floats may lose;  same: relative
+    tolerance of a match.
     """
 
     def close(number: float, tolerance: float) -> bool:
@@ -103,10 +110,16 @@ def compare(
     ours, names = value(LBL), ", ".join(d.name for d in touching(layout))
     difference = relative(published, ours)
     if abs(ours - published) <= same * abs(published):
-        near = "touched by " + names if names and abs(ours - published) > EXACT * abs(published) else ""
+        near = (
+            "touched by " + names
+            if names and abs(ours - published) > EXACT * abs(published)
+            else ""
+        )
         return Check(id, published, ours, difference, "match", near)
     if close(ours, same):
-        return Check(id, published, ours, difference, "explained", "the rounding of the published number")
+        return Check(
+            id, published, ours, difference, "explained", "the rounding of the published number"
+        )
     steps, before, chosen = [], ours, LBL
     for defect in touching(layout):
         chosen = defect.switched_on(chosen)
@@ -115,7 +128,10 @@ def compare(
             steps.append(f"{defect.name} {after - before:+.6g} {unit}")
         before = after
     if close(before, EXACT):
-        note = f"repaired {ours:.6g} {unit}; {', '.join(steps)}; together {before:.9g} {unit}, as published"
+        note = (
+            f"repaired {ours:.6g} {unit}; {', '.join(steps)}; together {before:.9g} {unit}, as"
+            " published"
+        )
         return Check(id, published, ours, difference, "explained", note)
     note = f"defects that touch this layout: {names or 'none'}; with them {before:.6g} {unit}"
     return Check(id, published, ours, difference, "mismatch", note)

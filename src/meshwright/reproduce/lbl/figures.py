@@ -1,6 +1,8 @@
-"""The data behind figures 1 to 5 and A2 to A6: layouts with their predictions, each computed once when first asked for.
+"""The data behind figures 1 to 5 and A2 to A6: layouts with their predictions, each computed once
+when first asked for.
 
-A figure fixes some degrees and searches the rest, placements always included. `lbl-2024` throughout: defects repaired.
+A figure fixes some degrees and searches the rest, placements always included. `lbl-2024`
+throughout: defects repaired.
 """
 
 from __future__ import annotations
@@ -81,9 +83,14 @@ def at(strategy: str, job: Job, label: str, **fixed: int) -> Point:
 
 @cache
 def figure_1(a: Assumptions = LBL) -> tuple[Point, ...]:
-    """GPT3-1T, 1D, 16384 B200 in domains of 8, pp 64, microbatch 1: tensor against data parallelism."""
+    """GPT3-1T, 1D, 16384 B200 in domains of 8, pp 64, microbatch 1: tensor against data
+    parallelism.
+    """
     j = job(GPT, "b200", 8, 16384, a)
-    return tuple(at("1d_tp", j, f"tp {tp}\ndp {256 // tp}", tp=tp, pp=64, microbatch=1) for tp in (1, 2, 4, 8, 16, 32))
+    return tuple(
+        at("1d_tp", j, f"tp {tp}\ndp {256 // tp}", tp=tp, pp=64, microbatch=1)
+        for tp in (1, 2, 4, 8, 16, 32)
+    )
 
 
 @cache
@@ -94,7 +101,10 @@ def figure_2(nvs: int, a: Assumptions = LBL) -> tuple[Point, ...]:
 
 
 def grids(
-    strategy: str, job: Job, cases: Iterable[tuple[int, int, int]], splits: Mapping[int, Sequence[int]]
+    strategy: str,
+    job: Job,
+    cases: Iterable[tuple[int, int, int]],
+    splits: Mapping[int, Sequence[int]],
 ) -> tuple[Point, ...]:
     """Every split of nt = n1 n2, for each (nt, pp, microbatch); splits: nt -> values of n2."""
     return tuple(
@@ -106,22 +116,35 @@ def grids(
 
 @cache
 def figure_3(nvs: int, a: Assumptions = LBL) -> tuple[Point, ...]:
-    """GPT3-1T, SUMMA, 16384 B200: n1 x n2 at (nt, pp) = (32, 1) with one microbatch of 8, then at (8, 128)."""
+    """GPT3-1T, SUMMA, 16384 B200: n1 x n2 at (nt, pp) = (32, 1) with one microbatch of 8, then at
+    (8, 128).
+    """
     j = job(GPT, "b200", nvs, 16384, a)
     return grids("2d_tp_summa", j, EXTREMES, SPLITS)
 
 
 @cache
 def figure_a2(model: tuple[str, str]) -> tuple[Point, ...]:
-    """2D TP (context), 16384 B200: GPT3-1T in domains of 64 as in figure 3; ViT in domains of 8, nt 16, pp 1 and 16."""
+    """2D TP (context), 16384 B200: GPT3-1T in domains of 64 as in figure 3; ViT in domains of 8, nt
+    16, pp 1 and 16.
+    """
     if model == GPT:
         return grids("2d_tp_context", job(GPT, "b200", 64, 16384), EXTREMES, SPLITS)
-    return grids("2d_tp_context", job(VIT, "b200", 8, 16384), ((16, 1, 1), (16, 16, 1)), {16: (1, 2, 4, 8, 16)})
+    return grids(
+        "2d_tp_context",
+        job(VIT, "b200", 8, 16384),
+        ((16, 1, 1), (16, 16, 1)),
+        {16: (1, 2, 4, 8, 16)},
+    )
 
 
 @cache
-def scaling(strategy: str, model: tuple[str, str], gpu: str, nvs: int, a: Assumptions = LBL) -> tuple[Point, ...]:
-    """The optimum for each number of GPUs (figures 4, 5, A3, A4); points where nothing fits are left out."""
+def scaling(
+    strategy: str, model: tuple[str, str], gpu: str, nvs: int, a: Assumptions = LBL
+) -> tuple[Point, ...]:
+    """The optimum for each number of GPUs (figures 4, 5, A3, A4); points where nothing fits are
+    left out.
+    """
     points = (best(strategy, job(model, gpu, nvs, n, a)) for n in SIZES)
     return tuple(p for p in points if p.prediction)
 
@@ -130,30 +153,58 @@ def scaling(strategy: str, model: tuple[str, str], gpu: str, nvs: int, a: Assump
 def grid(model: tuple[str, str], strategy: str, compute: bool) -> tuple[tuple[float, ...], ...]:
     """Days on 8192 B200 in domains of 8 with changed chips (inf: nothing fits).
 
-    compute: rows scale the arithmetic, columns memory bandwidth and capacity together (figure A5); else rows scale the
-    capacity, columns the bandwidth (A6).
+    compute: rows scale the arithmetic, columns memory bandwidth and capacity together (figure A5);
+    else rows scale the capacity, columns the bandwidth (A6).
     """
     rows = FLOP_SHARES if compute else MEMORY_SHARES
     return tuple(
-        tuple(_days(model, strategy, *((r, c, c) if compute else (1.0, c, r))) for c in MEMORY_SHARES) for r in rows
+        tuple(
+            _days(model, strategy, *((r, c, c) if compute else (1.0, c, r))) for c in MEMORY_SHARES
+        )
+        for r in rows
     )
 
 
-def _days(model: tuple[str, str], strategy: str, flops: float, bandwidth: float, capacity: float) -> float:
+def _days(
+    model: tuple[str, str], strategy: str, flops: float, bandwidth: float, capacity: float
+) -> float:
     base = job(model, "b200", 8, 8192)
     chip = base.cluster.chip
     changed = replace(
-        chip, matrix_flops={k: v * flops for k, v in chip.matrix_flops.items()}, vector_flops=chip.vector_flops * flops,
-        hbm_bandwidth=chip.hbm_bandwidth * bandwidth, hbm_bytes=chip.hbm_bytes * capacity,
-    )  # fmt: skip
+        chip,
+        matrix_flops={k: v * flops for k, v in chip.matrix_flops.items()},
+        vector_flops=chip.vector_flops * flops,
+        hbm_bandwidth=chip.hbm_bandwidth * bandwidth,
+        hbm_bytes=chip.hbm_bytes * capacity,
+    )
     point = best(strategy, replace(base, cluster=replace(base.cluster, chip=changed)))
     return point.days or float("inf")
 
 
 COLUMNS = (
-    "GPUs", "tp", "cp", "dp", "pp", "microbatch", "microbatches", "panels", "in a domain: tp", "cp", "dp", "pp",
-    "memory GB", "fits", "step s", "compute s", "memory s", "tp and cp s", "dp s", "pp s", "bubble s", "days",
-)  # fmt: skip
+    "GPUs",
+    "tp",
+    "cp",
+    "dp",
+    "pp",
+    "microbatch",
+    "microbatches",
+    "panels",
+    "in a domain: tp",
+    "cp",
+    "dp",
+    "pp",
+    "memory GB",
+    "fits",
+    "step s",
+    "compute s",
+    "memory s",
+    "tp and cp s",
+    "dp s",
+    "pp s",
+    "bubble s",
+    "days",
+)
 
 
 def row(point: Point) -> tuple[object, ...]:
@@ -163,21 +214,47 @@ def row(point: Point) -> tuple[object, ...]:
         return (point.n, *("" for _ in COLUMNS[1:]))
     l, t = p.layout, p.time_s
     near = (int(l.group(a)[0]) for a in ("tp", "cp", "dp", "pp"))
-    times = (t["compute"], t["memory"], t["tp_comm"] + t["cp_comm"], t["dp_comm"], t["pp_comm"], t["bubble"])
+    times = (
+        t["compute"],
+        t["memory"],
+        t["tp_comm"] + t["cp_comm"],
+        t["dp_comm"],
+        t["pp_comm"],
+        t["bubble"],
+    )
     return (
-        point.n, l.tp, l.cp, l.dp, l.pp, l.microbatch, p.microbatches, l.panels, *near, p.memory_bytes["allocated"] / GB,
-        point.fits, p.step_time_s, *times, point.days,
-    )  # fmt: skip
+        point.n,
+        l.tp,
+        l.cp,
+        l.dp,
+        l.pp,
+        l.microbatch,
+        p.microbatches,
+        l.panels,
+        *near,
+        p.memory_bytes["allocated"] / GB,
+        point.fits,
+        p.step_time_s,
+        *times,
+        point.days,
+    )
 
 
 def points_table(name: str, title: str, groups: dict[str, Sequence[Point]]) -> Table:
     """Points under COLUMNS, after the name of their group."""
     return Table(
-        name, title, ("", *COLUMNS), tuple((group, *row(p)) for group, points in groups.items() for p in points)
+        name,
+        title,
+        ("", *COLUMNS),
+        tuple((group, *row(p)) for group, points in groups.items() for p in points),
     )
 
 
-def grid_table(name: str, title: str, rows: Sequence[float], values: Sequence[Sequence[float]], of: str) -> Table:
+def grid_table(
+    name: str, title: str, rows: Sequence[float], values: Sequence[Sequence[float]], of: str
+) -> Table:
     """Days by two shares."""
     columns = (of, *(f"{c:g}" for c in MEMORY_SHARES))
-    return Table(name, title, columns, tuple((r, *line) for r, line in zip(rows, values, strict=True)))
+    return Table(
+        name, title, columns, tuple((r, *line) for r, line in zip(rows, values, strict=True))
+    )

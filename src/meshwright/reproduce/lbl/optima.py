@@ -1,4 +1,6 @@
-"""The search beside the published optima: no slower where costs agree, the same optimum with the code's defects on."""
+"""The search beside the published optima: no slower where costs agree, the same optimum with the
+code's defects on.
+"""
 
 from __future__ import annotations
 
@@ -48,23 +50,39 @@ def _feasible(case: Case) -> Check:
     id, best = f"{case.id}/search", case.saved[0]
     found = optimum(case.strategy, case.job)
     if found is None:
-        return Check(id, best.time_s, None, None, "mismatch", "the search finds no layout that fits")
+        return Check(
+            id, best.time_s, None, None, "mismatch", "the search finds no layout that fits"
+        )
     seconds, layout = found
     repaired = float(step_time(case.job, best.job.layout))
     if seconds <= best.time_s * (1 + EQUAL) and abs(repaired / best.time_s - 1) <= EQUAL:
-        return Check(id, best.time_s, seconds, relative(best.time_s, seconds), "match", describe(layout))
+        return Check(
+            id, best.time_s, seconds, relative(best.time_s, seconds), "match", describe(layout)
+        )
     with_defects = optimum(case.strategy, replace(case.job, assumptions=LBL_CODE))
     same = with_defects is not None and with_defects[0] <= best.time_s * (1 + EQUAL)
     room, need = capacity(case.job), float(Prediction(case.job, best.job.layout).memory_use.total)
-    good = same and bool(touching(best.job.layout)) and (seconds <= repaired * (1 + EQUAL) or need > room)
+    good = (
+        same
+        and bool(touching(best.job.layout))
+        and (seconds <= repaired * (1 + EQUAL) or need > room)
+    )
     names = ", ".join(d.name for d in touching(best.job.layout))
     size = f" but {need / GB:.5g} GB of {room / GB:g}" if need > room else ""
     then = f"{with_defects[0]:.6g} s ({describe(with_defects[1])})" if with_defects else "nothing"
     note = (
-        f"{names or 'nothing'} repaired: the published optimum ({describe(best.job.layout)}) takes {repaired:.6g} s"
-        f"{size}, the search finds {seconds:.6g} s ({describe(layout)}); with the defects it finds {then}"
+        f"{names or 'nothing'} repaired: the published optimum ({describe(best.job.layout)}) takes"
+        f" {repaired:.6g} s{size}, the search finds {seconds:.6g} s ({describe(layout)}); with the"
+        f" defects it finds {then}"
     )
-    return Check(id, best.time_s, seconds, relative(best.time_s, seconds), "explained" if good else "mismatch", note)
+    return Check(
+        id,
+        best.time_s,
+        seconds,
+        relative(best.time_s, seconds),
+        "explained" if good else "mismatch",
+        note,
+    )
 
 
 def _infeasible(case: Case) -> Check:
@@ -76,11 +94,15 @@ def _infeasible(case: Case) -> Check:
     note = f"with the defects repaired {describe(found[1])} fits ({found[0]:.6g} s)"
     if with_defects is None:
         return Check(id, 0.0, 1.0, None, "explained", f"{note}; with them nothing does")
-    return Check(id, 0.0, 1.0, None, "mismatch", f"{note}; with them {describe(with_defects[1])} does")
+    return Check(
+        id, 0.0, 1.0, None, "mismatch", f"{note}; with them {describe(with_defects[1])} does"
+    )
 
 
 def describe(l: Layout) -> str:
-    """A layout in a line: degrees, microbatch, and in brackets how many ranks of each axis share a fast domain."""
+    """A layout in a line: degrees, microbatch, and in brackets how many ranks of each axis share a
+    fast domain.
+    """
     near = "x".join(str(int(l.group(a)[0])) for a in ("tp", "cp", "dp", "pp"))
     panels = f", {int(l.panels)} panels" if l.scheme == "summa" else ""
     return f"tp {l.tp} cp {l.cp} dp {l.dp} pp {l.pp}, microbatch {l.microbatch}{panels} [{near}]"

@@ -1,4 +1,6 @@
-"""Figures 1 to 5 and A1 to A6 as plots with the tables behind them; nothing is computed before it is written."""
+"""Figures 1 to 5 and A1 to A6 as plots with the tables behind them; nothing is computed before it
+is written.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,12 @@ def every(measured: tuple[nccl.Measured, ...]) -> tuple[Figure, ...]:
         _scaling("A3b", "2d_tp_summa", GPT, 64),
         _speedup("A4a", "2d_tp_summa"),
         _speedup("A4b", "2d_tp_context"),
-        *(_map(f"A{5 + i}{x}", model, strategy, not i) for i in (0, 1) for x, model, strategy in
-          (("a", GPT, "1d_tp"), ("b", VIT, "2d_tp_context"))),
-    )  # fmt: skip
+        *(
+            _map(f"A{5 + i}{x}", model, strategy, not i)
+            for i in (0, 1)
+            for x, model, strategy in (("a", GPT, "1d_tp"), ("b", VIT, "2d_tp_context"))
+        ),
+    )
 
 
 def _bars(number: str, what: str, points: Points) -> Figure:
@@ -52,7 +57,10 @@ def _bars(number: str, what: str, points: Points) -> Figure:
 
 
 def _scaling(number: str, strategy: str, model: tuple[str, str], nvs: int) -> Figure:
-    what = f"{NAMES[model]}, {STRATEGIES[strategy]}, B200, NVS {nvs}: the optimum for each number of GPUs"
+    what = (
+        f"{NAMES[model]}, {STRATEGIES[strategy]}, B200, NVS {nvs}: the optimum for each number of"
+        " GPUs"
+    )
     name, title = f"lbl-fig-{number}", f"Figure {number}: {what}"
 
     def points() -> Sequence[Point]:
@@ -68,34 +76,49 @@ def _scaling(number: str, strategy: str, model: tuple[str, str], nvs: int) -> Fi
 
 def systems(strategy: str, model: tuple[str, str]) -> dict[str, Sequence[Point]]:
     """The optima of each system."""
-    return {f"{gpu.upper()}-NVS{nvs}": f.scaling(strategy, model, gpu, nvs) for gpu, nvs in f.SYSTEMS}
+    return {
+        f"{gpu.upper()}-NVS{nvs}": f.scaling(strategy, model, gpu, nvs) for gpu, nvs in f.SYSTEMS
+    }
 
 
 def _days(number: str, strategy: str, model: tuple[str, str]) -> Figure:
     run = "1e12 tokens" if model == GPT else "28e6 samples (40 years of ERA5, 80 times)"
-    name, title = f"lbl-fig-{number}", f"Figure {number}: {NAMES[model]}, {STRATEGIES[strategy]}, {run}"
+    name, title = (
+        f"lbl-fig-{number}",
+        f"Figure {number}: {NAMES[model]}, {STRATEGIES[strategy]}, {run}",
+    )
 
     def draw() -> Any:
         from ...report.figures_lbl import curves
 
-        found = {s: [(float(p.n), p.days) for p in points if p.days] for s, points in systems(strategy, model).items()}
+        found = {
+            s: [(float(p.n), p.days) for p in points if p.days]
+            for s, points in systems(strategy, model).items()
+        }
         return curves(found, title, "training time [days]")
 
     return Figure(name, title, draw, lambda: f.points_table(name, title, systems(strategy, model)))
 
 
 def speedups(strategy: str) -> dict[str, list[tuple[float, float]]]:
-    """Percent by which a strategy beats 1D on GPT3-1T, for each system and number of GPUs where both fit."""
+    """Percent by which a strategy beats 1D on GPT3-1T, for each system and number of GPUs where
+    both fit.
+    """
     found = {}
     for system, points in systems(strategy, GPT).items():
         gpu, nvs = system.lower().split("-nvs")
         plain = {p.n: p.days for p in f.scaling("1d_tp", GPT, gpu, int(nvs)) if p.days}
-        found[system] = [(float(p.n), 100 * (plain[p.n] / p.days - 1)) for p in points if p.days and p.n in plain]
+        found[system] = [
+            (float(p.n), 100 * (plain[p.n] / p.days - 1)) for p in points if p.days and p.n in plain
+        ]
     return found
 
 
 def _speedup(number: str, strategy: str) -> Figure:
-    name, title = f"lbl-fig-{number}", f"Figure {number}: GPT3-1T, {STRATEGIES[strategy]} against 1D TP"
+    name, title = (
+        f"lbl-fig-{number}",
+        f"Figure {number}: GPT3-1T, {STRATEGIES[strategy]} against 1D TP",
+    )
 
     def draw() -> Any:
         from ...report.figures_lbl import curves
@@ -111,7 +134,10 @@ def _speedup(number: str, strategy: str) -> Figure:
 
 def _map(number: str, model: tuple[str, str], strategy: str, compute: bool) -> Figure:
     name = f"lbl-fig-{number}"
-    title = f"Figure {number}: {NAMES[model]}, {STRATEGIES[strategy]}: days on 8192 GPUs, chips relative to the B200"
+    title = (
+        f"Figure {number}: {NAMES[model]}, {STRATEGIES[strategy]}: days on 8192 GPUs, chips"
+        " relative to the B200"
+    )
     rows = f.FLOP_SHARES if compute else f.MEMORY_SHARES
     x = "memory bandwidth and capacity" if compute else "memory bandwidth"
     y = "arithmetic" if compute else "memory capacity"
@@ -120,7 +146,12 @@ def _map(number: str, model: tuple[str, str], strategy: str, compute: bool) -> F
         from ...report.figures_lbl import heat
 
         return heat(
-            f.grid(model, strategy, compute), rows, f.MEMORY_SHARES, title, f"{x} [of a B200]", f"{y} [of a B200]"
+            f.grid(model, strategy, compute),
+            rows,
+            f.MEMORY_SHARES,
+            title,
+            f"{x} [of a B200]",
+            f"{y} [of a B200]",
         )
 
     def table() -> Table:
@@ -136,9 +167,13 @@ def _collectives(rows: tuple[nccl.Measured, ...]) -> Figure:
     def draw() -> Any:
         from ...report.figures_lbl import collectives
 
-        def series(value: Callable[[nccl.Measured], float]) -> Mapping[str, list[tuple[float, float]]]:
+        def series(
+            value: Callable[[nccl.Measured], float],
+        ) -> Mapping[str, list[tuple[float, float]]]:
             names = dict.fromkeys(r.group for r in gathers)
-            return {name: [(r.bytes, value(r)) for r in gathers if r.group == name] for name in names}
+            return {
+                name: [(r.bytes, value(r)) for r in gathers if r.group == name] for name in names
+            }
 
         return collectives(series(lambda r: r.seconds), series(nccl.predicted), title)
 

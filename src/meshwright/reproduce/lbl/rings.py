@@ -1,4 +1,6 @@
-"""Collectives with two defects of the public code of Subramanian et al. 2024, to account for the numbers that it printed."""
+"""Collectives with two defects of the public code of Subramanian et al. 2024, to account for the
+numbers that it printed.
+"""
 
 from __future__ import annotations
 

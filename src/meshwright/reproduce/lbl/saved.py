@@ -1,8 +1,9 @@
-"""The optimal configurations that Subramanian et al. 2024 published, read from a file of that format.
+"""The optimal configurations that Subramanian et al. 2024 published, read from a file of that
+format.
 
-A file is JSON: `_gpus` and `_models` describe hardware and models, `data` holds strategy -> model -> system -> `by_n`
--> the best configuration for that many GPUs and its runners-up. Files come from strangers: everything is checked, every
-error is one sentence.
+A file is JSON: `_gpus` and `_models` describe hardware and models, `data` holds strategy -> model
+-> system -> `by_n` -> the best configuration for that many GPUs and its runners-up. Files come from
+strangers: everything is checked, every error is one sentence.
 """
 
 from __future__ import annotations
@@ -26,11 +27,17 @@ from ..sources import read_json
 SCHEME = {"1d_tp": "megatron", "2d_tp_context": "context", "2d_tp_summa": "summa"}
 """Their strategies -> our tensor-parallel schemes."""
 FP16 = Precision("fp16", 2.0, 2.0, 2.0, 2.0)
-"""They keep everything in two bytes; the optimizer's 12 bytes a parameter are `Optimizer.state_bytes`."""
+"""They keep everything in two bytes; the optimizer's 12 bytes a parameter are
+`Optimizer.state_bytes`.
+"""
 SAMPLES = {"gpt3_1T": 1e12 / 2048, "vit_era5": 350_000 * 80.0}
-"""Sequences of a whole training run (their figure 5): 1e12 tokens; 40 years of hourly ERA5 as they count, 80 times."""
+"""Sequences of a whole training run (their figure 5): 1e12 tokens; 40 years of hourly ERA5 as they
+count, 80 times.
+"""
 ALIKE = {"element_size": 2e-9, "mask_element_size": 1e-9, "flops_units": 1e-12, "nic_factor": 1.0}
-"""Fields of a GPU that must have these values where they are given: units, and one network card a GPU."""
+"""Fields of a GPU that must have these values where they are given: units, and one network card a
+GPU.
+"""
 
 
 @dataclass(frozen=True)
@@ -72,19 +79,31 @@ def read(file: Path) -> tuple[Case, ...]:
         for name, by_system in mapping(by_model, strategy).items():
             model = model_of(name, table(models, name, "_models"))
             for system, entry in mapping(by_system, f"{strategy}/{name}").items():
-                cases += _system((strategy, name, system), model, mapping(entry, f"{strategy}/{name}/{system}"), gpus)
+                cases += _system(
+                    (strategy, name, system),
+                    model,
+                    mapping(entry, f"{strategy}/{name}/{system}"),
+                    gpus,
+                )
     return tuple(cases)
 
 
-def _system(key: tuple[str, str, str], model: Model, entry: Mapping[str, Any], gpus: Mapping[str, Any]) -> list[Case]:
+def _system(
+    key: tuple[str, str, str], model: Model, entry: Mapping[str, Any], gpus: Mapping[str, Any]
+) -> list[Case]:
     """The cases of one strategy, model and system."""
     where = "/".join(key)[:200]
     gpu = str(entry.get("gpu"))
     chip, network = hardware(
-        gpu, table(gpus, gpu, "_gpus"), whole(entry, "nvs", where), number(entry, "hbm_capacity_GB", where)
+        gpu,
+        table(gpus, gpu, "_gpus"),
+        whole(entry, "nvs", where),
+        number(entry, "hbm_capacity_GB", where),
     )
     batch = whole(entry, "global_batch", where)
-    found = {_count(n, where): mapping(v, f"{where}/{n}") for n, v in table(entry, "by_n", where).items()}
+    found = {
+        _count(n, where): mapping(v, f"{where}/{n}") for n, v in table(entry, "by_n", where).items()
+    }
     none = entry.get("infeasible_n", [])
     if not isinstance(none, list):
         raise BadInput(f"{where}: infeasible_n must be a list of GPU counts")
@@ -104,9 +123,14 @@ def _count(n: Any, where: str) -> int:
     return int(text)
 
 
-def _configurations(id: str, job: Job, entry: Mapping[str, Any], key: tuple[str, str, str]) -> tuple[Saved, ...]:
+def _configurations(
+    id: str, job: Job, entry: Mapping[str, Any], key: tuple[str, str, str]
+) -> tuple[Saved, ...]:
     """The best configuration and its runners-up."""
-    config = {**table(entry, "config", id), **{k: entry.get(k) for k in ("iteration_time_s", "memory_GB")}}
+    config = {
+        **table(entry, "config", id),
+        **{k: entry.get(k) for k in ("iteration_time_s", "memory_GB")},
+    }
     others = entry.get("runners_up", [])
     if not isinstance(others, list):
         raise BadInput(f"{id}: runners_up must be a list of configurations")
@@ -115,12 +139,15 @@ def _configurations(id: str, job: Job, entry: Mapping[str, Any], key: tuple[str,
         best,
         time_parts=_parts(entry, "time_breakdown_s", id, 1.0),
         memory_parts=_parts(entry, "memory_parts_GB", id, 1e9),
-        days=number(entry, "training_days_paper_fig5", id)
-        if "training_days_paper_fig5" in entry and key[1] in SAMPLES
-        else None,
+        days=(
+            number(entry, "training_days_paper_fig5", id)
+            if "training_days_paper_fig5" in entry and key[1] in SAMPLES
+            else None
+        ),
     )
     rest = (
-        _saved(f"{id}/runner-up-{i}", job, mapping(o, f"{id}/runner-up-{i}"), key[0]) for i, o in enumerate(others, 1)
+        _saved(f"{id}/runner-up-{i}", job, mapping(o, f"{id}/runner-up-{i}"), key[0])
+        for i, o in enumerate(others, 1)
     )
     return (best, *rest)
 
@@ -136,14 +163,18 @@ def _saved(id: str, job: Job, config: Mapping[str, Any], strategy: str) -> Saved
     layout = layout_of(config, strategy, id)
     if layout.chips != job.cluster.chips:
         raise BadInput(
-            f"{id}: tp1 {layout.tp} x tp2 {layout.cp} x pp {layout.pp} x dp {layout.dp} is not {job.cluster.chips} GPUs"
+            f"{id}: tp1 {layout.tp} x tp2 {layout.cp} x pp {layout.pp} x dp {layout.dp} is not"
+            f" {job.cluster.chips} GPUs"
         )
     near = math.prod(shares[0] for shares in layout.placement.values())
     if near > job.cluster.sizes[0]:
-        raise BadInput(f"{id}: nvs_placement puts {near} GPUs in a domain of {job.cluster.sizes[0]}")
+        raise BadInput(
+            f"{id}: nvs_placement puts {near} GPUs in a domain of {job.cluster.sizes[0]}"
+        )
     if job.model.layers % layout.pp or job.batch % (layout.dp * layout.microbatch):
         raise BadInput(
-            f"{id}: pp must divide the {job.model.layers} layers, dp x micro_batch_size the batch of {job.batch}"
+            f"{id}: pp must divide the {job.model.layers} layers, dp x micro_batch_size the batch"
+            f" of {job.batch}"
         )
     if job.model.heads % layout.tp:
         raise BadInput(f"{id}: tp1 {layout.tp} must divide the {job.model.heads} heads")
@@ -152,7 +183,9 @@ def _saved(id: str, job: Job, config: Mapping[str, Any], strategy: str) -> Saved
 
 
 def layout_of(config: Mapping[str, Any], strategy: str, where: str) -> Layout:
-    """Our layout of one of the configurations: tp1 = n1 is tp, tp2 = n2 is cp; optimizer state is sharded (ZeRO-1)."""
+    """Our layout of one of the configurations: tp1 = n1 is tp, tp2 = n2 is cp; optimizer state is
+    sharded (ZeRO-1).
+    """
     degrees = {
         "tp": whole(config, "tp1", where),
         "cp": whole(config, "tp2", where),
@@ -165,7 +198,9 @@ def layout_of(config: Mapping[str, Any], strategy: str, where: str) -> Layout:
     for axis, degree in degrees.items():
         share = whole(near, names[axis], f"{where}: nvs_placement") if names[axis] in near else 1
         if degree % share:
-            raise BadInput(f"{where}: nvs_placement {names[axis]} {share} must divide {names[axis]} {degree}")
+            raise BadInput(
+                f"{where}: nvs_placement {names[axis]} {share} must divide {names[axis]} {degree}"
+            )
         placement[axis] = (share, degree // share)
     panels = whole(config, "summa_nb", where) if strategy == "2d_tp_summa" else 1
     return Layout(
@@ -182,7 +217,9 @@ def layout_of(config: Mapping[str, Any], strategy: str, where: str) -> Layout:
 
 
 def model_of(name: str, shape: Mapping[str, Any]) -> Model:
-    """Their transformer: l tokens, e hidden, h heads, depth layers, f feed-forward; no embedding and no head."""
+    """Their transformer: l tokens, e hidden, h heads, depth layers, f feed-forward; no embedding
+    and no head.
+    """
     where = f"_models/{name[:60]}"
     l, e, h, depth = (whole(shape, k, where) for k in ("l", "e", "h", "depth"))
     f = whole(shape, "f", where) if "f" in shape else 4 * e
@@ -191,25 +228,44 @@ def model_of(name: str, shape: Mapping[str, Any]) -> Model:
     if f != 4 * e:
         raise BadInput(f"{where}: f {f} must be 4 e = {4 * e}, as everywhere in that paper")
     return Model(
-        name, layers=depth, hidden=e, heads=h, ffn=f, vocab=0, seq=l, gated=False, attention="full", norm="layernorm",
-        positions="none", bias=True, dropout=True,
-    )  # fmt: skip
+        name,
+        layers=depth,
+        hidden=e,
+        heads=h,
+        ffn=f,
+        vocab=0,
+        seq=l,
+        gated=False,
+        attention="full",
+        norm="layernorm",
+        positions="none",
+        bias=True,
+        dropout=True,
+    )
 
 
 def hardware(name: str, gpu: Mapping[str, Any], nvs: int, hbm_gb: float) -> tuple[Chip, Network]:
-    """A GPU of their tables (TFLOP/s, GB/s, GB, s) in a fast domain of `nvs`, one network card a GPU beyond it."""
+    """A GPU of their tables (TFLOP/s, GB/s, GB, s) in a fast domain of `nvs`, one network card a
+    GPU beyond it.
+    """
     where = f"_gpus/{name[:60]}"
     for key, value in ALIKE.items():
         if key in gpu and number(gpu, key, where) != value:
             raise BadInput(f"{where}: {key} {gpu[key]} is not supported, it must be {value:g}")
-    matrix, vector = (1e12 * number(gpu, f"{kind}_flops_fp16", where) for kind in ("matrix", "vector"))
-    chip = Chip(name, {"fp16": matrix}, vector, 1e9 * hbm_gb, 1e9 * number(gpu, "hbm_bandwidth", where))
+    matrix, vector = (
+        1e12 * number(gpu, f"{kind}_flops_fp16", where) for kind in ("matrix", "vector")
+    )
+    chip = Chip(
+        name, {"fp16": matrix}, vector, 1e9 * hbm_gb, 1e9 * number(gpu, "hbm_bandwidth", where)
+    )
     dims = (_dim("nvlink", gpu, where, nvs), _dim("ib", gpu, where, None))
     return chip, Network(f"{name}-NVS{nvs}", dims, name)
 
 
 def _dim(name: str, gpu: Mapping[str, Any], where: str, size: int | None) -> Dim:
-    bandwidth, latency, share = (number(gpu, f"{name}_{k}", where) for k in ("bandwidth", "latency", "eff"))
+    bandwidth, latency, share = (
+        number(gpu, f"{name}_{k}", where) for k in ("bandwidth", "latency", "eff")
+    )
     return Dim(name, 1e9 * bandwidth, latency, size, efficiency=share)
 
 
@@ -230,7 +286,9 @@ def number(parent: Mapping[str, Any], key: str, where: str, zero: bool = False) 
     value: Any = parent.get(key)
     fine = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e30
     if not fine or not (value > 0 or (zero and value == 0)):
-        raise BadInput(f"{where[:200]}: {key[:60]} must be a positive number, not {str(value)[:40]!r}")
+        raise BadInput(
+            f"{where[:200]}: {key[:60]} must be a positive number, not {str(value)[:40]!r}"
+        )
     return float(value)
 
 
@@ -238,5 +296,8 @@ def whole(parent: Mapping[str, Any], key: str, where: str) -> int:
     """parent[key], a whole number from 1 to 1e9."""
     value = number(parent, key, where)
     if value != int(value) or value > 1e9:
-        raise BadInput(f"{where[:200]}: {key[:60]} must be a whole number from 1 to 1e9, not {str(parent[key])[:40]}")
+        raise BadInput(
+            f"{where[:200]}: {key[:60]} must be a whole number from 1 to 1e9, not"
+            f" {str(parent[key])[:40]}"
+        )
     return int(value)

@@ -1,4 +1,6 @@
-"""Every published configuration at its own layout: step time, memory, their parts, days of training."""
+"""Every published configuration at its own layout: step time, memory, their parts, days of
+training.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,13 @@ from .defects import compare
 from .saved import SAMPLES, Case, Saved
 
 TIME_PARTS = {
-    "t_comp": ("compute",), "t_mem": ("memory",), "t_tp_comm": ("tp_comm", "cp_comm"), "t_dp_comm": ("dp_comm",),
-    "t_pp_comm": ("pp_comm",), "t_bubble": ("bubble",),
-}  # fmt: skip
+    "t_comp": ("compute",),
+    "t_mem": ("memory",),
+    "t_tp_comm": ("tp_comm", "cp_comm"),
+    "t_dp_comm": ("dp_comm",),
+    "t_pp_comm": ("pp_comm",),
+    "t_bubble": ("bubble",),
+}
 """Their part of the step time -> ours."""
 MEMORY_PARTS = {
     "wts_mem": "weights", "wts_grad_mem": "gradients", "wts_optimizer_states_mem": "optimizer",
@@ -32,7 +38,11 @@ def checks(case: Case) -> Iterator[Check]:
     for saved in case.saved:
         odd = rounding_down(saved)
         for check in _numbers(saved, case.model):
-            yield replace(check, note=f"{check.note}; {odd}") if odd and check.status == "mismatch" else check
+            yield (
+                replace(check, note=f"{check.note}; {odd}")
+                if odd and check.status == "mismatch"
+                else check
+            )
 
 
 def _numbers(saved: Saved, model: str) -> Iterator[Check]:
@@ -50,7 +60,9 @@ def _numbers(saved: Saved, model: str) -> Iterator[Check]:
         if key in ours(LBL):
             unit = "days" if key == "days" else "GB" if key in ("memory", *MEMORY_PARTS) else "s"
             noise = TINY * (saved.memory_bytes / GB if unit == "GB" else saved.time_s)
-            yield compare(f"{saved.id}/{key}", layout, value, partial(_number, ours, key), unit, noise)
+            yield compare(
+                f"{saved.id}/{key}", layout, value, partial(_number, ours, key), unit, noise
+            )
 
 
 def _number(table: Callable[[Assumptions], dict[str, float]], key: str, a: Assumptions) -> float:
@@ -71,10 +83,15 @@ def days(model: str, p: Prediction) -> float:
 
 
 def rounding_down(saved: Saved) -> str:
-    """A note where the authors' code drops tokens because it divides shapes as integers; else empty."""
+    """A note where the authors' code drops tokens because it divides shapes as integers; else
+    empty.
+    """
     job, layout = saved.job, saved.job.layout
     local, left = divmod(job.T, layout.cp)
     shard = 1 if layout.scheme == "summa" else layout.tp
     if left or local % shard:
-        return f"{job.T} tokens do not split {layout.cp} x {shard} ways: the authors' integer division drops the rest"
+        return (
+            f"{job.T} tokens do not split {layout.cp} x {shard} ways: the authors' integer division"
+            " drops the rest"
+        )
     return ""

@@ -1,4 +1,6 @@
-"""Three configurations operation by operation: seconds, communication, saved bytes and weights, as published."""
+"""Three configurations operation by operation: seconds, communication, saved bytes and weights, as
+published.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,36 @@ from .saved import FP16
 from .saved_checks import MEMORY_PARTS, numbers
 
 OPERATIONS = {
-    "fc1": "ffn/up", "fc1-bias": "ffn/up bias", "act1": "ffn/activation", "dpr1": "ffn/activation dropout",
-    "fc2": "ffn/down", "fc2-bias": "ffn/bias", "dpr2": "ffn/dropout", "ln1": "attention/norm", "qkv": "attention/qkv",
-    "fusedla": "attention/core", "vproj": "attention/out", "vproj-bias": "attention/bias", "dpr_v": "attention/dropout",
+    "fc1": "ffn/up",
+    "fc1-bias": "ffn/up bias",
+    "act1": "ffn/activation",
+    "dpr1": "ffn/activation dropout",
+    "fc2": "ffn/down",
+    "fc2-bias": "ffn/bias",
+    "dpr2": "ffn/dropout",
+    "ln1": "attention/norm",
+    "qkv": "attention/qkv",
+    "fusedla": "attention/core",
+    "vproj": "attention/out",
+    "vproj-bias": "attention/bias",
+    "dpr_v": "attention/dropout",
     "ln2": "ffn/norm",
-}  # fmt: skip
-"""Their operation -> ours. Their ln1 follows the feed-forward: it is the norm before the next attention."""
+}
+"""Their operation -> ours. Their ln1 follows the feed-forward: it is the norm before the next
+attention.
+"""
 GATHERED = {"attention/norm": "attention/qkv", "ffn/norm": "ffn/up"}
-"""Norm -> the matrix after it whose input is gathered. We count the all-gather with the matrix that needs it, the paper with the norm."""
-COLUMNS = ("forward us", "forward comm us", "backward us", "backward comm us", "saved MB", "weights MB")
+"""Norm -> the matrix after it whose input is gathered. We count the all-gather with the matrix that
+needs it, the paper with the norm.
+"""
+COLUMNS = (
+    "forward us",
+    "forward comm us",
+    "backward us",
+    "backward comm us",
+    "saved MB",
+    "weights MB",
+)
 NAMES = {"t": "time", "mem": "memory"}
 HALF_DIGIT = 0.501e-4
 """Operations are printed with four decimals (us, MB)."""
@@ -45,7 +68,9 @@ PRINTED = 1e-6
 @cache
 def published() -> dict[str, Any]:
     """The three cases as shipped."""
-    text = (resources.files("meshwright.catalog") / "published" / "lbl_spot_checks.json").read_text("utf-8")
+    text = (resources.files("meshwright.catalog") / "published" / "lbl_spot_checks.json").read_text(
+        "utf-8"
+    )
     return {k: v for k, v in json.loads(text).items() if not k.startswith("_")}
 
 
@@ -58,7 +83,14 @@ def job_of(case: dict[str, Any]) -> Job:
     layout = Layout(**degrees, **shape, zero=1, placement=placement)
     net = catalog.network(case["network"])
     cluster = Cluster(catalog.chip(net.chip), net, case["gpus"])
-    return Job(catalog.model(case["model"]), cluster, case["batch"], layout, precision=FP16, assumptions=LBL)
+    return Job(
+        catalog.model(case["model"]),
+        cluster,
+        case["batch"],
+        layout,
+        precision=FP16,
+        assumptions=LBL,
+    )
 
 
 def checks() -> Iterator[Check]:
@@ -71,10 +103,16 @@ def checks() -> Iterator[Check]:
             chosen = replace(job, assumptions=a)
             return {**operations(chosen), **numbers(Prediction(chosen, job.layout), "")}
 
-        rows = {f"{op}/{column}": x for op, row in case["ops"].items() for column, x in zip(COLUMNS, row, strict=True)}
+        rows = {
+            f"{op}/{column}": x
+            for op, row in case["ops"].items()
+            for column, x in zip(COLUMNS, row, strict=True)
+        }
         for key, value in rows.items():
             at = partial(_number, ours, key)
-            yield compare(f"spot-{name}/{key}", job.layout, value, at, key.split()[-1], HALF_DIGIT, PRINTED)
+            yield compare(
+                f"spot-{name}/{key}", job.layout, value, at, key.split()[-1], HALF_DIGIT, PRINTED
+            )
         for key, value in case["totals"].items():
             if (mine := NAMES.get(key, key)) in ours(LBL):
                 unit = "GB" if mine in ("memory", *MEMORY_PARTS) else "s"
@@ -102,7 +140,9 @@ def operations(job: Job) -> dict[str, float]:
 
 
 def gathered_by_norms(by_name: dict[str, Op]) -> dict[str, Op]:
-    """The operations of a layer with the all-gathers before its matrices where the paper counts them; SUMMA's panels stay."""
+    """The operations of a layer with the all-gathers before its matrices where the paper counts
+    them; SUMMA's panels stay.
+    """
     moved = dict(by_name)
     for norm, matrix in GATHERED.items():
         before, after = by_name[norm], by_name[matrix]

@@ -1,4 +1,6 @@
-"""Narayanan et al. 2021 (Megatron-LM), arXiv 2104.04473, made again: tables 1 and 2, the analysis, the takeaways."""
+"""Narayanan et al. 2021 (Megatron-LM), arXiv 2104.04473, made again: tables 1 and 2, the analysis,
+the takeaways.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,32 @@ from . import analysis, plots, tables, takeaways, traffic
 def run(files: dict[str, tuple[Path, ...]]) -> Report:
     """files: this paper has no file format; always empty."""
     checks = (
-        *tables.table_1(), *tables.table_2(), *tables.training_times(), *analysis.bubbles(), *analysis.in_flight(),
-        *analysis.volumes(), *analysis.memory(), *takeaways.checks(),
-    )  # fmt: skip
+        *tables.table_1(),
+        *tables.table_2(),
+        *tables.training_times(),
+        *analysis.bubbles(),
+        *analysis.in_flight(),
+        *analysis.volumes(),
+        *analysis.memory(),
+        *takeaways.checks(),
+    )
     first, second = tables.predicted_table_1(), tables.predicted_table_2()
     off = sorted(abs(float(row[-1])) for row in first.rows)
     ahead = sum(row[-1] > 1 for row in second.rows)
     notes = (
-        f"table 1 predicted by the default assumption set, nothing fitted: {off[0]:.0%} to {off[-1]:.0%} off",
-        f"table 2: PTD-P is ahead of ZeRO-3 in {ahead} of {len(second.rows)} pairs as predicted, in all as printed",
-        "892 GB/s of stage sends and 12.9 TB/s of all-reduces across the bisection are measured, without the times "
-        "they refer to; a table shows how long they would take a step at that speed",
+        (
+            f"table 1 predicted by the default assumption set, nothing fitted: {off[0]:.0%} to"
+            f" {off[-1]:.0%} off"
+        ),
+        (
+            f"table 2: PTD-P is ahead of ZeRO-3 in {ahead} of {len(second.rows)} pairs as"
+            " predicted, in all as printed"
+        ),
+        (
+            "892 GB/s of stage sends and 12.9 TB/s of all-reduces across the bisection are"
+            " measured, without the times they refer to; a table shows how long they would take a"
+            " step at that speed"
+        ),
     )
     shown: tuple[Table, ...] = (first, second, takeaways.table(), traffic.traffic())
     return Report("megatron", checks, shown, plots.every(), notes)

@@ -1,4 +1,6 @@
-"""The closed forms of Narayanan et al. 2021. l layers, h hidden, s sequence, V vocabulary, B batch; p, t, d degrees."""
+"""The closed forms of Narayanan et al. 2021. l layers, h hidden, s sequence, V vocabulary, B batch;
+p, t, d degrees.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def parameters(m: Model) -> float:
 
 
 def flops(m: Model, B: float) -> float:
-    """F = 96 B s l h^2 (1 + s/(6 h) + V/(16 l h)), a step with full recomputation. Section 5.1, eq. 3."""
+    """F = 96 B s l h^2 (1 + s/(6 h) + V/(16 l h)), a step with full recomputation. Section 5.1, eq.
+    3.
+    """
     l, h, s = m.layers, m.hidden, m.seq
     return 96.0 * B * s * l * h * h * (1 + s / (6 * h) + m.vocab / (16 * l * h))
 
@@ -27,12 +31,16 @@ def days(m: Model, tokens: float, gpus: float, rate: float) -> float:
 
 
 def rough_days(parameters: float, tokens: float, gpus: float, rate: float) -> float:
-    """8 T P / (n X): the approximation of section 5.1, eq. 4, for 6 h >> s, 16 l h >> V + s, 12 l h >> V + s."""
+    """8 T P / (n X): the approximation of section 5.1, eq. 4, for 6 h >> s, 16 l h >> V + s, 12 l h
+    >> V + s.
+    """
     return 8 * tokens * parameters / (gpus * rate) / DAY_S
 
 
 def bubble_share(n: float, d: float, ratio: float, v: float = 1.0) -> float:
-    """(p - 1)/(v m) = (n/d - 1) / (v b'/d) = (n - d)/(v b'), t = 1; ratio: b' = B/b. Sections 2.2, 3.3.1, figure 6."""
+    """(p - 1)/(v m) = (n/d - 1) / (v b'/d) = (n - d)/(v b'), t = 1; ratio: b' = B/b. Sections 2.2,
+    3.3.1, figure 6.
+    """
     return (n - d) / (v * ratio)
 
 

@@ -17,7 +17,13 @@ def every() -> tuple[Figure, ...]:
     """In the order of the paper."""
     return (
         _lines("6", "bubble against data parallelism, t = 1", bubbles, "d", "(p-1)/m"),
-        _lines("8", "1B, p 8: (b'/b + p - 1)(t_f + t_b), predicted", estimates, "microbatch", "of the best"),
+        _lines(
+            "8",
+            "1B, p 8: (b'/b + p - 1)(t_f + t_b), predicted",
+            estimates,
+            "microbatch",
+            "of the best",
+        ),
         _lines("12", "175B on 96 GPUs, t 8, p 12: interleaving", schedules, "batch", RATE),
         _lines(
             "13",
@@ -41,7 +47,11 @@ def every() -> tuple[Figure, ...]:
             RATE,
         ),
         _lines(
-            "16", "91B on 64 GPUs, t 8, p 8: microbatch", lambda: _of(t.microbatches, (128, 512)), "microbatch", RATE
+            "16",
+            "91B on 64 GPUs, t 8, p 8: microbatch",
+            lambda: _of(t.microbatches, (128, 512)),
+            "microbatch",
+            RATE,
         ),
     )
 
@@ -50,7 +60,9 @@ def bubbles() -> Curves:
     """Figure 6: (n - d)/b'."""
     cases = ((32, 32), (32, 128), (128, 128), (128, 512))
     return {
-        f"n {n}, b' {ratio}": [(d, f.bubble_share(n, d, ratio)) for d in (1, 2, 4, 8, 16, 32, 64) if d <= n]
+        f"n {n}, b' {ratio}": [
+            (d, f.bubble_share(n, d, ratio)) for d in (1, 2, 4, 8, 16, 32, 64) if d <= n
+        ]
         for n, ratio in cases
     }
 
@@ -59,7 +71,8 @@ def estimates() -> Curves:
     """Figure 8, relative to the best microbatch."""
     found = {batch: {b: t.estimate(batch, b) for b in (1, 2, 4, 8, 16)} for batch in (128, 512)}
     return {
-        f"batch {batch}": [(b, x / max(rates.values())) for b, x in rates.items()] for batch, rates in found.items()
+        f"batch {batch}": [(b, x / max(rates.values())) for b, x in rates.items()]
+        for batch, rates in found.items()
     }
 
 
@@ -85,6 +98,11 @@ def _lines(number: str, what: str, curves: Callable[[], Curves], x: str, y: str)
         return lines(curves(), title, x, y)
 
     def table() -> Table:
-        return Table(name, title, ("", x, y), tuple((k, a, b) for k, points in curves().items() for a, b in points))
+        return Table(
+            name,
+            title,
+            ("", x, y),
+            tuple((k, a, b) for k, points in curves().items() for a, b in points),
+        )
 
     return Figure(name, title, draw, table)

@@ -34,22 +34,39 @@ BIASES = 3e-6
 @cache
 def published() -> dict[str, Any]:
     """The two tables as shipped."""
-    return dict(json.loads((resources.files("meshwright.catalog") / "published" / "megatron.json").read_text("utf-8")))
+    return dict(
+        json.loads(
+            (resources.files("meshwright.catalog") / "published" / "megatron.json").read_text(
+                "utf-8"
+            )
+        )
+    )
 
 
 def shaped(name: str, layers: int, hidden: int, heads: int) -> Model:
     """A GPT of the paper: s = 2048, V = 51200."""
-    return replace(catalog.model("megatron-1.7b"), name=name, layers=layers, hidden=hidden, heads=heads, ffn=4 * hidden)
+    return replace(
+        catalog.model("megatron-1.7b"),
+        name=name,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        ffn=4 * hidden,
+    )
 
 
 def selene(model: Model, gpus: int, batch: int) -> Job:
     """A job on Selene as the paper ran it: fp16, attention scores written to memory."""
     cluster = Cluster(catalog.chip("a100-80"), catalog.network("selene"), gpus)
-    return Job(model, cluster, batch, precision=PRECISIONS["fp16"], framework=framework("megatron-2021"))
+    return Job(
+        model, cluster, batch, precision=PRECISIONS["fp16"], framework=framework("megatron-2021")
+    )
 
 
 def rounded(id: str, printed: float, ours: float, half: float, note: str = "") -> Check:
-    """A match if ours rounds to the printed number; half: half of its last digit (and what rounded inputs add)."""
+    """A match if ours rounds to the printed number; half: half of its last digit (and what rounded
+    inputs add).
+    """
     good = abs(ours - printed) <= half * (1 + 1e-9)
     return Check(id, printed, ours, relative(printed, ours), "match" if good else "mismatch", note)
 
@@ -60,22 +77,39 @@ def table_1() -> Iterator[Check]:
         m, id = catalog.model(name), f"table-1/{name.removeprefix('megatron-').upper()}"
         closed, work = f.parameters(m), f.flops(m, batch)
         yield rounded(f"{id}/parameters 1e9", size, closed / 1e9, 0.05)
-        yield check(f"{id}/parameters counted", closed, counted.parameters(m), BIASES, "final norm: 2 h more")
+        yield check(
+            f"{id}/parameters counted",
+            closed,
+            counted.parameters(m),
+            BIASES,
+            "final norm: 2 h more",
+        )
         yield check(f"{id}/FLOPs of a step counted", work, recomputed_flops(m) * batch, EXACT)
         yield rounded(f"{id}/% of peak", percent, 100 * rate * 1e12 / f.PEAK, 0.5)
-        note = f"{rate} +- 0.5 TFLOP/s x {gpus} GPUs; a step of {work:.4g} FLOP takes {work / (total * 1e15):.4g} s"
+        note = (
+            f"{rate} +- 0.5 TFLOP/s x {gpus} GPUs; a step of {work:.4g} FLOP takes"
+            f" {work / (total * 1e15):.4g} s"
+        )
         yield rounded(f"{id}/PFLOP_per_s", total, rate * gpus / 1e3, 0.05 + 0.5 * gpus / 1e3, note)
 
 
 def recomputed_flops(m: Model) -> float:
-    """FLOPs of matrix products of one sequence, every layer's forward pass done twice, as our count has them."""
+    """FLOPs of matrix products of one sequence, every layer's forward pass done twice, as our count
+    has them.
+    """
     ops = counted.operations(m)
-    again = sum(float(op.forward.matrix) * n for op, n in ops if not op.name.startswith(("embedding", "head")))
+    again = sum(
+        float(op.forward.matrix) * n
+        for op, n in ops
+        if not op.name.startswith(("embedding", "head"))
+    )
     return counted.model_flops(m) * m.seq + again
 
 
 def table_2() -> Iterator[Check]:
-    """Days for 300e9 tokens, from the FLOPs of a step; 8 T P/(n X) is 1.6 to 2.7 % short of the printed days."""
+    """Days for 300e9 tokens, from the FLOPs of a step; 8 T P/(n X) is 1.6 to 2.7 % short of the
+    printed days.
+    """
     for scheme, size, layers, hidden, _, _, gpus, _, rate, days in published()["table_2"]:
         m, id = shaped(f"{size}B", layers, hidden, 128), f"table-2/{scheme}/{size}B/{gpus} GPUs"
         ours, rough = (
@@ -90,7 +124,9 @@ def table_2() -> Iterator[Check]:
 
 def training_times() -> Iterator[Check]:
     """Section 5.1: 8 T P/(n X) days for GPT-3 and for the trillion-parameter model."""
-    yield rounded("days/GPT-3 175B, 300e9 tokens", 34, f.rough_days(175e9, 300e9, 1024, 140e12), 0.5)
+    yield rounded(
+        "days/GPT-3 175B, 300e9 tokens", 34, f.rough_days(175e9, 300e9, 1024, 140e12), 0.5
+    )
     one = f.parameters(catalog.model("megatron-1008b"))
     yield rounded("days/1T, 450e9 tokens", 84, f.rough_days(one, 450e9, 3072, 163e12), 0.5)
 
@@ -100,9 +136,13 @@ PREDICTED = "measured and predicted (realistic; no number is fitted to these run
 
 @cache
 def judged() -> tuple[tuple[dict[str, Any], Layout, float], ...]:
-    """The runs of both tables: the row, its layout (what the paper leaves open by the rule of `validate.silent`), ours over printed."""
+    """The runs of both tables: the row, its layout (what the paper leaves open by the rule of
+    `validate.silent`), ours over printed.
+    """
     rows = [dict(row) for row in runs() if plain(row, "source").startswith("megatron2021")]
-    rates = {c.id: 1 / c.ratio for c in validate(rows).rows if c.quantity == "step_time" and c.ratio}
+    rates = {
+        c.id: 1 / c.ratio for c in validate(rows).rows if c.quantity == "step_time" and c.ratio
+    }
     return tuple((row, laid_out(row), rates[row["id"]]) for row in rows)
 
 
@@ -120,22 +160,46 @@ def predicted_table_1() -> Table:
             name, gpus, batch = row["model"]["name"], row["hardware"]["count"], row["global_batch"]
             shown = (l.tp, l.pp, gpus, batch, l.microbatch, l.interleave)
             rows.append((name, *shown, rate, rate * ratio, ratio - 1))
-    columns = ("model", "t", "p", "GPUs", "batch", "microbatch", "chunks", "printed TFLOP/s", "predicted", "difference")
+    columns = (
+        "model",
+        "t",
+        "p",
+        "GPUs",
+        "batch",
+        "microbatch",
+        "chunks",
+        "printed TFLOP/s",
+        "predicted",
+        "difference",
+    )
     return Table("megatron-table-1-predicted", f"Table 1: {PREDICTED}", columns, tuple(rows))
 
 
 def predicted_table_2() -> Table:
-    """Table 2 as the default assumption set predicts it: how far PTD-P is ahead of ZeRO-3 on about as many GPUs."""
+    """Table 2 as the default assumption set predicts it: how far PTD-P is ahead of ZeRO-3 on about
+    as many GPUs.
+    """
     halves: dict[bool, list[tuple[str, int, float, float]]] = {True: [], False: []}
     for row, l, ratio in judged():
         if "t2" in row["id"]:
             rate = row["measured"]["tflops_per_gpu"]
-            halves[l.zero == 3].append((row["model"]["name"], row["hardware"]["count"], rate, rate * ratio))
+            halves[l.zero == 3].append(
+                (row["model"]["name"], row["hardware"]["count"], rate, rate * ratio)
+            )
     rows = []
-    for (name, gpus, rate, ours), (_, others, theirs, zero3) in zip(halves[False], halves[True], strict=True):
+    for (name, gpus, rate, ours), (_, others, theirs, zero3) in zip(
+        halves[False], halves[True], strict=True
+    ):
         rows.append((name, gpus, rate, ours, others, theirs, zero3, rate / theirs, ours / zero3))
     columns = (
-        "model", "GPUs, PTD-P", "printed TFLOP/s", "predicted", "GPUs, ZeRO-3", "printed TFLOP/s ", "predicted ",
-        "PTD-P over ZeRO-3, printed", "predicted  ",
-    )  # fmt: skip
+        "model",
+        "GPUs, PTD-P",
+        "printed TFLOP/s",
+        "predicted",
+        "GPUs, ZeRO-3",
+        "printed TFLOP/s ",
+        "predicted ",
+        "PTD-P over ZeRO-3, printed",
+        "predicted  ",
+    )
     return Table("megatron-table-2-predicted", f"Table 2: {PREDICTED}", columns, tuple(rows))

@@ -1,7 +1,8 @@
-"""The measured comparisons of section 5 as the default assumption set predicts them: is the same choice best?
+"""The measured comparisons of section 5 as the default assumption set predicts them: is the same
+choice best?
 
-Numbers of TFLOP/s are in the tables; a check asks only for the paper's conclusion. Nothing is fitted, and where ours
-differs it stays a mismatch.
+Numbers of TFLOP/s are in the tables; a check asks only for the paper's conclusion. Nothing is
+fitted, and where ours differs it stays a mismatch.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ Run = tuple[str, int, Prediction]
 
 
 def run(model: Model, gpus: int, batch: int, **layout: object) -> Prediction | None:
-    """A prediction with full recomputation and without sequence parallelism, as the paper ran; None if not legal."""
+    """A prediction with full recomputation and without sequence parallelism, as the paper ran; None
+    if not legal.
+    """
     try:
-        return predict(selene(model, gpus, batch), Layout(recompute="full", sequence_parallel=False, **layout))  # type: ignore[arg-type]
+        return predict(
+            selene(model, gpus, batch), Layout(recompute="full", sequence_parallel=False, **layout)
+        )  # type: ignore[arg-type]
     except BadInput:
         return None
 
@@ -73,11 +78,16 @@ def interleaving(batch: int) -> tuple[Run, ...]:
 
 
 def estimate(batch: int, b: int, p: int = 8) -> float:
-    """Figure 8: (b'/b + p - 1)(t_f + t_b) of a billion-parameter model of 4 layers, in sequences a second."""
+    """Figure 8: (b'/b + p - 1)(t_f + t_b) of a billion-parameter model of 4 layers, in sequences a
+    second.
+    """
     one = run(shaped("1B", 4, 4096, 128), 1, batch, microbatch=b)
     assert one
     parts = one._body.typical
-    forward, backward = float(total(parts.forward)), float(total(parts.backward) + total(parts.forward))
+    forward, backward = (
+        float(total(parts.forward)),
+        float(total(parts.backward) + total(parts.forward)),
+    )
     return batch / f.batch_time(batch / b, p, 4 * forward, 4 * backward)
 
 
@@ -93,7 +103,9 @@ def best(runs: Sequence[Run]) -> int:
 
 def listed(runs: Sequence[Run]) -> str:
     """Each run's TFLOP/s, in words."""
-    return ", ".join(f"{name} {value}: {tflops(p):.0f}" for name, value, p in runs) + " TFLOP/s a GPU"
+    return (
+        ", ".join(f"{name} {value}: {tflops(p):.0f}" for name, value, p in runs) + " TFLOP/s a GPU"
+    )
 
 
 def checks() -> Iterator[Check]:
@@ -108,24 +120,39 @@ def checks() -> Iterator[Check]:
     for batch in (32, 128, 512):
         runs = data_or_pipeline(batch)
         rises = all(tflops(a[2]) < tflops(b[2]) for a, b in zip(runs, runs[1:], strict=False))
-        yield _same(f"fig-14/5.9B, batch {batch}/throughput rises with d", 1, int(rises), listed(runs))
+        yield _same(
+            f"fig-14/5.9B, batch {batch}/throughput rises with d", 1, int(rises), listed(runs)
+        )
         runs = data_or_tensor(batch)
         rate = {value: tflops(p) for _, value, p in runs}
-        falls = rate[2] > rate[4] > rate[8] > rate[16] > rate[32] and rate[8] / rate[32] > rate[2] / rate[8]
-        yield _same(f"fig-15/5.9B, batch {batch}/throughput collapses beyond t 8", 1, int(falls), listed(runs))
+        falls = (
+            rate[2] > rate[4] > rate[8] > rate[16] > rate[32]
+            and rate[8] / rate[32] > rate[2] / rate[8]
+        )
+        yield _same(
+            f"fig-15/5.9B, batch {batch}/throughput collapses beyond t 8",
+            1,
+            int(falls),
+            listed(runs),
+        )
     few, many = (tflops(b[2]) / tflops(a[2]) - 1 for a, b in map(interleaving, (12, 60)))
     note = f"{few:+.0%} at batch 12, {many:+.0%} at batch 60"
     yield _same("fig-12/175B, interleaving 10 % faster at a small batch", 1, int(few >= 0.1), note)
     yield _same("fig-12/175B, the gap closes with the batch", 1, int(many < few), note)
     unmodelled = (
-        "; matrix products of all sizes are taken to run at one sustained rate, measured ones get faster with b"
+        "; matrix products of all sizes are taken to run at one sustained rate, measured ones get"
+        " faster with b"
     )
     for batch in (128, 512):
         rates = {b: estimate(batch, b) for b in (1, 2, 4, 8, 16)}
         words = ", ".join(f"b {b}: {x:.1f}" for b, x in rates.items()) + " sequences/s" + unmodelled
-        yield _same(f"fig-8/1B, batch {batch}/best microbatch", 4, max(rates, key=lambda b: rates[b]), words)
+        yield _same(
+            f"fig-8/1B, batch {batch}/best microbatch", 4, max(rates, key=lambda b: rates[b]), words
+        )
         runs = microbatches(batch)
-        yield _same(f"fig-16/91B, batch {batch}/best microbatch", 2, best(runs), listed(runs) + unmodelled)
+        yield _same(
+            f"fig-16/91B, batch {batch}/best microbatch", 2, best(runs), listed(runs) + unmodelled
+        )
 
 
 def _same(id: str, published: int, ours: int, note: str) -> Check:
@@ -137,14 +164,43 @@ def table() -> Table:
     """All runs with their terms."""
     rows = []
     every = (
-        ("figure 13", (32, 128), tensor_or_pipeline), ("figure 14", (32, 128, 512), data_or_pipeline),
-        ("figure 15", (32, 128, 512), data_or_tensor), ("figure 16", (128, 512), microbatches),
+        ("figure 13", (32, 128), tensor_or_pipeline),
+        ("figure 14", (32, 128, 512), data_or_pipeline),
+        ("figure 15", (32, 128, 512), data_or_tensor),
+        ("figure 16", (128, 512), microbatches),
         ("figure 12", (12, 24, 36, 48, 60), interleaving),
-    )  # fmt: skip
+    )
     for figure, batches, runs in every:
         for batch in batches:
             for name, value, p in runs(batch):
                 bubble = p.time_s["bubble"] / p.step_time_s
-                rows.append((figure, p.job.model.name, batch, name, value, tflops(p), p.step_time_s, bubble, p.fits))
-    columns = ("", "model", "batch", "varied", "value", "TFLOP/s a GPU", "step s", "bubble share", "fits")
-    return Table("megatron-takeaways", "Figures 12 to 16, predicted (realistic, nothing fitted)", columns, tuple(rows))
+                rows.append(
+                    (
+                        figure,
+                        p.job.model.name,
+                        batch,
+                        name,
+                        value,
+                        tflops(p),
+                        p.step_time_s,
+                        bubble,
+                        p.fits,
+                    )
+                )
+    columns = (
+        "",
+        "model",
+        "batch",
+        "varied",
+        "value",
+        "TFLOP/s a GPU",
+        "step s",
+        "bubble share",
+        "fits",
+    )
+    return Table(
+        "megatron-takeaways",
+        "Figures 12 to 16, predicted (realistic, nothing fitted)",
+        columns,
+        tuple(rows),
+    )

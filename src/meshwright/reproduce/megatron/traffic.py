@@ -1,4 +1,6 @@
-"""Traffic of the trillion-parameter run across the bisection of the machine, and its time at the measured speeds."""
+"""Traffic of the trillion-parameter run across the bisection of the machine, and its time at the
+measured speeds.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ HALF, FULL = 2.0, 4.0
 
 
 def traffic() -> Table:
-    """Bytes a step across a cut through the middle of the pipelines, and through all gradient rings."""
+    """Bytes a step across a cut through the middle of the pipelines, and through all gradient
+    rings.
+    """
     m = catalog.model("megatron-1008b")
     step = f.flops(m, BATCH) / RATE
     boundary = 2 * BATCH * m.seq * m.hidden * HALF
@@ -28,5 +32,11 @@ def traffic() -> Table:
             ("gradient all-reduce in fp32, every ring cut twice", rings, REDUCES),
         )
     )
-    columns = ("traffic across the bisection", "bytes a step", "measured B/s", "seconds a step", "share of the step")
+    columns = (
+        "traffic across the bisection",
+        "bytes a step",
+        "measured B/s",
+        "seconds a step",
+        "share of the step",
+    )
     return Table("megatron-traffic", f"1T on {GPUS} GPUs, {step:.4g} s a step", columns, rows)

@@ -1,4 +1,6 @@
-"""How To Scale Your Model (the scaling book), made again: 164 worked numbers, the figures of its part 5."""
+"""How To Scale Your Model (the scaling book), made again: 164 worked numbers, the figures of its
+part 5.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,22 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     """Every worked number beside ours; tables and figures are those of the shipped editions."""
     given = files.get("scaling-book", ())
     cases = [c for f in given for c in published.read(f)] if given else published.shipped()
-    return Report("scaling-book", tuple(published.checks(cases)), tables.tables(), figures.figures(), NOTES)
+    return Report(
+        "scaling-book", tuple(published.checks(cases)), tables.tables(), figures.figures(), NOTES
+    )
 
 
 NOTES = (
-    "Editions: sum = collectives of different mesh axes in turn (February 2025); max = beside each other (newest).",
-    "max is a lower bound: it hides tensor-parallel collectives, which the chapter itself puts on the critical path.",
-    "The book's explorer counts ceil(log16 n) axes for each group, 3 + 1 on a torus of 3; 2 + 1 stands beside it.",
+    (
+        "Editions: sum = collectives of different mesh axes in turn (February 2025); max = beside"
+        " each other (newest)."
+    ),
+    (
+        "max is a lower bound: it hides tensor-parallel collectives, which the chapter itself puts"
+        " on the critical path."
+    ),
+    (
+        "The book's explorer counts ceil(log16 n) axes for each group, 3 + 1 on a torus of 3; 2 + 1"
+        " stands beside it."
+    ),
 )

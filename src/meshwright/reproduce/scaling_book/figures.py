@@ -1,4 +1,6 @@
-"""The book's three kinds of plot: ratio against batch per chip, times against batch, the split explorer."""
+"""The book's three kinds of plot: ratio against batch per chip, times against batch, the split
+explorer.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,17 @@ def times(edition: str) -> Any:
     from ...report.roofline_plots import times_plot
 
     s, m = setting(), pod(4096)
-    found = {f"FSDP {x} x TP {y}": Ideal(x, y, m_x, m_y).times(s, m, BATCHES) for x, y, m_x, m_y in STATIC}
+    found = {
+        f"FSDP {x} x TP {y}": Ideal(x, y, m_x, m_y).times(s, m, BATCHES)
+        for x, y, m_x, m_y in STATIC
+    }
     lines = {name: t.comm(edition) for name, t in found.items()}
     compute = next(iter(found.values())).compute
     return times_plot(
-        BATCHES, compute, lines, f"TPU v5p 16x16x16, D = 8192, F = 32,768, one layer, forward; edition {edition}"
+        BATCHES,
+        compute,
+        lines,
+        f"TPU v5p 16x16x16, D = 8192, F = 32,768, one layer, forward; edition {edition}",
     )
 
 
@@ -52,13 +60,17 @@ def explorer() -> Any:
                 split.threshold(s, m, "max"),
             )
         )
-    return panels(BATCHES, shown, "Split explorer: TPU v5p 16x16x16, D = 8192, F = 32,768, one layer, forward")
+    return panels(
+        BATCHES, shown, "Split explorer: TPU v5p 16x16x16, D = 8192, F = 32,768, one layer, forward"
+    )
 
 
 def figures() -> tuple[Figure, ...]:
     """All of them, drawn when written."""
     return (
-        Figure("scaling-book-ratio", "Compute over communication time against batch per chip", ratio),
+        Figure(
+            "scaling-book-ratio", "Compute over communication time against batch per chip", ratio
+        ),
         Figure("scaling-book-times-sum", "Times against batch, edition sum", lambda: times("sum")),
         Figure("scaling-book-times-max", "Times against batch, edition max", lambda: times("max")),
         Figure("scaling-book-explorer", "Split explorer", explorer),

@@ -63,9 +63,13 @@ def level_rate(m: Mesh, level: int) -> float:
 
 
 def equal_length() -> float:
-    """Sequence length at which attention scores cost as much as all matrix products (MHA, gated, F = 4 D, D = 8192)."""
+    """Sequence length at which attention scores cost as much as all matrix products (MHA, gated, F
+    = 4 D, D = 8192).
+    """
     m = replace(model("llama3-70b"), hidden=8192, heads=64, kv_heads=64, head_dim=128, ffn=4 * 8192)
-    products, scores = (sum(op.forward.matrix for op in token(m, part, seq=1)) for part in ("projections", SCORES))
+    products, scores = (
+        sum(op.forward.matrix for op in token(m, part, seq=1)) for part in ("projections", SCORES)
+    )
     return float(products / scores)
 
 
@@ -107,7 +111,9 @@ CASES: dict[str, Case] = {
     "P2-02": lambda: float(torus.send(1.7e7, [torus.axis(d, 4) for d in line().dims])),
     "P2-03": lambda: pod(POD).chips / CHIPS_PER_HOST,
     "P2-04": lambda: pod(POD).chips * chip(V5P).hbm_bytes,
-    "P4-01": lambda: float(utilisation(training_flops(37e9, 14.8e12), 2.79e6 * 3600, chip(H800).peak("fp8"))),
+    "P4-01": lambda: float(
+        utilisation(training_flops(37e9, 14.8e12), 2.79e6 * 3600, chip(H800).peak("fp8"))
+    ),
     "P4-02": equal_length,
     "P4-03": lambda: float(checkpoints(64, 4e6, 8192, each=20)),
     "P4-04": lambda: float(checkpoints(64, 4e6, 8192)),
@@ -117,7 +123,9 @@ CASES: dict[str, Case] = {
     "P12-04": lambda: alpha(H800),
     "P12-05": lambda: 2048 * alpha(H800),
     "P12-05b": lambda: 4096.0 * 15360,
-    "P12-06": lambda: float(th.data_tokens(Setting(model("gpt-oss-120b")).per_token, alpha_node(H100))),
+    "P12-06": lambda: float(
+        th.data_tokens(Setting(model("gpt-oss-120b")).per_token, alpha_node(H100))
+    ),
     "P12-07": two_nodes,
     "P12-08": lambda: float(th.tensor_degree(layer(28000), alpha_node(H100), below=8)),
     "P12-09": lambda: alpha(B200),

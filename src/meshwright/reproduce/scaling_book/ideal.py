@@ -1,8 +1,9 @@
-"""Rooflines as curves: times and their ratio against the batch, for splits whose axes need not be whole.
+"""Rooflines as curves: times and their ratio against the batch, for splits whose axes need not be
+whole.
 
-A split of X x Y chips spans M_X and M_Y axes of equal bandwidth W; a group of n chips on axes of 16 needs ceil(log_16
-n) of them. Source: How To Scale Your Model, part 5: its plots of times and ratios, and its interactive split
-explorer.
+A split of X x Y chips spans M_X and M_Y axes of equal bandwidth W; a group of n chips on axes of 16
+needs ceil(log_16 n) of them. Source: How To Scale Your Model, part 5: its plots of times and
+ratios, and its interactive split explorer.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class Ideal:
 def on_axes(x: int, y: int, length: int, most: int | None = None) -> Ideal:
     """The split as the book's explorer counts axes: each group as many as it spans.
 
-    most: axes there are; the tensor-parallel group takes its own first and the data-parallel one what is left (at
-    least 1). The explorer itself does not look: 512 x 8 has 3 + 1 axes on its torus of 3.
+    most: axes there are; the tensor-parallel group takes its own first and the data-parallel one
+    what is left (at least 1). The explorer itself does not look: 512 x 8 has 3 + 1 axes on its
+    torus of 3.
     """
     m_x, m_y = float(spanned(x, length)), float(spanned(y, length))
     return Ideal(x, y, m_x if most is None else max(1.0, min(m_x, most - m_y)), m_y)
@@ -57,14 +59,19 @@ def overtakes(setting: Setting, mesh: Mesh, a: Ideal, b: Ideal, edition: str) ->
     """Batch from which split a communicates less than split b."""
 
     def gap(batch: float) -> float:
-        return float(b.times(setting, mesh, batch).comm(edition) - a.times(setting, mesh, batch).comm(edition))
+        return float(
+            b.times(setting, mesh, batch).comm(edition)
+            - a.times(setting, mesh, batch).comm(edition)
+        )
 
     return crossing(gap)
 
 
-def ratios(setting: Setting, mesh: Mesh, tokens_per_chip: Num, m_x: float, m_y: float, axes: float) -> dict[str, Num]:
-    """T_math/T_comms against tokens a chip: FSDP or TP alone on `axes` axes, and the best mixture on m_x + m_y of
-    them."""
+def ratios(
+    setting: Setting, mesh: Mesh, tokens_per_chip: Num, m_x: float, m_y: float, axes: float
+) -> dict[str, Num]:
+    """T_math/T_comms against tokens a chip: FSDP or TP alone on `axes` axes, and the best mixture
+    on m_x + m_y of them."""
     one, n = setting.per_token, mesh.chips
     a = th.intensity(mesh.flops, mesh.fabric.rates[0])
     alone = {

@@ -18,7 +18,9 @@ from . import hardware, llama, training
 COMPUTED = {**training.CASES, **llama.CASES, **hardware.CASES}
 """id -> our answer to that question."""
 TIGHT = 0.01
-"""Most by which we may differ from an independent calculation of a question, even where its tolerance is wider."""
+"""Most by which we may differ from an independent calculation of a question, even where its
+tolerance is wider.
+"""
 KINDS = ("ok", "loose", "erratum", "derived")
 
 
@@ -47,7 +49,11 @@ def read(file: Path) -> list[Case]:
 @cache
 def shipped() -> list[Case]:
     """The cases that come with the catalogue."""
-    text = resources.files("meshwright.catalog").joinpath("published/scaling_book.json").read_text("utf-8")
+    text = (
+        resources.files("meshwright.catalog")
+        .joinpath("published/scaling_book.json")
+        .read_text("utf-8")
+    )
     return parse(json.loads(text), "scaling_book.json")
 
 
@@ -61,13 +67,26 @@ def _case(row: Any, where: str) -> Case:
         raise BadInput(f"{where} must be an object with an id")
     numbers = [row.get(k) for k in ("printed", "computed", "tol")]
     if any(isinstance(n, bool) or not isinstance(n, (int, float, type(None))) for n in numbers):
-        raise BadInput(f"{where} ({row['id'][:40]}): printed, computed and tol must be numbers or null")
+        raise BadInput(
+            f"{where} ({row['id'][:40]}): printed, computed and tol must be numbers or null"
+        )
     kind = row.get("kind", "ok")
     if kind not in KINDS:
-        raise BadInput(f"{where} ({row['id'][:40]}): kind must be one of {', '.join(KINDS)}, not {str(kind)[:40]!r}")
+        raise BadInput(
+            f"{where} ({row['id'][:40]}): kind must be one of {', '.join(KINDS)}, not"
+            f" {str(kind)[:40]!r}"
+        )
     printed, expected, tol = (None if n is None else float(n) for n in numbers)
     asked = tuple(str(row.get(k, "")) for k in ("question", "inputs", "formula"))
-    return Case(row["id"], kind, printed, expected, 0.01 if tol is None else tol, str(row.get("note", "")), asked)
+    return Case(
+        row["id"],
+        kind,
+        printed,
+        expected,
+        0.01 if tol is None else tol,
+        str(row.get("note", "")),
+        asked,
+    )
 
 
 def checks(cases: Iterable[Case]) -> list[Check]:
@@ -77,9 +96,11 @@ def checks(cases: Iterable[Case]) -> list[Check]:
 
 
 def judge(case: Case, known: Case | None) -> Check:
-    """One case: match within its rounding; erratum where the printed number does not follow but ours does; or mismatch.
+    """One case: match within its rounding; erratum where the printed number does not follow but
+    ours does; or mismatch.
 
-    known: the shipped case of that id; a question with other inputs is computed like it, and the note says so.
+    known: the shipped case of that id; a question with other inputs is computed like it, and the
+    note says so.
     """
     if case.id not in COMPUTED:
         return Check(case.id, case.printed, None, None, "mismatch", "no computation for this id")
@@ -99,7 +120,9 @@ def judge(case: Case, known: Case | None) -> Check:
     if case.printed is None:
         notes.append("the book leaves it open")
     good = follows and rounding and case.kind != "erratum"
-    return Check(case.id, case.printed, ours, difference, "match" if good else "mismatch", "; ".join(notes))
+    return Check(
+        case.id, case.printed, ours, difference, "match" if good else "mismatch", "; ".join(notes)
+    )
 
 
 def _agrees(reference: float | None, ours: float, tol: float) -> bool:

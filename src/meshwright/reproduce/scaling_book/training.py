@@ -54,7 +54,9 @@ def tensor_limit(F: int, axes: float = 1) -> float:
 
 
 def width_for(degree: float, name: str) -> float:
-    """Feed-forward width that so much tensor parallelism needs: the degree over that of a width of 1."""
+    """Feed-forward width that so much tensor parallelism needs: the degree over that of a width of
+    1.
+    """
     return degree / float(th.tensor_degree(layer(1), alpha(name)))
 
 
@@ -74,13 +76,19 @@ def widget(x: int) -> float | None:
 
 
 def phantom() -> float | None:
-    """Where 4096-way FSDP becomes cheaper than 512 x 8, with the tensor-parallel cost that the plot adds at Y = 1."""
+    """Where 4096-way FSDP becomes cheaper than 512 x 8, with the tensor-parallel cost that the plot
+    adds at Y = 1.
+    """
     s, m = setting(), pod(4096)
-    extra = Ideal(4096, 2, 3, 1)  # any Y > 1 shows the activations of one of 4096 data shards on one axis
+    # any Y > 1 shows the activations of one of 4096 data shards on one axis
+    extra = Ideal(4096, 2, 3, 1)
     mixture = Ideal(512, 8, 2, 1)
 
     def gap(batch: float) -> float:
-        alone = Ideal(4096, 1, 3, 1).times(s, m, batch).comm("sum") + extra.times(s, m, batch).tensor.seconds
+        alone = (
+            Ideal(4096, 1, 3, 1).times(s, m, batch).comm("sum")
+            + extra.times(s, m, batch).tensor.seconds
+        )
         return float(mixture.times(s, m, batch).comm("sum") - alone)
 
     return th.crossing(gap)
@@ -107,7 +115,9 @@ def time_per_token() -> float:
 
 
 def reduced_pod() -> float:
-    """Tokens a pod needs to hide its DCN all-reduce, from the book's rounded FLOP/s and bytes per second of a pod."""
+    """Tokens a pod needs to hide its DCN all-reduce, from the book's rounded FLOP/s and bytes per
+    second of a pod.
+    """
     return float(th.intensity(3.8e18, 5e13))
 
 
@@ -139,7 +149,9 @@ CASES: dict[str, Case] = {
     "P5-18": lambda: split_threshold(512, 8, "sum", 2),
     "P5-18N": lambda: split_threshold(512, 8, "max", 2),
     "P5-19": phantom,
-    "P5-19b": lambda: overtakes(setting(), pod(4096), Ideal(512, 8, 2, 1), Ideal(256, 16, 2, 1), "sum"),
+    "P5-19b": lambda: overtakes(
+        setting(), pod(4096), Ideal(512, 8, 2, 1), Ideal(256, 16, 2, 1), "sum"
+    ),
     "P5-20": lambda: x_opt(cube() * mixed(F32K, "max"), cube(), F32K),
     "P5-21": lambda: mixed(F30K, "sum"),
     "P5-21N": lambda: mixed(F30K, "max"),
@@ -179,7 +191,9 @@ CASES: dict[str, Case] = {
     "P5-Q3gN": lambda: mixed(F13B, "max"),
     "P5-Q3hN": lambda: x_opt(3e6, cube(), F13B),
     "P5-Q3iN": lambda: float(seconds(training_flops(LLAMA_13B, 3e6), cube(), 4.6e14, 0.4)),
-    "P5-Q3i": lambda: float(seconds(training_flops(LLAMA_13B, 3e6), cube(), chip(V5P).peak("bf16"))),
+    "P5-Q3i": lambda: float(
+        seconds(training_flops(LLAMA_13B, 3e6), cube(), chip(V5P).peak("bf16"))
+    ),
     "P5-Q4a": lambda: 1e6 / cube(),
     "P5-Q4b": lambda: 1e7 / cube(),
     "P5-Q4c": lambda: chip_13b(1e6),

@@ -1,4 +1,6 @@
-"""What the worked numbers of the book are about: its chips and meshes, its layer, its models and rounded quantities."""
+"""What the worked numbers of the book are about: its chips and meshes, its layer, its models and
+rounded quantities.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from ...roofline.thresholds import intensity
 from ...roofline.work import Layer, Setting
 from .runs import training_flops
 
-V5P, V5E, V4P, H100, H800, B200 = "book-tpu-v5p", "book-tpu-v5e", "book-tpu-v4p", "book-h100", "book-h800", "book-b200"
+V5P, V5E, V4P, H100, H800, B200 = (
+    "book-tpu-v5p",
+    "book-tpu-v5e",
+    "book-tpu-v4p",
+    "book-h100",
+    "book-h800",
+    "book-b200",
+)
 MI = 2.0**20
 """The book's M where it means tokens as powers of two."""
 CHIPS_PER_HOST = 4
@@ -54,12 +63,19 @@ def alpha_node(name: str, nodes: float = 1) -> float:
 
 
 def alpha_dcn() -> float:
-    """FLOPs of a v5p chip for each byte of its share of the data-centre network: tokens a slice needs."""
+    """FLOPs of a v5p chip for each byte of its share of the data-centre network: tokens a slice
+    needs.
+    """
     return float(intensity(chip(V5P).peak("bf16"), network(V5P).dims[-1].bandwidth))
 
 
 @cache
-def pod(chips: int, name: str = V5P, shape: tuple[int, ...] | None = None, assumptions: Assumptions = BOOK_SUM) -> Mesh:
+def pod(
+    chips: int,
+    name: str = V5P,
+    shape: tuple[int, ...] | None = None,
+    assumptions: Assumptions = BOOK_SUM,
+) -> Mesh:
     """Chips of that name as a mesh."""
     return mesh(cluster(f"{chips}x{name}"), "bf16", assumptions, shape)
 
@@ -107,7 +123,13 @@ def attention_parameters(name: str, layers: int = 0) -> float:
 
 def vocabulary_parameters(name: str) -> float:
     """Its embedding and output head."""
-    return float(sum(op.weights * n for op, n in operations(model(name)) if op.name in ("embedding", "head/logits")))
+    return float(
+        sum(
+            op.weights * n
+            for op, n in operations(model(name))
+            if op.name in ("embedding", "head/logits")
+        )
+    )
 
 
 def all_parameters(name: str) -> float:

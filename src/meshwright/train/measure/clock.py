@@ -12,7 +12,9 @@ LOW = 0.25
 
 
 def now(device: torch.device) -> float:
-    """Seconds: of this thread's CPU time, or of the clock once the GPU has done what it was given."""
+    """Seconds: of this thread's CPU time, or of the clock once the GPU has done what it was
+    given.
+    """
     if device.type == "cpu":
         return time.thread_time()
     torch.cuda.synchronize(device)
@@ -24,8 +26,12 @@ def low(values: Sequence[float]) -> float:
     return sorted(values)[int(LOW * (len(values) - 1))]
 
 
-def repeated(run: Callable[[], Sequence[float]], least_s: float, most: int = 50, least: int = 3) -> tuple[float, ...]:
-    """The lower quartile of each number that `run` returns, over runs of `least_s` seconds together (between `least` and `most` of them)."""
+def repeated(
+    run: Callable[[], Sequence[float]], least_s: float, most: int = 50, least: int = 3
+) -> tuple[float, ...]:
+    """The lower quartile of each number that `run` returns, over runs of `least_s` seconds together
+    (between `least` and `most` of them).
+    """
     run()
     rows = [run()]
     while len(rows) < least or (len(rows) < most and sum(map(sum, rows)) < least_s):

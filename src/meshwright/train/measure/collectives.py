@@ -21,7 +21,9 @@ FLOAT = 4
 
 
 def operation(kind: str, size: int, device: torch.device) -> Callable[[], Any]:
-    """The collective on a full vector of `size` bytes (send: a message of it goes to the other one of each pair of ranks)."""
+    """The collective on a full vector of `size` bytes (send: a message of it goes to the other one
+    of each pair of ranks).
+    """
     n, rank = dist.get_world_size(), dist.get_rank()
     full = torch.ones(max(size // FLOAT // n, 1) * n, device=device)
     part = full.chunk(n)[0].clone()
@@ -57,7 +59,8 @@ def timed(kind: str, size: int, device: torch.device, least_s: float) -> Row:
             run()
         synchronise(device)
         spent = torch.tensor(
-            [time.perf_counter() - wall, time.process_time() - cpu, time.monotonic()], dtype=torch.float64
+            [time.perf_counter() - wall, time.process_time() - cpu, time.monotonic()],
+            dtype=torch.float64,
         )
         dist.all_reduce(spent)
         ranks = dist.get_world_size()

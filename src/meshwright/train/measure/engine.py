@@ -1,7 +1,9 @@
-"""The engine run empty: CPU seconds of steps of a model so small that nothing but the engine takes time.
+"""The engine run empty: CPU seconds of steps of a model so small that nothing but the engine takes
+time.
 
-For each feature (tp, cp, ZeRO, a schedule, ...) four such models, of few and of more layers and microbatches, give what the feature costs a
-rank once a step, for each microbatch, for each layer, and for each layer and microbatch.
+For each feature (tp, cp, ZeRO, a schedule, ...) four such models, of few and of more layers and
+microbatches, give what the feature costs a rank once a step, for each microbatch, for each layer,
+and for each layer and microbatch.
 """
 
 from __future__ import annotations
@@ -47,11 +49,20 @@ def job(machine: Cluster, layout: Layout, layers: int, microbatches: int) -> Job
     where = replace(machine, chips=int(layout.chips))
     model = replace(TINY, layers=layers)
     full = placed(layout, where.sizes)
-    return Job(model, where, microbatches * int(layout.dp), full, precision=PRECISIONS["fp32"], assumptions=PYTORCH)
+    return Job(
+        model,
+        where,
+        microbatches * int(layout.dp),
+        full,
+        precision=PRECISIONS["fp32"],
+        assumptions=PYTORCH,
+    )
 
 
 def cpu_seconds(wanted: Job, device: torch.device, least: int, least_s: float) -> list[float]:
-    """CPU seconds of each of several steps, summed over the ranks of the process group; the first ones do not count."""
+    """CPU seconds of each of several steps, summed over the ranks of the process group; the first
+    ones do not count.
+    """
     trainer = Trainer(wanted, Settings(clip=None), device)
     tokens = shared(wanted, trainer)
     found: list[float] = []
@@ -66,7 +77,12 @@ def cpu_seconds(wanted: Job, device: torch.device, least: int, least_s: float) -
 
 
 def shared(wanted: Job, trainer: Trainer) -> tuple[Any, Any]:
-    """This rank's (inputs, targets) of a batch of one sequence over and over: numbers do not matter here."""
+    """This rank's (inputs, targets) of a batch of one sequence over and over: numbers do not matter
+    here.
+    """
     layout, length = trainer.layout, wanted.T // int(trainer.layout.cp)
-    whole = torch.arange(wanted.batch // int(layout.dp) * length).reshape(-1, length) % wanted.model.padded_vocab
+    whole = (
+        torch.arange(wanted.batch // int(layout.dp) * length).reshape(-1, length)
+        % wanted.model.padded_vocab
+    )
     return whole, whole.clone()

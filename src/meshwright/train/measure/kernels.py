@@ -1,7 +1,9 @@
-"""Seconds of the trainer's own operations on one device, forward and backward through autograd, on grids of sizes.
+"""Seconds of the trainer's own operations on one device, forward and backward through autograd, on
+grids of sizes.
 
-Each is run on several copies of its tensors at once, as many as layers and microbatches keep alive in a real step: memory is
-taken from the system and given back, and caches are as cold as they are there.
+Each is run on several copies of its tensors at once, as many as layers and microbatches keep alive
+in a real step: memory is taken from the system and given back, and caches are as cold as they are
+there.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ NORMAL = Model("kernels", 1, 256, 8, 1024, 256, 128)
 Build = Callable[..., tuple[Callable[..., Tensor], list[Tensor]]]
 """Sizes and a maker of tensors -> (the operation, its inputs)."""
 VECTOR = (2**10, 2**14, 2**16, 2**17, 2**18, 2**19, 2**21)
-"""Close together where results outgrow what the allocator keeps, and its memory comes from the system each time."""
+"""Close together where results outgrow what the allocator keeps, and its memory comes from the
+system each time.
+"""
 QUICK_VECTOR = (2**10, 2**14, 2**17)
 
 
@@ -69,11 +73,17 @@ def matmul(make: Make, tokens: float, inner: float, outer: float) -> Any:
 
 
 def attention(make: Make, heads: float, scores: float, share: float, width: float) -> Any:
-    """scores: keys squared; share: of the keys that are this rank's queries (1/cp), the last of them, as with context parallelism."""
+    """scores: keys squared; share: of the keys that are this rank's queries (1/cp), the last of
+    them, as with context parallelism.
+    """
     keys = math.isqrt(int(scores))
     core, queries = Core(True, None), max(int(keys * share), 1)
     core.start = int(keys) - queries
-    q, k, v = make(1, queries, heads, width), make(1, keys, heads, width), make(1, keys, heads, width)
+    q, k, v = (
+        make(1, queries, heads, width),
+        make(1, keys, heads, width),
+        make(1, keys, heads, width),
+    )
     return (lambda q, k, v: core(q, k, v).flatten(2)), [q, k, v]
 
 
@@ -100,11 +110,16 @@ def elementwise(run: Callable[..., Tensor], inputs: int = 1) -> Build:
 
 
 def repeat(make: Make, x: float) -> Any:
-    return (lambda k: k.transpose(1, 2).repeat_interleave(2, dim=1)), [make(1, int(x) // 256, 4, 32)]
+    return (lambda k: k.transpose(1, 2).repeat_interleave(2, dim=1)), [
+        make(1, int(x) // 256, 4, 32)
+    ]
 
 
 def rmsnorm(make: Make, tokens: float, width: float) -> Any:
-    return (lambda x, w: fn.rms_norm(x, (int(width),), w, NORMAL.norm_epsilon)), [make(tokens, width), make(width)]
+    return (lambda x, w: fn.rms_norm(x, (int(width),), w, NORMAL.norm_epsilon)), [
+        make(tokens, width),
+        make(width),
+    ]
 
 
 def layernorm(make: Make, tokens: float, width: float) -> Any:
@@ -121,10 +136,22 @@ def vector(name: str, build: Build) -> Kernel:
 
 NORM = ("tokens", "width"), ((16, 128, 1024), (64, 256, 1024)), ((16, 512), (32, 256)), (256, 512)
 KERNELS = (
-    Kernel("matmul", ("tokens", "inner", "outer"), ((16, 128, 1024), (32, 128, 512, 2048), (32, 128, 512, 2048)),
-           ((16, 512), (32, 256), (32, 256)), (256, 256, 384), matmul),
-    Kernel("attention", ("heads", "scores", "share", "width"), ((2, 32), (32**2, 128**2, 512**2), (0.25, 0.5, 1), (16, 32, 128)),
-           ((2, 16), (32**2, 128**2), (0.5, 1), (16, 32)), (8, 256**2, 1, 64), attention),
+    Kernel(
+        "matmul",
+        ("tokens", "inner", "outer"),
+        ((16, 128, 1024), (32, 128, 512, 2048), (32, 128, 512, 2048)),
+        ((16, 512), (32, 256), (32, 256)),
+        (256, 256, 384),
+        matmul,
+    ),
+    Kernel(
+        "attention",
+        ("heads", "scores", "share", "width"),
+        ((2, 32), (32**2, 128**2, 512**2), (0.25, 0.5, 1), (16, 32, 128)),
+        ((2, 16), (32**2, 128**2), (0.5, 1), (16, 32)),
+        (8, 256**2, 1, 64),
+        attention,
+    ),
     Kernel("norm", *NORM, rmsnorm),
     Kernel("layernorm", *NORM, layernorm),
     vector("rotary", rotary),
@@ -133,7 +160,7 @@ KERNELS = (
     vector("gelu", elementwise(fn.gelu)),
     vector("add", elementwise(torch.add, 2)),
     vector("loss", cross_entropy),
-)  # fmt: skip
+)
 
 
 def both(build: Build, sizes: Sequence[float], make: Make, least_s: float) -> tuple[float, float]:
@@ -163,9 +190,14 @@ def tables(
     """The tables "NAME forward" and "NAME backward"."""
     found = [both(kernel.build, sizes, make, least_s) for sizes in itertools.product(*points)]
     check = both(kernel.build, kernel.check, make, least_s)
-    for name, column, checked in zip(("forward", "backward"), zip(*found, strict=True), check, strict=True):
+    for name, column, checked in zip(
+        ("forward", "backward"), zip(*found, strict=True), check, strict=True
+    ):
         table = Table(kernel.axes, floats(points), column)
-        yield f"{kernel.name} {name}", replace(table, residual=abs(float(seconds(table, kernel.check)) / checked - 1))
+        yield (
+            f"{kernel.name} {name}",
+            replace(table, residual=abs(float(seconds(table, kernel.check)) / checked - 1)),
+        )
 
 
 def floats(points: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
@@ -178,7 +210,9 @@ def single(make: Make, name: str, points: Sequence[float], least_s: float) -> Ta
     found = []
     for size in points:
         count = int(min(max(FOOTPRINT / (16 * size), 2), 32))
-        run = SINGLE[name]([make(size) for _ in range(count)], [make(size).detach() for _ in range(count)])
+        run = SINGLE[name](
+            [make(size) for _ in range(count)], [make(size).detach() for _ in range(count)]
+        )
 
         def once(run: Callable[[], Any] = run, count: int = count) -> tuple[float]:
             start = now(make.device)

@@ -1,7 +1,8 @@
-"""`meshwright calibrate`: one item after the other is measured in processes of its own, and kept as soon as it is there.
+"""`meshwright calibrate`: one item after the other is measured in processes of its own, and kept as
+soon as it is there.
 
-An interrupted calibration leaves FILE.part and goes on from it. Kernels come first: what the engine costs is what steps of an empty model
-take beyond its kernels and collectives.
+An interrupted calibration leaves FILE.part and goes on from it. Kernels come first: what the engine
+costs is what steps of an empty model take beyond its kernels and collectives.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ Measured = dict[str, Any]
 
 
 def items(w: Wanted) -> Iterator[tuple[str, int, Callable[[torch.device], Any]]]:
-    """(name, ranks, what every rank does) of everything that can be measured without knowing the rest."""
+    """(name, ranks, what every rank does) of everything that can be measured without knowing the
+    rest.
+    """
     for precision in w.precisions:
         for kernel in kernels.KERNELS:
             yield f"{precision}/{kernel.name}", 1, partial(measure_kernel, w, precision, kernel)
@@ -76,7 +79,9 @@ def items(w: Wanted) -> Iterator[tuple[str, int, Callable[[torch.device], Any]]]
             yield f"engine/{feature}/{ranks}", ranks, partial(measure_engine, w, feature, ranks)
 
 
-def measure_kernel(w: Wanted, precision: str, kernel: kernels.Kernel, device: torch.device) -> dict[str, Any]:
+def measure_kernel(
+    w: Wanted, precision: str, kernel: kernels.Kernel, device: torch.device
+) -> dict[str, Any]:
     make = kernels.Make(device, DTYPES[precision])
     points = kernel.quick if w.quick else kernel.points
     return {name: plain(table) for name, table in kernels.tables(kernel, points, make, w.least_s)}
@@ -84,7 +89,9 @@ def measure_kernel(w: Wanted, precision: str, kernel: kernels.Kernel, device: to
 
 def measure_embedding(w: Wanted, precision: str, device: torch.device) -> dict[str, Any]:
     """Forward by tokens and width; backward also by the rows of the gradient, which is dense."""
-    tokens, width, rows = ((16, 512), (32, 256), (256, 2048)) if w.quick else ((16, 1024), (64, 1024), (256, 8192))
+    tokens, width, rows = (
+        ((16, 512), (32, 256), (256, 2048)) if w.quick else ((16, 1024), (64, 1024), (256, 8192))
+    )
     make = kernels.Make(device, DTYPES[precision])
     cells = [(t, d, r) for t in tokens for d in width for r in rows]
     found = {cell: kernels.both(kernels.embedding, cell, make, w.least_s) for cell in cells}
@@ -98,7 +105,9 @@ def measure_embedding(w: Wanted, precision: str, device: torch.device) -> dict[s
 
 
 def measure_single(w: Wanted, precision: str, name: str, device: torch.device) -> dict[str, Any]:
-    """Kernels without a backward pass; weights, gradients and optimizer are fp32 in every precision."""
+    """Kernels without a backward pass; weights, gradients and optimizer are fp32 in every
+    precision.
+    """
     make = kernels.Make(device, torch.float32)
     return {name: plain(kernels.single(make, name, QUICK_FLAT if w.quick else FLAT, w.least_s))}
 
@@ -112,16 +121,26 @@ def measure_collective(w: Wanted, kind: str, device: torch.device) -> list[list[
 def measure_engine(w: Wanted, feature: str, ranks: int, device: torch.device) -> list[list[float]]:
     """[layers, microbatches, CPU seconds of a step over all ranks] of four empty models."""
     found, layout = [], engine.layouts(ranks)[feature]
-    blank = Cluster(Chip("", {"fp32": 1.0}, 1.0, 1.0, 1.0), Network("", (Dim("", 1.0, 0.0),)), ranks)
+    blank = Cluster(
+        Chip("", {"fp32": 1.0}, 1.0, 1.0, 1.0), Network("", (Dim("", 1.0, 0.0),)), ranks
+    )
     for layers in engine.LAYERS:
         for m in engine.MICROBATCHES:
             wanted = engine.job(blank, layout, layers, m)
-            found.append([layers, m, low(engine.cpu_seconds(wanted, device, 3 if w.quick else 5, 8 * w.least_s))])
+            found.append(
+                [
+                    layers,
+                    m,
+                    low(engine.cpu_seconds(wanted, device, 3 if w.quick else 5, 8 * w.least_s)),
+                ]
+            )
     return found
 
 
 def measured(w: Wanted, part: Path, say: Say) -> Measured:
-    """Every item, those in the .part file as they are there. Interrupted, it has lost no finished item."""
+    """Every item, those in the .part file as they are there. Interrupted, it has lost no finished
+    item.
+    """
     kept: Measured = parse_json(read_text(part), str(part)) if part.exists() else {}
     settings = [w.device, list(w.precisions), list(w.ranks), w.quick]
     if kept.get("settings") != settings:
@@ -158,12 +177,20 @@ def save(path: Path, text: str) -> None:
 
 def plain(table: Table) -> dict[str, Any]:
     """A table as JSON."""
-    return {"axes": table.axes, "points": table.points, "seconds": table.seconds, "residual": table.residual}
+    return {
+        "axes": table.axes,
+        "points": table.points,
+        "seconds": table.seconds,
+        "residual": table.residual,
+    }
 
 
 def origin(w: Wanted) -> dict[str, Any]:
     """Source and date of everything that is measured now."""
-    what = f"meshwright calibrate{' --quick' if w.quick else ''}, PyTorch {torch.__version__}, {w.device}, one thread a rank, on {processor(w.device)}"
+    what = (
+        f"meshwright calibrate{' --quick' if w.quick else ''}, PyTorch {torch.__version__},"
+        f" {w.device}, one thread a rank, on {processor(w.device)}"
+    )
     return {"*": {"source": what, "date": datetime.date.today().isoformat()}}
 
 
@@ -183,9 +210,10 @@ def machine(w: Wanted, found: Measured) -> Cluster:
     tables = {
         f"{precision}/{name}": table_of(plain_table, from_here)
         for precision in w.precisions
-        for item, value in found.items() if item.startswith(precision + "/")
+        for item, value in found.items()
+        if item.startswith(precision + "/")
         for name, plain_table in value.items()
-    }  # fmt: skip
+    }
     base = Cluster(chip(w, tables, from_here), network(w, found, from_here), max((1, *w.ranks)))
     for ranks in (1, *w.ranks):
         for feature in engine.layouts(ranks):
@@ -196,7 +224,14 @@ def machine(w: Wanted, found: Measured) -> Cluster:
 
 def table_of(data: dict[str, Any], sources: dict[str, Any], fit: str = "") -> Table:
     """The table of plain data."""
-    return Table(tuple(data["axes"]), floats(data["points"]), tuple(data["seconds"]), data["residual"], fit, sources)
+    return Table(
+        tuple(data["axes"]),
+        floats(data["points"]),
+        tuple(data["seconds"]),
+        data["residual"],
+        fit,
+        sources,
+    )
 
 
 def chip(w: Wanted, tables: dict[str, Table], sources: dict[str, Any]) -> Chip:
@@ -210,9 +245,15 @@ def chip(w: Wanted, tables: dict[str, Table], sources: dict[str, Any]) -> Chip:
     add, copy = tables[f"{first}/add forward"], tables[f"{first}/copy"]
     name = processor(w.device) + (", one core" if w.device == "cpu" else "")
     return Chip(
-        name, matrix, vector_flops=add.points[0][-1] / add.seconds[-1], hbm_bytes=memory(w.device),
-        hbm_bandwidth=2 * 4 * copy.points[0][-1] / copy.seconds[-1], sustained=1.0, kernels=tables, sources=sources,
-    )  # fmt: skip
+        name,
+        matrix,
+        vector_flops=add.points[0][-1] / add.seconds[-1],
+        hbm_bytes=memory(w.device),
+        hbm_bandwidth=2 * 4 * copy.points[0][-1] / copy.seconds[-1],
+        sustained=1.0,
+        kernels=tables,
+        sources=sources,
+    )
 
 
 def memory(device: str) -> float:
@@ -223,7 +264,9 @@ def memory(device: str) -> float:
 
 
 def network(w: Wanted, found: Measured, sources: dict[str, Any]) -> Network:
-    """The ranks of this machine as one dimension. Latency and bandwidth: a line through the all-gather of two."""
+    """The ranks of this machine as one dimension. Latency and bandwidth: a line through the
+    all-gather of two.
+    """
     tables = {}
     for kind in collectives.KINDS:
         ranks = [n for n in w.ranks if f"{kind}/{n}" in found]
@@ -234,26 +277,40 @@ def network(w: Wanted, found: Measured, sources: dict[str, Any]) -> Network:
         for column, name in ((1, kind), (2, kind + CPU)):
             lines = {n: alpha_beta(sizes, [row[column] for row in rows[n]]) for n in ranks}
             fit = "; ".join(
-                f"{n} ranks: {x.latency:.3g} s + bytes / {x.rate:.3g} B/s, median error {x.error:.0%}"
+                f"{n} ranks: {x.latency:.3g} s + bytes / {x.rate:.3g} B/s, median error"
+                f" {x.error:.0%}"
                 for n, x in lines.items()
             )
             seconds = tuple(float(row[column]) for n in ranks for row in rows[n])
-            tables[name] = Table(("ranks", "bytes"), (tuple(map(float, ranks)), sizes), seconds, None, fit, sources)
+            tables[name] = Table(
+                ("ranks", "bytes"), (tuple(map(float, ranks)), sizes), seconds, None, fit, sources
+            )
     if not tables:
         return Network("alone", (Dim("alone", 1e9, 0.0, efficiency=1.0),), sources=sources)
     gather = tables["all_gather"]
-    n, line = gather.points[0][0], alpha_beta(gather.points[1], gather.seconds[: len(gather.points[1])])
+    n, line = (
+        gather.points[0][0],
+        alpha_beta(gather.points[1], gather.seconds[: len(gather.points[1])]),
+    )
     rate = min(
         line.rate, n / (n - 1) * gather.points[1][-1] / min(gather.seconds[: len(gather.points[1])])
     )  # finite, however noisy
-    dim = Dim("host", rate * (n - 1) / n, line.latency / (n - 1), efficiency=1.0, collectives=tables)
+    dim = Dim(
+        "host", rate * (n - 1) / n, line.latency / (n - 1), efficiency=1.0, collectives=tables
+    )
     return Network("nccl" if w.device == "cuda" else "gloo", (dim,), sources=sources)
 
 
 def with_feature(
-    base: Cluster, feature: str, ranks: int, rows: Sequence[Sequence[float]], sources: dict[str, Any]
+    base: Cluster,
+    feature: str,
+    ranks: int,
+    rows: Sequence[Sequence[float]],
+    sources: dict[str, Any],
 ) -> Cluster:
-    """The machine with what one more feature costs in groups of so many ranks: what is left of the empty steps, for one rank."""
+    """The machine with what one more feature costs in groups of so many ranks: what is left of the
+    empty steps, for one rank.
+    """
     layout = engine.layouts(ranks)[feature]
     known = {name: of for name, of in base.engine.items() if name != feature}
     left = []
@@ -264,19 +321,27 @@ def with_feature(
     numbers, error = bilinear(left)
     before = base.engine.get(feature)
     values = {"ranks": float(ranks), **dict(zip(NUMBERS, numbers, strict=True))}
-    columns: dict[str, Any] = {name: (*(getattr(before, name) if before else ()), x) for name, x in values.items()}
+    columns: dict[str, Any] = {
+        name: (*(getattr(before, name) if before else ()), x) for name, x in values.items()
+    }
     worst = max(error, before.residual or 0.0) if before else error
-    return replace(base, engine={**known, feature: Overhead(**columns, residual=worst, sources=sources)})
+    return replace(
+        base, engine={**known, feature: Overhead(**columns, residual=worst, sources=sources)}
+    )
 
 
 NUMBERS = ("step", "microbatch", "layer", "layer_microbatch")
 
 
 def calibrate(w: Wanted, output: Path) -> Cluster:
-    """Measure what is not in OUTPUT.part yet, and the machine of it all. The caller writes it and removes the .part file."""
+    """Measure what is not in OUTPUT.part yet, and the machine of it all. The caller writes it and
+    removes the .part file.
+    """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     output.parent.mkdir(parents=True, exist_ok=True)
-    return machine(w, measured(w, part_of(output), lambda text: print(text, file=sys.stderr, flush=True)))
+    return machine(
+        w, measured(w, part_of(output), lambda text: print(text, file=sys.stderr, flush=True))
+    )
 
 
 def part_of(output: Path) -> Path:
