@@ -168,7 +168,7 @@ def run(results: Path, count: int, seed: int, hours: float) -> None:
     """Try what has not been tried yet, until the sample or the CPU time is used up."""
     done = {row.key: row for row in read(results)}
     spent = sum(row.cpu_s for row in done.values())
-    limits: dict[str, float] = {}
+    whole: dict[str, trial.Found] = {}
     results.parent.mkdir(parents=True, exist_ok=True)
     for i, (room, path, mutant) in enumerate(sample(count, seed), 1):
         file, source = str(path.relative_to(SOURCE)), digest(path)
@@ -176,13 +176,14 @@ def run(results: Path, count: int, seed: int, hours: float) -> None:
             continue
         if spent > hours * 3600:
             sys.exit(f"{hours:g} CPU hours are used up: {i - 1} of {count} mutants are done")
-        if room not in limits:
-            limits[room], used = limit(room, path)
-            spent += used
+        if room not in whole:
+            whole[room] = without(room, path)
+            spent += whole[room].cpu_s
         text = path.read_text("utf-8")
         code = mutants.mutated(text, mutant)
         before, after = mutants.difference(text, code)
-        found = trial.run(ROOT, path, code, ROOMS[room][1], limits[room])
+        limit = max(SLACK * whole[room].cpu_s, LEAST_LIMIT_S)
+        found = trial.run(ROOT, path, code, ROOMS[room][1], limit, whole[room].seconds)
         spent += found.cpu_s
         row = Row(
             file,
@@ -205,14 +206,12 @@ def run(results: Path, count: int, seed: int, hours: float) -> None:
         )
 
 
-def limit(room: str, path: Path) -> tuple[float, float]:
-    """(CPU seconds a mutant of a room may use, those that its tests took without one); they must
-    pass.
-    """
+def without(room: str, path: Path) -> trial.Found:
+    """The tests of a room without any mutant: what they take; they must pass."""
     found = trial.run(ROOT, path, path.read_text("utf-8"), ROOMS[room][1], 3600.0)
     if found.outcome != "survived":
         sys.exit(f"the tests of room {room} fail without any mutant: {found.test}\n{found.output}")
-    return max(SLACK * found.cpu_s, LEAST_LIMIT_S), found.cpu_s
+    return found
 
 
 def score(results: Path, count: int, seed: int, commit: str) -> str:

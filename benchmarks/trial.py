@@ -14,8 +14,10 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import hypothesis  # noqa: F401  loaded once, before the processes are forked
@@ -25,6 +27,8 @@ import pytest
 MEMORY_BYTES = 8 * 2**30
 PATIENCE = 20.0
 """Wall-clock seconds for each CPU second: other work may share the machine."""
+SLACK, LEAST_S = 4.0, 10.0
+"""A test may use this many times its seconds without a mutant, and so many more."""
 
 
 class Found(NamedTuple):
@@ -35,15 +39,27 @@ class Found(NamedTuple):
     test: str
     cpu_s: float
     output: str = ""
+    seconds: Mapping[str, float] = MappingProxyType({})
+    """Of each test that ran."""
 
 
-def run(root: Path, path: Path, code: str, tests: Sequence[str], limit_s: float) -> Found:
-    """These tests, until one fails, with `code` in place of the module at `path`."""
+def run(
+    root: Path,
+    path: Path,
+    code: str,
+    tests: Sequence[str],
+    limit_s: float,
+    seconds: Mapping[str, float] = MappingProxyType({}),
+) -> Found:
+    """These tests, until one fails, with `code` in place of the module at `path`.
+
+    seconds: what each test takes; the short ones run first, for most of what is wrong fails one.
+    """
     read, write = os.pipe()
     child = os.fork()
     if not child:
         os.close(read)
-        _in_child(root, path, code, tests, limit_s, write)
+        _in_child(root, path, code, tests, limit_s, write, seconds)
     os.close(write)
     text, deadline = b"", time.monotonic() + PATIENCE * limit_s
     while left := max(deadline - time.monotonic(), 0.0):
@@ -60,15 +76,27 @@ def run(root: Path, path: Path, code: str, tests: Sequence[str], limit_s: float)
     if not text:
         return Found("timeout", "", cpu_s)
     said: dict[str, Any] = json.loads(text)
-    return Found("killed" if said["code"] else "survived", said["test"], cpu_s, said["why"])
+    outcome = "killed" if said["code"] else "survived"
+    return Found(outcome, said["test"], cpu_s, said["why"], said["seconds"])
 
 
 class _First:
-    """Remembers the first failure."""
+    """Puts short tests first; remembers the first failure, and what each test took."""
 
     test = why = ""
 
+    def __init__(self, known: Mapping[str, float]) -> None:
+        self.known, self.seconds = known, defaultdict[str, float](float)
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items.sort(key=lambda item: self.known.get(item.nodeid, 0.0))
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        if nodeid in self.known:  # SIGPROF ends a process that uses more CPU seconds than this
+            signal.setitimer(signal.ITIMER_PROF, LEAST_S + SLACK * self.known[nodeid])
+
     def pytest_runtest_logreport(self, report: Any) -> None:
+        self.seconds[report.nodeid] += report.duration
         if report.failed and not self.test:
             self.test, self.why = report.nodeid, report.longreprtext[-2000:]
 
@@ -78,7 +106,13 @@ class _First:
 
 
 def _in_child(
-    root: Path, path: Path, code: str, tests: Sequence[str], limit_s: float, write: int
+    root: Path,
+    path: Path,
+    code: str,
+    tests: Sequence[str],
+    limit_s: float,
+    write: int,
+    seconds: Mapping[str, float],
 ) -> None:
     """Run the tests and say how it ended; never returns."""
     os.setsid()
@@ -87,7 +121,7 @@ def _in_child(
         os.dup2(nowhere, stream)
     resource.setrlimit(resource.RLIMIT_CPU, (int(limit_s), int(limit_s) + 1))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    first = _First()
+    first = _First(seconds)
     try:
         sys.path.insert(0, str(root / "src"))
         sys.meta_path.insert(0, _Instead(root, path, code))  # type: ignore[arg-type]
@@ -97,7 +131,9 @@ def _in_child(
         ended = int(pytest.main([*quiet, *harmless, *tests], plugins=[first]))
     except BaseException as error:
         ended, first.why = 1, repr(error)
-    os.write(write, json.dumps({"code": ended, "test": first.test, "why": first.why}).encode())
+    said = {"code": ended, "test": first.test, "why": first.why, "seconds": first.seconds}
+    with os.fdopen(write, "w") as out:
+        json.dump(said, out)
     os._exit(0)
 
 
