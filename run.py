@@ -1,9 +1,12 @@
 """Set up and start Meshwright on a machine that has only Python 3.11, pip and git.
 
-    python3 run.py plan llama3-70b --on 1024xh100-sxm --batch 4Mi      any verb of the command, in .venv
-    python3 run.py train examples/quickstart.toml                      verbs that need PyTorch, in .venv-train
-    python3 run.py test [pytest arguments]                             lint, types and tests, in .venv-test
-    python3 run.py gpu-check --chip h100-sxm --docs                    the trainer on the GPUs of this machine, in .venv-gpu
+    python3 run.py plan llama3-70b --on 1024xh100-sxm --batch 4Mi
+    python3 run.py train examples/quickstart.toml
+    python3 run.py test [pytest arguments]
+    python3 run.py gpu-check --chip h100-sxm --docs
+
+Any verb of the command runs in .venv, those that need PyTorch in .venv-train; lint, types and tests
+in .venv-test; gpu-check, the trainer on the GPUs of this machine, in .venv-gpu.
 
 Each makes its own virtual environment beside this file (or in the folder MESHWRIGHT_ENV names) and
 installs what it needs when pyproject.toml has changed.

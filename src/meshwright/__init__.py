@@ -1,7 +1,8 @@
 """Meshwright: plan, predict and run distributed training of transformers.
 
     from meshwright import Job, Layout, cluster, model, predict
-    job = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=512, layout=Layout(tp=1, dp=64, zero=3))
+    layout = Layout(tp=1, dp=64, zero=3)
+    job = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=512, layout=layout)
     print(predict(job).step_time_s)
 
 Names are loaded when first used, so that importing the package costs next to nothing; type checkers

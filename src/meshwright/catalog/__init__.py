@@ -1,7 +1,8 @@
 """Chips, networks and models by name. The data are TOML files beside this one; every number has a
 source and a date.
 
-chip("h100-sxm")   chip("NVIDIA H200")   network("superpod-h100")   model("llama3-70b")   cluster("1024xh100-sxm")
+chip("h100-sxm")   chip("NVIDIA H200")   network("superpod-h100")   model("llama3-70b")
+cluster("1024xh100-sxm")
 """
 
 from __future__ import annotations

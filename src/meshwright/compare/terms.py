@@ -7,7 +7,8 @@ Measured are means over the recorded steps. What a cause is measured by:
     pp_comm             CPU seconds between the actions of the pipeline: posting sends and receives
     bubble              idle seconds of the rank in virtual time
     optimizer           busy seconds of the update
-    other               CPU seconds of everything else: settling gradients, their norm, clipping, the loss
+    other               CPU seconds of everything else: settling gradients, their norm, clipping,
+                        the loss
 
 The remainder is the step on the clock minus all of these: waiting for a core, for messages that no
 profile tells apart, for other ranks. It says in which part of the step it lies.

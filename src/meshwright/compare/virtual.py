@@ -9,7 +9,9 @@ and replicas (`steady`), and with the median of its kind and stage over microbat
 (`typical`). Neighbours on the machine make single actions longer by chance; a chain of ranks that
 wait for one another adds up the longest, so `raw` overstates the bubble of tight schedules.
 
-    bubble = makespan / useful - 1        useful: busy seconds of a rank, mean over ranks; as a closed form (p - 1) / (v m) and the like
+    bubble = makespan / useful - 1        useful: busy seconds of a rank, mean over ranks
+
+as a closed form (p - 1) / (v m) and the like.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Seconds of the core of attention: fused kernels by generation and length, unfused ones by their
 products and scores.
 
-Fused:   F / (P a / (1 + l0 / T)), F the FLOPs that the mask leaves, P the 16-bit peak; backward at a share of that rate; narrow heads slower.
+Fused:   F / (P a / (1 + l0 / T)), F the FLOPs that the mask leaves, P the 16-bit peak;
+         backward at a share of that rate; narrow heads slower.
 Unfused: F / (P u min(1, q2 / 8)^y) + bytes / bandwidth and three launches; q2 is the largest power
 of two that divides the width of a head.
 

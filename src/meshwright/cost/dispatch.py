@@ -4,7 +4,8 @@ A token goes to k of the experts, dealt evenly over n ranks on N nodes of g. It 
 1/N)^k) nodes, and is
 handed on inside them to n (1 - (1 - 1/n)^k) ranks:
 
-    b_net = V/k (N - 1) (1 - (1 - 1/N)^k) / W_net        b_node = V/k n (1 - (1 - 1/n)^k) (g - 1)/g / W_node
+    b_net = V/k (N - 1) (1 - (1 - 1/N)^k) / W_net
+    b_node = V/k n (1 - (1 - 1/n)^k) (g - 1)/g / W_node
 
 V = k times the tokens of a rank, as for an all-to-all. Both run at once: t = t0 + sqrt(b_net^2 +
 b_node^2). Source: DeepSeek-AI 2024, arXiv 2412.19437, section 3.2; measured times of DeepEP on 1, 2

@@ -3,7 +3,8 @@ search.
 
 Every rank sends or receives (n-1)/n of the vector through its own links, all dimensions together:
 
-    V (n-1)/n / sum_i W_i        all-gather, reduce-scatter, broadcast, all-to-all; an all-reduce twice that
+    V (n-1)/n / sum_i W_i        all-gather, reduce-scatter, broadcast, all-to-all
+    twice that                   all-reduce
 
 (where switches add up, divided by what they gain). It grows with n, so that it also bounds every
 larger group.

@@ -3,11 +3,13 @@ and the time they really take.
 
     t = t0 + sqrt(L^2 + 2 mix L b + b^2)          L: waits of the steps, b: bytes over the rate
 
-    ring    L = K_net hop_net + K_node hop_node,  b = V K/n in the slowest dimension; inside a node a rank copies its own
-            part too: V (K + copied)/n.  K = n - 1, twice that for an all-reduce; K_net = N - 1 of them between nodes
-    tree    L = 2 [(g - 1) hop_node + ceil(log2 N) climb],  b = 2 V          all-reduce between nodes
-    NVLS    b = V (m + 1)/m of m = min(n, 8) GPUs on the switch: each sends all it has up, and its part of the sum comes
-            down to all; beyond 8 GPUs no measured gain grows
+    ring    L = K_net hop_net + K_node hop_node
+            b = V K/n in the slowest dimension; inside a node a rank copies its own part too:
+                V (K + copied)/n
+            K = n - 1, twice that for an all-reduce; K_net = N - 1 of them between nodes
+    tree    L = 2 [(g - 1) hop_node + ceil(log2 N) climb],  b = 2 V; all-reduce between nodes
+    NVLS    b = V (m + 1)/m of m = min(n, 8) GPUs on the switch: each sends all it has up, and its
+            part of the sum comes down to all; beyond 8 GPUs no measured gain grows
     all-to-all   V S_i (g_i - 1)/n over dimension i, one after the other
 
 mix 1 adds waits and bytes up; below 1 they overlap, above 1 chunks follow each other (a p-norm with

@@ -1,8 +1,11 @@
 """Which algorithm and protocol NCCL takes: the least of its OWN model of the time, right or wrong.
 
-    ring    base + (K - K_net) a_node + K_net a_net + K/n V/B        K = n - 1 steps, K_net = N - 1 of them between nodes
-    tree    base + 2 [(g - 1) a_node + log2(N) a_net] + 2 V/(0.92 B c(V))            all-reduce between nodes only
-    NVLS    25 us + V/(e B)                                                          all-reduce inside a node only
+    ring    base + (K - K_net) a_node + K_net a_net + K/n V/B
+    tree    base + 2 [(g - 1) a_node + log2(N) a_net] + 2 V/(0.92 B c(V))
+    NVLS    25 us + V/(e B)
+
+A ring takes K = n - 1 steps, K_net = N - 1 of them between nodes. Trees make all-reduces between
+nodes only, NVLS inside a node only.
 
 An all-reduce goes round a ring twice. B is what the tuner takes the slowest dimension for; by LL at
 most B/2, and no more than a limit. LL128 is not offered: it is off between nodes whose cards and

@@ -33,8 +33,8 @@ def behind(work: Num, own: Load, hidden: Load, how: HidePass) -> Exposed:
     Exposed is what outlasts the share of the work that may hide it, and what does not fit on the
     links beside `own`:
 
-        shown = max(h - share t, max_d(own_d + h_d) - t, 0)      links "shared": dimension by dimension
-                                 own + h - t                     "serial": one collective after the other
+        shown = max(h - share t, max_d(own_d + h_d) - t, 0)      links "shared": by dimension
+                                 own + h - t                     "serial": one after the other
 
     It never falls when work, links or communication take longer, by less than what they take longer
     themselves; and with shared links t + shown is at least the busy seconds of every dimension.

@@ -4,7 +4,8 @@ traffic.
 Y[m, n] = X[m, k] W[k, n], g of them side by side (experts), on U multiprocessors that compute one
 tile of Y each at a time:
 
-    t = max(c, b) + a min(c, b)          c = 2 g m n k Q (1 + k0 / k) / rate,   b = bytes / bandwidth
+    t = max(c, b) + a min(c, b)
+    c = 2 g m n k Q (1 + k0 / k) / rate,   b = bytes / bandwidth
 
 Q is what is paid over what is useful. A wave computes U tiles; with w waves of them an output pays
 for w U tiles. Less than one wave costs a whole one; beyond it the price lies between useful and

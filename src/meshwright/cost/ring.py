@@ -3,7 +3,8 @@
     all-gather, reduce-scatter   (n-1)/n V / (S_i W_i) in the slowest dimension, and n - 1 hops
     all-reduce                   a reduce-scatter and an all-gather
     broadcast, reduce            the whole vector passes every link
-    all-to-all                   V S_i (g_i - 1)/n cross dimension i, dimension by dimension; all messages start at once
+    all-to-all                   V S_i (g_i - 1)/n cross dimension i, one after the other;
+                                 all messages start at once
 
 Letters as in `links`. Every rank passes (n-1)/n V on; n/S_i hops leave units of level i. Sources:
 NCCL tests, PERFORMANCE.md; Subramanian et al. 2024, arXiv 2410.00273, eq. 2-3 (two dimensions); How

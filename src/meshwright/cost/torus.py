@@ -4,9 +4,11 @@ A group spans n chips of an axis: the whole ring, a line, or every s-th chip. Le
 one chip sends along a ring axis, both directions together (a line, or a part of an axis, has W/2);
 V [B], the full vector: what each chip ends with.
 
-    all-gather, reduce-scatter   V/(W_1 + W_2 + ...)   axes of a torus work side by side; n drops out (exactly: (n-1)/n)
+    all-gather, reduce-scatter   V/(W_1 + W_2 + ...)   axes of a torus work side by side;
+                                 n drops out (exactly: (n-1)/n)
     all-reduce                   twice that
-    all-to-all                   S n_i/(4 W_i) for the longest axis i, S = V/n being what one chip starts with
+    all-to-all                   S n_i/(4 W_i) for the longest axis i;
+                                 S = V/n is what one chip starts with
     latency                      hops x 1 us, hidden under the bytes: the larger of the two counts
 
 Levels above (other pods, other nodes) see V/S_i and work behind one another: the slowest counts

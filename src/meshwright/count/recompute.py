@@ -1,8 +1,9 @@
 """Recomputation of a layer: which of its operations run again in the backward pass, and what then
 stays.
 
-    kept = sum over operations, not run again: what is their own + their inputs that nobody makes again
-                                run again:     their inputs that nobody makes again
+    kept = sum over operations
+           not run again: what is their own + their inputs that nobody makes again
+           run again:     their inputs that nobody makes again
 
 An operation that runs again drops its result, so that whoever uses it finds it made again.
 Everything follows from one set (`describe.recompute`): the forward work done twice, the messages

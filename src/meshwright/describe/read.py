@@ -1,7 +1,8 @@
 """From plain data (a TOML table, a JSON object, the texts of a URL) to the dataclasses of `spec`,
 and back.
 
-    read(Chip, {"name": "x", "hbm_bandwidth": "3.35 TB/s", ...}) -> Chip        to_dict(chip) -> {"name": "x", ...}
+    read(Chip, {"name": "x", "hbm_bandwidth": "3.35 TB/s", ...}) -> Chip
+    to_dict(chip) -> {"name": "x", ...}
 
 A number is bare, a text with a unit, or a table { value, source, date, note } whose rest goes to
 the `sources` of the nearest dataclass that has them. Every mistake is one BadInput sentence that

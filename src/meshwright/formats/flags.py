@@ -1,9 +1,9 @@
 """The description of a job on a command line: a flag for each field of cluster, job and layout, as
 in the TOML file.
 
-    predict llama3-70b --on 1024xh100-sxm --batch 4M --tp 8 --pp 4          the model by name
-    predict job.toml --batch 8M                                             a file, with some fields replaced
-    plan    llama3-70b --on 1024xh100-sxm --batch 4M --tp 4,8 --pp 1..16    layout fields as constraints
+    predict llama3-70b --on 1024xh100-sxm --batch 4M --tp 8 --pp 4      the model by name
+    predict job.toml --batch 8M                                         a file, with other fields
+    plan llama3-70b --on 1024xh100-sxm --batch 4M --tp 4,8 --pp 1..16   layout fields constrain
 
 Every value is a text, read by `formats.toml` and `describe.read`: all three faces answer mistakes
 with the same sentence.

@@ -23,7 +23,10 @@ from .hf_families import FAMILIES, Family
 from .hf_keys import EVERYWHERE, Config, classes, renamed
 
 __all__ = ["FAMILIES", "load_hf", "read_hf"]
-HEADS = r"(Pre|PreTrained)?Model|DoubleHeadsModel|For\w*(Classification|Answering|MultipleChoice|RewardModel|ProcessRewardModel|Embedding)"
+HEADS = (
+    r"(Pre|PreTrained)?Model|DoubleHeadsModel"
+    r"|For\w*(Classification|Answering|MultipleChoice|RewardModel|ProcessRewardModel|Embedding)"
+)
 """What stands after a family's name in classes that have its blocks, but another output than the
 language model's.
 """

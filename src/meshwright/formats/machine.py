@@ -1,7 +1,8 @@
 """A measured machine as a TOML file: what `meshwright calibrate` writes, and `--on
 4x./machine.toml` takes.
 
-[chip]     as in the catalogue, with [chip.kernels."fp32/matmul forward"]: axes, points, seconds, residual, source, date
+[chip]     as in the catalogue, with [chip.kernels."fp32/matmul forward"]:
+           axes, points, seconds, residual, source, date
 [network]  as in the catalogue, with dims[i].collectives: seconds by ranks and bytes
 [engine.tp] ranks, step, microbatch, layer, layer_microbatch
 """

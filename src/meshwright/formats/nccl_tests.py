@@ -2,12 +2,12 @@
 by collective, group and bytes.
 
 A line of nccl-tests says what its line of titles says, in whatever version:
-    size count type [redop] [root]  time algbw busbw ...  time algbw busbw ...   (out of place, then in place)
-with times in microseconds and GB/s. `size` is the full vector: what each rank ends with
-(all-gather) or starts with (reduce-scatter, all-to-all), and algbw = size / time, which every line
-is held to. Before the size a launcher may have written anything: a rank (mpirun --tag-output, srun
---label), a time, a pod. Source: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md and src/common.cu,
-versions 2.0 to 2.19.
+    size count type [redop] [root]  time algbw busbw ...  time algbw busbw ...
+out of place, then in place, with times in microseconds and GB/s. `size` is the full vector: what
+each rank ends with (all-gather) or starts with (reduce-scatter, all-to-all), and algbw = size /
+time, which every line is held to. Before the size a launcher may have written anything: a rank
+(mpirun --tag-output, srun --label), a time, a pod. Source: github.com/NVIDIA/nccl-tests,
+doc/PERFORMANCE.md and src/common.cu, versions 2.0 to 2.19.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """The folder of a training run (read only; `meshwright train` writes it).
 
     job.toml                 what was run, by the newest attempt; its table [train] too
-    attempts.jsonl           a line an attempt: what it ran (job and [train]), on which versions, after which step
-    metrics.jsonl            a row a step, with its attempt; a last line that a killed rank left unfinished does not count
-    record/rank-RRRR.jsonl   what a rank did in a few steps: a line about the rank, then a line a step
+    attempts.jsonl           a line an attempt: what it ran (job and [train]), on which versions,
+                             after which step
+    metrics.jsonl            a row a step, with its attempt; a last line that a killed rank left
+                             unfinished does not count
+    record/rank-RRRR.jsonl   what a rank did in a few steps: a line about the rank, then a step each
     profile/rank-RRRR.json   a Chrome trace of a few other steps (read in `formats.profile_trace`)
 
 The first line of a record: schema, rank, ranks, place {axis: index}, host, cores, device, threads.

@@ -3,9 +3,13 @@
 
 A file describes one scenario; chip, network and law are names or tables:
 
-    name = "two sites"                       law = { name = "mine", batch = { coefficient = 4e6, exponent = 0.2, at =
-    3e23 } } chip = "h100-sxm"                        duration_s = "6 months" network = { name = "two sites", dims = [
-    { name = "nvlink", size = 8, bandwidth = "450 GB/s", latency = "1 us" }, ... ] }
+    name = "two sites"
+    chip = "h100-sxm"
+    duration_s = "6 months"
+    law = { name = "mine", batch = { coefficient = 4e6, exponent = 0.2, at = 3e23 } }
+    [network]
+    name = "two sites"
+    dims = [{ name = "nvlink", size = 8, bandwidth = "450 GB/s", latency = "1 us" }, ...]
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """The description of a job as a TOML file.
 
-[model]    name = "llama3-70b" or config = "config.json", with or without changed fields; or all fields of a new one
+[model]    name = "llama3-70b" or config = "config.json", with or without changed fields;
+           or all fields of a new one
 [cluster]  on = "1024xh100-sxm", or chips, chip and network, each by name or as a table
 [layout]   tp = 8 ...
 [train]    how `meshwright train` runs the job; read there (train/settings)
 [software] cuda_graphs = "full" ...: what is said of the framework beside its name
-[job]      batch = "4M" (tokens) or "512seq", seq, precision, optimizer, tokens, attention_kernel, assumptions
+[job]      batch = "4M" (tokens) or "512seq", seq, precision, optimizer, tokens, attention_kernel,
+           assumptions
 """
 
 from __future__ import annotations

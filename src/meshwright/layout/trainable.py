@@ -37,9 +37,8 @@ def model(m: Model) -> list[str]:
         ),
         "model.positions alibi are not trained: rope, learned or none": m.positions == "alibi",
         "model.vocab must be at least 2 to train": m.vocab < 2,
-        f"model.head_dim {m.h}, or the share of it that is rotated, must be even for rotary positions": (
-            m.positions == "rope" and m.rotary % 2
-        ),
+        f"model.head_dim {m.h}, or the share of it that is rotated, must be even for rotary"
+        " positions": (m.positions == "rope" and m.rotary % 2),
         "model.activation other is not trained: silu, gelu, gelu-tanh or relu": m.act == "other",
         "model.rope_scaling: high must be more than low": (
             m.rope_scaling and m.rope_scaling.high <= m.rope_scaling.low

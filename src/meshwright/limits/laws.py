@@ -1,7 +1,9 @@
 """Scaling laws as data: from the width of a model to its depth, experts, training data and batch.
 
     layers   L = depth(D F)             experts  E = experts(D F), or 1          F = ffn_ratio D
-    tokens   = tokens_per_parameter N   batch    b = E^s batch(T) tokens         T = FLOPs of the whole training
+    tokens   = tokens_per_parameter N   batch    b = E^s batch(T) tokens
+
+T: FLOPs of the whole training.
 
 A law rounds depth, experts and batch to numbers with small odd factors (`mantissas` times a power
 of two), so that they can be divided; without mantissas it is smooth. Source of the laws: Erdil &

@@ -3,7 +3,8 @@ on, made again.
 
     reproduce("lbl")                            against the numbers shipped with the catalogue
     reproduce("lbl", against="optima.json")     against a file or folder of the same format
-    reproduce("all", out="results")             and write tables (CSV, Markdown) and figures (PNG, SVG)
+    reproduce("all", out="results")             and write tables (CSV, Markdown)
+                                                and figures (PNG, SVG)
 
 A paper is a module with `run(files) -> Report`; `files`: format -> files found in `against`.
 """

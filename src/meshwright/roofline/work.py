@@ -1,7 +1,8 @@
 """What one layer asks of one chip: operations, weights, collectives; counted by `count`, at four
 levels of detail.
 
-book         two matrices W_in[D, F] and W_out[F, D]; gate and attention ignored (a mixture: its k of E experts)
+book         two matrices W_in[D, F] and W_out[F, D]; gate and attention
+             ignored (a mixture: its k of E experts)
 mlp          the model's own feed-forward, gate, router and shared experts included
 projections  and the attention matrices, with the second all-gather and reduce-scatter they bring
 block        and the attention scores: the whole layer

@@ -6,7 +6,7 @@ f, i, w of one device (a chunk takes
 half):
 
     bubble = 1/2 max( q f,  q (f + i - w),  q i - f,  2q i - q w - f,  2q (f - w),  q (2f - i - w) )
-    in flight = p + 1/2                             activations counted until the weight gradients are done
+    in flight = p + 1/2    activations counted until the weight gradients are done
 
 exact for all f, i, w and all legal m: the schedule needs m >= 2p.
 

@@ -2,7 +2,8 @@
 to 1/v.
 
     bubble = (p - 1) (f + i + w) / v    exact for all p and v, m a multiple of p
-    in flight = min(m, p + (p - 1)/v)   on rank 0: (v-1) p + 2 (p-1) warm-up forwards and one more, 1/v each
+    in flight = min(m, p + (p - 1)/v)   on rank 0: (v-1) p + 2 (p-1) warm-up
+                                        forwards and one more, 1/v each
 
 Where stages differ or sends take time, rank x first waits for its last chunk's first microbatch,
 which comes through all stages before (v p - 1 sends for x = p - 1, not p - 1) or behind a group of

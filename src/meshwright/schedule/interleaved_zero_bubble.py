@@ -1,8 +1,9 @@
 """Interleaved ZB-H1: v chunks per device, weight gradients held back by r chunk passes on rank r.
 
-    bubble = (p - 1) (f + i - min(f, i, w)) / v     exact for all p, v, f, i, w, m a multiple of p
-    in a run = (p - 1) (f + i - min(f, w)) / v      if each rank begins the next step when it is done; exact
-    in flight = p                                   activations counted until the weight gradients are done
+    bubble = (p - 1) (f + i - min(f, i, w)) / v     exact, m a multiple of p
+    in a run = (p - 1) (f + i - min(f, w)) / v      exact, if each rank begins the next
+                                                    step when it is done
+    in flight = p                                   until the weight gradients are done
 
 Where stages differ or sends take time, the paths are those of interleaved 1F1B to rank x's last
 chunk, then x's work and one of: all of it; or up to the first rank from x's last input gradient of

@@ -3,7 +3,7 @@ forward, one backward.
 
 Rank r of p, with v chunks, runs three phases:
 
-    warm up     the first (v-1) p + hop (p-1-r) forwards, `hop` more for each rank that still lies below
+    warm up     the first (v-1) p + hop (p-1-r) forwards, `hop` more for each rank below
     steady      one forward, one backward, until the forwards are used up
     cool down   the backwards that remain
 

@@ -8,9 +8,10 @@ Where stages differ or sends take time, with T_x all of rank x's passes and C = 
 send, a microbatch down through all stages and up again, the step is the longest of
 
     rank x never waits              down to x, m T_x, up from x
-    one that goes to the end first  C + (m-1) T_x, less the forwards that x ran ahead meanwhile, p-1-x of them
+    one that goes to the end first  C + (m-1) T_x, less the p-1-x forwards that x ran ahead
     the last, too                   2 C + (m-1-p) T_x
-    all in rounds of p              k + 1 times C and what is left, r = m-1 - k p: on the last rank, or one round of r ranks
+    all in rounds of p              k + 1 times C and what is left, r = m-1 - k p:
+                                    on the last rank, or one round of r ranks
 
 and rounds over the fuller ranks only, until the forwards run out or until the last microbatch,
 which goes to the end. Each round pays 2 (p-1) sends for p microbatches: nothing hides them.

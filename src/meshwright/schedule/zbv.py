@@ -5,13 +5,16 @@ The first backward starts on the rank of the first forward, and the turn of the 
 With q = p - 1 and
 f, i, w of one device (a chunk takes half):
 
-    m <= p     bubble = 1/2 max( 2d f + 2q i,  (q+d)(f + i),  2q f + 2d i - 2n w,  2q f + (2d-n) i - n w )
+    m <= p     bubble = 1/2 max( 2d f + 2q i,  (q+d)(f + i),  2q f + 2d i - 2n w,
+                                 2q f + (2d-n) i - n w )
                with n = m - 1, d = q - n
-    m > p      bubble = 1/2 max( q i,  2q i - 2e w,  (d+1) i + (e-1) w,  (d+1) f + (e-1) w,  2q f - (2q+1) w,
-                                 (q+e-1) f - (e-1) i,  (q+e-1) f + (d+1) i - 2e w,  2q f - q i - min(q, 2d+1) w )
+    m > p      bubble = 1/2 max( q i,  2q i - 2e w,  (d+1) i + (e-1) w,  (d+1) f + (e-1) w,
+                                 2q f - (2q+1) w,  (q+e-1) f - (e-1) i,
+                                 (q+e-1) f + (d+1) i - 2e w,  2q f - q i - min(q, 2d+1) w )
                with e = min(m - p, q), d = q - e
     in a run   m <= p: the same;  m > p: 1/2 max( 2q i - 2e w,  2q f - q i - q w,  2q f - (2q+1) w,
-                                 (d+1) i + (e-1) w - q f,  (e-1)(w - f),  2d i,  d (f + i),  (q+e) f + (q-2e) i - e w,
+                                 (d+1) i + (e-1) w - q f,  (e-1)(w - f),  2d i,  d (f + i),
+                                 (q+e) f + (q-2e) i - e w,
                                  (q+e-1) f + (d+1) i - 2e w,  (q+d) i - e f - d w,  (e-1)(f - i) )
     in flight = min(p, m)       activations counted until the weight gradients are done
 

@@ -12,7 +12,8 @@ than 1F1B:
 ZB-H2 runs twice as many forwards ahead and holds back twice as many weight gradients:
 
     bubble = (p-1)(f + i) - min(a f, a w, a/2 i)            a = min(m, 2p - 1) - 1, even
-    in a run = (p-1)(f + i) - min(a f, a w, a/2 (f + i))    a odd: (a-1)/2 of them, and one min(i, w) or min(f, w)
+    in a run = (p-1)(f + i) - min(a f, a w, a/2 (f + i))    a odd: (a-1)/2 of them,
+                                                            and one min(i, w) or min(f, w)
     in flight = min(2p - 1, m)
 
 All exact for all p, m, f, i, w. With f = i = w and enough microbatches both bubbles are (p-1) f, a
@@ -27,11 +28,12 @@ Where stages differ or sends take time (rank x runs w_x = h (p-1-x) forwards ahe
 x weight gradients; h
 is 1 or 2), the step is rank x's work and what comes before and after it, the longest way:
 
-    before  down to x; or as many forwards on the first rank as x runs ahead; or further down with the first microbatch
-            and up again, less the forwards run ahead meanwhile; or up as far as the first rank or the second, and down to x
-    after   nothing; or down with the last forward and up; or up from x with the last input gradient to rank y, which has
-            fewer weight gradients left; or with an earlier one to a rank that has more left: as soon as x has no forwards
-            left, or as y begins with weight gradients
+    before  down to x; or as many forwards on the first rank as x runs ahead; or further down with
+            the first microbatch and up again, less the forwards run ahead meanwhile; or up as far
+            as the first rank or the second, and down to x
+    after   nothing; or down with the last forward and up; or up from x with the last input gradient
+            to rank y, which has fewer weight gradients left; or with an earlier one to a rank that
+            has more left: as soon as x has no forwards left, or as y begins with weight gradients
     in a run  after, and down again to x with the next step's first, or nothing
 
 or the microbatches go in rounds of h (p-1) + 1, sum (f + i) + 2 (p-1) send + w each: where sends

@@ -2,8 +2,9 @@
 risk that it has not.
 
     reserved = allocated (1 + phi)              held by the allocator at the peak
-    device   = reserved + c                     what nvidia-smi shows: with context, kernels and communicators
-    needed   = allocated (1 + phi_need) + c     what the device must have; less, since the cache is freed before an allocation fails
+    device   = reserved + c                     as nvidia-smi shows: with context and communicators
+    needed   = allocated (1 + phi_need) + c     what the device must have: the cache is freed before
+                                                an allocation fails
     risk     = 1 / (1 + (capacity / needed)^(1/w))
 
 A logistic in ln(needed / capacity), one half where they are equal; w = 0: what needs more runs out,

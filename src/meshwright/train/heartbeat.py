@@ -111,7 +111,8 @@ class Watch:
         ]
         guilty = stopped or busy or list(alive)
         at = [
-            f"{self.signs.read(rank)[1]}{', stopped by a signal' if rank in stopped else where(frames[rank])}"
+            self.signs.read(rank)[1]
+            + (", stopped by a signal" if rank in stopped else where(frames[rank]))
             for rank in guilty
         ]
         named = "; ".join(

@@ -61,15 +61,12 @@ def compiled(job: Job, layout: Layout, settings: Settings) -> list[str]:
         if name and shutil.which(name)
     ]
     missing = {
-        "train.compile with tp > 1 is not carried out by PyTorch 2.13 on CPUs (its graphs lose DTensors): set compile = false": (
-            layout.tp > 1
-        ),
-        "train.compile with a mixture of experts is not trained: the tokens of an expert differ from step to step": (
-            job.model.moe
-        ),
-        f"train.compile with schedule {layout.schedule} is not carried out: a compiled layer's backward pass cannot be halved": (
-            split
-        ),
+        "train.compile with tp > 1 is not carried out by PyTorch 2.13 on CPUs (its graphs lose"
+        " DTensors): set compile = false": (layout.tp > 1),
+        "train.compile with a mixture of experts is not trained: the tokens of an expert differ"
+        " from step to step": (job.model.moe),
+        f"train.compile with schedule {layout.schedule} is not carried out: a compiled layer's"
+        " backward pass cannot be halved": (split),
         "train.compile needs a C++ compiler (g++ or clang++) on CPUs": (
             settings.device == "cpu" and not compilers
         ),

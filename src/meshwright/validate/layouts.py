@@ -5,7 +5,8 @@ are one, with their median ratio. Three constants are no framework's but of PyTo
 themselves: the allocator's share, temporaries of a backward pass, and the context. Each source is
 also predicted with those that fit the other sources best.
 
-    error of a source = mean of ln(predicted / measured)^2 over its layouts;  fitted: least mean over the other sources
+    error of a source = mean of ln(predicted / measured)^2 over its layouts
+    fitted: least mean over the other sources
 """
 
 from __future__ import annotations

@@ -44,10 +44,12 @@ EVERY_PRODUCT = "minimal_with_context"
 
 UNSAID = re.compile(
     r"^(?:not"
-    r" (?:stated|given|known|reported|specified|said)|unstated|unspecified|unknown|n/?a|-|\?)\b[\W_]*|^[-?]$"
+    r" (?:stated|given|known|reported|specified|said)|unstated|unspecified|unknown|n/?a|-|\?)\b"
+    r"[\W_]*|^[-?]$"
 )
 NONE = re.compile(
-    r"^(?:none|no|not|off|false|disabled?|never|without|w/o|0(?!\.))\b|\b(?:granularity|recomput\w*|checkpoint\w*|remat\w*)\W{1,3}(?:off|none|disabled|false)\b"
+    r"^(?:none|no|not|off|false|disabled?|never|without|w/o|0(?!\.))\b"
+    r"|\b(?:granularity|recomput\w*|checkpoint\w*|remat\w*)\W{1,3}(?:off|none|disabled|false)\b"
 )
 WHOLE = re.compile(
     r"\bfull\b|\buniform\b|\b(?:all|every|each) (?:transformer )?(?:layer|block)s?\b|\bper[-"

@@ -83,8 +83,8 @@ SETTINGS = (
                 "parts",
                 (
                     r"cuda["
-                    r" _-]?graph\w*[\s=:]{1,3}(?:transformer_engine|local|attn|mlp|moe)|(?:partial|layer)"
-                    r" cuda[ _-]?graph"
+                    r" _-]?graph\w*[\s=:]{1,3}(?:transformer_engine|local|attn|mlp|moe)"
+                    r"|(?:partial|layer) cuda[ _-]?graph"
                 ),
             ),
         ),
@@ -97,7 +97,8 @@ SETTINGS = (
                 False,
                 (
                     r"(?:no|without|not)"
-                    r" (?:torch\.?)?compiled?\b|torch\.?compile\w*[\s=:]{1,3}(?:off|false|disabled|none)|\beager\b"
+                    r" (?:torch\.?)?compiled?\b"
+                    r"|torch\.?compile\w*[\s=:]{1,3}(?:off|false|disabled|none)|\beager\b"
                 ),
             ),
             (True, r"torch\.?compile|\bcompiled?\b"),
@@ -210,8 +211,9 @@ READ = (
     ENGINE,
 )
 NEUTRAL = r"""
-    \b(?:megatron(?:-?lm)?|deepspeed|pytorch|torch|nvidia|nemo|container|bigscience|kernels?|based|zero[- ]bubble|zero-?[123]
-    |paper|before|interleaving|scatter|gather|dev|main|nightly|release|rc\d*|and|with|the|in|on|of
+    \b(?:megatron(?:-?lm)?|deepspeed|pytorch|torch|nvidia|nemo|container|bigscience|kernels?|based
+    |zero[- ]bubble|zero-?[123]|paper|before|interleaving|scatter|gather|dev|main|nightly|release
+    |rc\d*|and|with|the|in|on|of
     |jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)\b|\w*\d[\w.]*"""
 """Words beside a program's name that change nothing here; versions and years among them."""
 

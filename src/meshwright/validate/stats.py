@@ -146,9 +146,8 @@ def confusion(pairs: Iterable[tuple[float | None, bool]]) -> dict[str, Any]:
             counts["unknown"] += 1
             continue
         foreseen = risk > EVEN
-        counts[
-            f"{'true' if foreseen == happened else 'false'}_{'positives' if foreseen else 'negatives'}"
-        ] += 1
+        right, side = foreseen == happened, "positives" if foreseen else "negatives"
+        counts[f"{'true' if right else 'false'}_{side}"] += 1
         squares.append((risk - happened) ** 2)
     yes, no = counts["true_positives"], counts["true_negatives"]
     out, ran = yes + counts["false_negatives"], no + counts["false_positives"]
