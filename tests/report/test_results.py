@@ -7,6 +7,7 @@ import io
 from rich.console import Console, RenderableType
 
 from meshwright.report.results import reproduced, validated
+from meshwright.reproduce import STATUSES
 
 
 def printed(part: RenderableType) -> str:
@@ -42,13 +43,15 @@ def test_reproduced_shows_the_worst_first() -> None:
             "note": "misprint",
         },
     ]
-    summary = {"match": 1, "explained": 0, "erratum": 1, "mismatch": 1, "worst_match": 1e-3}
+    summary = dict.fromkeys(STATUSES, 0) | {"match": 1, "erratum": 1, "mismatch": 1}
+    summary |= {"worst_match": 1e-3, "by_source": {"printed": 2, "own": 1}}
     text = printed(
         reproduced({"paper": "lbl", "checks": checks, "summary": summary, "notes": ["a note"]})
     )
     assert text.index("bad") < text.index("odd") < text.index("fine")
     assert (
-        "3 published numbers" in text
+        "3 checks" in text
+        and "2 printed in the paper, 1 from an independent implementation of ours" in text
         and "+100 %" in text
         and "misprint" in text
         and "a note" in text

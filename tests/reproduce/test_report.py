@@ -20,15 +20,18 @@ def test_summary_counts_and_worst_match() -> None:
         (
             check("a", 100.0, 100.05, 1e-3),
             check("b", 1.0, 1.1, 1e-3),
-            Check("c", 2, 3, 0.5, "erratum"),
+            Check("c", 2, 3, 0.5, "erratum", source="formula"),
         ),
     )
     assert report.summary == {
         "match": 1,
+        "loose": 0,
+        "open": 0,
         "explained": 0,
         "erratum": 1,
         "mismatch": 1,
         "worst_match": pytest.approx(5e-4),
+        "by_source": {"printed": 2, "formula": 1},
     }
     assert json.loads(json.dumps(report.to_dict()))["checks"][1]["status"] == "mismatch"
 

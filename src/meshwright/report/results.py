@@ -12,21 +12,40 @@ from rich.text import Text
 from .predict import plain
 from .text import percent
 
-STYLES = {"match": "green", "explained": "cyan", "erratum": "yellow", "mismatch": "bold red"}
+STYLES = {
+    "match": "green",
+    "loose": "green",
+    "open": "dim",
+    "explained": "cyan",
+    "erratum": "yellow",
+    "mismatch": "bold red",
+}
 MOST = 40
 """Checks shown; all are in --json and -o."""
-WORST_FIRST = ("mismatch", "erratum", "explained", "match")
+WHENCE = {
+    "printed": "printed in the paper",
+    "authors' code": "from the authors' code and data",
+    "own": "from an independent implementation of ours",
+    "formula": "from formulas of the paper",
+}
+WORST_FIRST = ("mismatch", "erratum", "explained", "loose", "open", "match")
 
 
 def reproduced(data: Mapping[str, Any]) -> RenderableType:
     """The checks of a paper: a summary, then what differs most."""
     summary, checks = data["summary"], data["checks"]
-    head = Text(f"{data.get('paper', 'paper')}: {len(checks):,} published numbers: ", "bold")
+    head = Text(f"{data.get('paper', 'paper')}: {len(checks):,} checks: ", "bold")
     for status in STYLES:
-        head.append(f"{summary[status]:,} {status}  ", STYLES[status])
+        if summary[status]:
+            head.append(f"{summary[status]:,} {status}  ", STYLES[status])
+    sources = ", ".join(f"{n:,} {WHENCE[s]}" for s, n in summary["by_source"].items())
     parts: list[RenderableType] = [
         head,
-        Text(f"  largest difference among those that match: {summary['worst_match']:.2e}"),
+        Text(f"  held against: {sources}"),
+        Text(
+            f"  largest difference among those that match: {summary['worst_match']:.2g}"
+            " (what is printed with one digit may differ by much and still round to it)"
+        ),
     ]
     parts += [Text(f"  {note}") for note in data.get("notes", ())]
     return Group(*parts, Text(), _checks(checks))

@@ -17,7 +17,7 @@ from time import perf_counter
 
 from ..describe.assumptions import ELSEWHERE
 from ..errors import BadInput, unknown
-from .report import STATUSES, Check, Figure, Report, Table, check, merge
+from .report import SOURCES, STATUSES, Check, Figure, Report, Table, check, merge
 from .sources import find
 
 PAPERS = {
@@ -34,6 +34,7 @@ ELSEWHERE["lbl-2024-code"] = lambda: import_module(".lbl.defects", __package__).
 
 __all__ = [
     "PAPERS",
+    "SOURCES",
     "STATUSES",
     "Check",
     "Figure",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +13,9 @@ from typing import Any
 
 from ..errors import BadInput
 
-STATUSES = ("match", "explained", "erratum", "mismatch")
-SCHEMA = 1
+STATUSES = ("match", "loose", "open", "explained", "erratum", "mismatch")
+SOURCES = ("printed", "authors' code", "own", "formula")
+SCHEMA = 2
 """Version of `Report.to_dict`."""
 
 
@@ -28,9 +29,14 @@ class Check:
     rel_diff: float | None
     """computed / published - 1; None where that has no meaning."""
     status: str
-    """match (within tolerance), explained (a named defect or the rounding of the source accounts
-    for it), erratum (the printed number is wrong, the note says why), mismatch."""
+    """match (within tolerance), loose (the source prints a round number; ours is what its inputs
+    give), open (the source gives no number), explained (a named defect or the rounding of the
+    source accounts for it), erratum (the printed number is wrong, the note says why), mismatch."""
     note: str = ""
+    source: str = "printed"
+    """Where `published` is from: printed in the paper; authors' code (and the data they published
+    with it); own (an independent implementation of ours); formula (a closed form of the paper, put
+    into numbers by us)."""
 
     def to_dict(self) -> dict[str, Any]:
         return {**self.__dict__}
@@ -71,12 +77,20 @@ class Report:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """How many checks of each status, and the largest difference among those that match."""
-        counts = Counter(c.status for c in self.checks)
+        """How many checks of each status and of each source, and the largest difference among those
+        that match.
+        """
+        counts, sources = (
+            Counter(getattr(c, k) for c in self.checks) for k in ("status", "source")
+        )
         differences = [
             abs(c.rel_diff) for c in self.checks if c.status == "match" and c.rel_diff is not None
         ]
-        return {**{s: counts[s] for s in STATUSES}, "worst_match": max(differences, default=0.0)}
+        return {
+            **{s: counts[s] for s in STATUSES},
+            "worst_match": max(differences, default=0.0),
+            "by_source": {s: sources[s] for s in SOURCES if sources[s]},
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `reproduce --json`."""
@@ -117,18 +131,30 @@ class Report:
     @property
     def check_table(self) -> Table:
         """All checks as a table."""
-        columns = ("id", "published", "computed", "rel_diff", "status", "note")
+        columns = ("id", "published", "computed", "rel_diff", "status", "source", "note")
         rows = tuple(tuple(getattr(c, k) for k in columns) for c in self.checks)
         return Table(
             f"{self.paper}-checks", f"Published beside computed: {self.paper}", columns, rows
         )
 
 
-def check(id: str, published: float, computed: float, tolerance: float, note: str = "") -> Check:
+def check(
+    id: str,
+    published: float,
+    computed: float,
+    tolerance: float,
+    note: str = "",
+    source: str = "printed",
+) -> Check:
     """A check that matches within a relative tolerance and is a mismatch beyond it."""
     difference = relative(published, computed)
     good = difference is not None and abs(difference) <= tolerance
-    return Check(id, published, computed, difference, "match" if good else "mismatch", note)
+    return Check(id, published, computed, difference, "match" if good else "mismatch", note, source)
+
+
+def sourced(source: str, checks: Iterable[Check]) -> Iterator[Check]:
+    """The same checks, with where their published numbers are from."""
+    return (replace(c, source=source) for c in checks)
 
 
 def relative(published: float, computed: float) -> float | None:

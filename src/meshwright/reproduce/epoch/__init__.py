@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
-from ..report import Check, Report, Table
+from ..report import Check, Report, Table, sourced
 from . import golden, tables
 from .figures import FIGURE_6, FIGURE_8, FIGURE_9, figures
 
@@ -30,11 +30,11 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     checks: list[Check] = [
         *tables.linear_scaling(),
         *tables.closed(),
-        *tables.products(),
+        *sourced("own", tables.products()),
         *tables.example(),
     ]
     for curve in curves:
-        checks += golden.checks(curve)
+        checks += sourced("printed" if files else "own", golden.checks(curve))
     held = tuple(
         Table(f"epoch-{c.name}", f"Curve {c.name}", COLUMNS, golden.row_table(c)) for c in curves
     )

@@ -28,7 +28,7 @@ from ...limits.closed_forms import (
 from ...limits.curve import curve, months
 from ...limits.scenario import preset
 from ...limits.sensitivity import sensitivity
-from ..report import Check, Table, relative
+from ..report import Check, Table, relative, sourced
 from . import published
 from .golden import ours
 
@@ -43,15 +43,14 @@ def digits(text: str) -> int:
 
 
 def rounds(id: str, text: str, value: float, note: str = "", within: float = 0.0) -> Check:
-    """A number against a printed one: a match, without a difference, if it rounds to the printed
-    digits.
+    """A number against a printed one: a match if it rounds to the printed digits.
 
     note: explains a number that does not, if it is `within` that relative difference.
     """
     told = float(text)
-    if float(f"{value:.{digits(text) - 1}e}") == told:
-        return Check(id, told, value, 0.0, "match", f"rounds to the {text} printed")
     difference = relative(told, value)
+    if float(f"{value:.{digits(text) - 1}e}") == told:
+        return Check(id, told, value, difference, "match", f"rounds to the {text} printed")
     near = difference is not None and abs(difference) <= within
     return Check(
         id, told, value, difference, "explained" if near else "mismatch", note if near else ""
@@ -159,7 +158,7 @@ def example() -> Iterator[Check]:
         "months": months(p.duration_s),
     }
     for key, text in published.EXAMPLE.items():
-        yield rounds(f"example/{key}", text, found[key])
+        yield from sourced("own", [rounds(f"example/{key}", text, found[key])])
     rent = bill(smallest_cluster(preset("h100"), 1e30), preset("h100"))["cost_usd"] or math.nan
     good = rent > published.RENT_1E30_USD
     note = "the text says more than a trillion dollars"

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
 
-from ..report import Check, Report
+from ..report import Check, Report, sourced
 from . import nccl, optima, plots, saved, saved_checks, spots, statements
 from .defects import DEFECTS
 
@@ -22,13 +22,13 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     shipped.
     """
     if not files:
-        checks = (*spots.checks(), *statements.checks(), *_shipped())
+        checks = (*spots.checks(), *statements.checks(), *sourced("authors' code", _shipped()))
         rows = nccl.read()
         notes = (*defect_notes(checks), nccl.errors(rows))
         return Report("lbl", checks, figures=plots.every(rows), notes=notes)
     cases = [case for file in files.get("lbl", ()) for case in saved.read(file)]
     rows = tuple(row for file in files.get("nccl", ()) for row in nccl.read(file))
-    checks = (*configurations(cases), *nccl.checks(rows))
+    checks = tuple(sourced("authors' code", (*configurations(cases), *nccl.checks(rows))))
     notes = (*defect_notes(checks), *((nccl.errors(rows),) if rows else ()))
     return Report("lbl", checks, figures=plots.every(rows or nccl.read()), notes=notes)
 

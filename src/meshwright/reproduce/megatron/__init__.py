@@ -6,23 +6,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..report import Report, Table
+from ..report import Report, Table, sourced
 from . import analysis, plots, tables, takeaways, traffic
 
 
 def run(files: dict[str, tuple[Path, ...]]) -> Report:
     """files: this paper has no file format; always empty."""
+    first, second = tables.predicted_table_1(), tables.predicted_table_2()
     checks = (
         *tables.table_1(),
-        *tables.table_2(),
+        *tables.rates(first, second),
+        *sourced("formula", tables.table_2()),
         *tables.training_times(),
-        *analysis.bubbles(),
-        *analysis.in_flight(),
-        *analysis.volumes(),
+        *sourced("formula", analysis.bubbles()),
+        *sourced("formula", analysis.in_flight()),
+        *sourced("formula", analysis.volumes()),
         *analysis.memory(),
         *takeaways.checks(),
     )
-    first, second = tables.predicted_table_1(), tables.predicted_table_2()
     off = sorted(abs(float(row[-1])) for row in first.rows)
     ahead = sum(row[-1] > 1 for row in second.rows)
     notes = (

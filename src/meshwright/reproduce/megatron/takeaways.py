@@ -28,9 +28,8 @@ def run(model: Model, gpus: int, batch: int, **layout: object) -> Prediction | N
     if not legal.
     """
     try:
-        return predict(
-            selene(model, gpus, batch), Layout(recompute="full", sequence_parallel=False, **layout)
-        )  # type: ignore[arg-type]
+        chosen = Layout(recompute="full", sequence_parallel=False, **layout)  # type: ignore[arg-type]
+        return predict(selene(model, gpus, batch), chosen)
     except BadInput:
         return None
 
