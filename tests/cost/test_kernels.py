@@ -288,9 +288,25 @@ def test_an_engine_counts_its_own_casts() -> None:
         assert r.quantise == (
             2 + 2 + 1 + 1 if name == "megatron-core" else r.of.quantise["tensorwise"]
         )
-    elements = 8192 * 4096 + shapes.WEIGHTS_QUANTISED * 4096 * 4096
-    saved = elements * (r.of.quantise["tensorwise"] - 6) / r.memory
+    weights = shapes.WEIGHTS_QUANTISED * 4096 * 4096  # of torchtitan in each pass, cached by the other
+    others = r.of.quantise["tensorwise"]
+    saved = (8192 * 4096 * (others - 6) + weights * others) / r.memory
     assert seconds["torchtitan"] - seconds["megatron-core"] == pytest.approx(saved)
+
+
+def test_weights_are_quantised_once_a_step_where_they_are_kept_narrow() -> None:
+    """Y[10, 30] = X[10, 20] W[20, 30]: of each microbatch X alone; of a step half of W, if its
+    framework says so.
+    """
+    op = blocks.matmul("x", 10.0, 20.0, 30.0, one=0.0, act=2.0, wgt=2.0, gradient=4.0)
+    product = op.forward.products[0]
+    assert shapes.quantised_elements(op.forward, product, once=True) == 10 * 20
+    found = {}
+    for when in ("step", "pass"):
+        how = ChipTime("by-shape", Stack(float8="mxfp8", weights_quantised=when))
+        r = shapes.rates(catalog.chip("b200"), "fp8", "bf16", how)
+        found[when] = shapes.step_quantises(20.0 * 30.0, r) * r.memory
+    assert found == {"step": pytest.approx(0.5 * 20 * 30 * r.quantise), "pass": 0.0}
 
 
 @pytest.mark.parametrize("recipe", ["delayed", "tensorwise", "rowwise", "blockwise"])

@@ -300,3 +300,12 @@ def test_classes_are_families_of_frameworks() -> None:
 )
 def test_torchtitans_loss_is_that_of_its_time(software: str, source: str, loss: str | None) -> None:
     assert said({**row(), "software": software, "source_ref": source}).settings.loss == loss
+
+
+@pytest.mark.parametrize(
+    ("precision", "overlap"), [("mxfp8", "all"), ("bf16", "all"), ("nvfp4", "backward")]
+)
+def test_bridge_overlaps_tensor_parallelism_but_in_fp4(precision: str, overlap: str) -> None:
+    """Its recipes: tp_comm_overlap where tp > 1, and False with nvfp4."""
+    found = job(row(software="Megatron-Bridge v0.4.2", year=2026, precision=precision))
+    assert found.profile is not None and found.profile.tp_overlap == overlap

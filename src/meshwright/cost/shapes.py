@@ -20,7 +20,9 @@ from . import attention, products
 NARROW_BITS = {"fp8": "fp8", "int8": "fp8", "fp4": "fp4"}
 """Precision -> the field of `Kernels` that says what of its peak is reached."""
 WEIGHTS_QUANTISED = 0.5
-"""Weights are quantised once for several microbatches: of the bytes that activations take."""
+"""Of the bytes that an activation takes: weights need no second pass for their largest value in
+every microbatch (estimate of this project).
+"""
 
 
 class Rates(NamedTuple):
@@ -101,21 +103,30 @@ def _product(work: Pass, p: Product, bytes_: Num, r: Rates) -> tuple[Num, Num]:
     shape = products.Shape(m, n, k, p.copies)
     arithmetic = products.arithmetic(shape, r.of, p.weight_gradient) / rate
     traffic = bytes_ / r.memory
+    once = r.how.stack.weights_quantised == "step"
     quantised = (
-        0.0 if wide or not r.quantise else quantised_elements(work, p) * r.quantise / r.memory
+        0.0 if wide or not r.quantise else quantised_elements(work, p, once) * r.quantise / r.memory
     )
     longer = products.together(arithmetic, traffic, r.of) - arithmetic
     return arithmetic + r.of.launch_s, longer + quantised
 
 
-def quantised_elements(work: Pass, p: Product) -> Num:
+def quantised_elements(work: Pass, p: Product, once: bool = False) -> Num:
     """Elements that one product has quantised: forward its input and its weights, backward the
-    gradient of its output.
+    gradient of its output. once: the weights are kept narrow (`step_quantises`).
     """
     if p.weight_gradient:
         return 0.0
-    weights = p.copies * p.inner * p.out if work.kernel == "matmul forward" else 0.0
+    here = work.kernel == "matmul forward" and not once
+    weights = p.copies * p.inner * p.out if here else 0.0
     return p.tokens * p.inner + WEIGHTS_QUANTISED * weights
+
+
+def step_quantises(weights: Num, r: Rates) -> Num:
+    """Seconds in which so many weights of a device are quantised once a step."""
+    if r.how.stack.weights_quantised != "step":
+        return 0.0
+    return WEIGHTS_QUANTISED * weights * r.quantise / r.memory
 
 
 def _attention(work: Pass, r: Rates) -> tuple[Num, Num]:

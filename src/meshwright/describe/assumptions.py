@@ -114,6 +114,9 @@ class Stack(Checked):
     """What the host launches as a whole: nothing, "parts" of a layer, or the "full" iteration."""
     float8: str = "tensorwise"
     """Scaling of FP8 numbers."""
+    weights_quantised: str = "pass"
+    """Weights are quantised in each forward "pass", or once a "step" and kept narrow for all its
+    microbatches."""
     quantise: Mapping[str, float] = field(default_factory=FrozenDict)
     """Recipe of FP8 -> bytes moved for each element that its own kernels quantise, where they are
     not those of `Kernels.quantise`.

@@ -94,6 +94,8 @@ class Framework(Checked):
     batch.
     """
     float8: str
+    weights_quantised: str
+    """`Stack.weights_quantised`."""
     dispatcher: str
     ep_overlap: bool
     ep_overlap_share: float
@@ -149,6 +151,7 @@ class Framework(Checked):
             step_s=self.step_s,
             cuda_graphs=self.cuda_graphs,
             float8=self.float8,
+            weights_quantised=self.weights_quantised,
             quantise=self.quantise,
         )
 

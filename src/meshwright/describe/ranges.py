@@ -225,6 +225,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Counting.selective": (*ANSWERS["selective"], ASK),
     "ChipTime.model": ("peak", "roofline", "hierarchy", "calibrated", "by-shape"),
     "Stack.kernel": (*ATTENTION, "flash", ASK),
+    **dict.fromkeys(("Stack.weights_quantised", "Framework.weights_quantised"), ("pass", "step")),
     **{f"Stack.{name}": SOFTWARE[name] for name in ("norm", "cuda_graphs", "float8")},
     **{
         f"{kind}.quantise": (*SOFTWARE["float8"], "nvfp4")

@@ -12,6 +12,7 @@ from ..cost import overlap
 from ..cost.chip import alone
 from ..cost.layer import Clock
 from ..cost.load import NOTHING, Busy, Load
+from ..cost.shapes import step_quantises
 from ..count import optimizer, vocabulary
 from ..describe.assumptions import HidePass
 from ..describe.job import Job
@@ -358,14 +359,14 @@ def update(job: Job, layout: Layout, ends: Sequence[Held], zero: int, at: Clock)
     whatever it holds (`Stack.step_s`); ends: what the candidates hold."""
     if not job.how.count.optimizer_step:
         return 0.0
-    mine = reduce(maximum, [end[0] for end in ends]) / (layout.shards if zero else 1.0)
+    dense, expert = (reduce(maximum, [end[kind] for end in ends]) for kind in (0, 1))
+    mine = dense / (layout.shards if zero else 1.0)
     if job.model.moe:
-        mine = mine + reduce(maximum, [end[1] for end in ends]) / (
-            layout.expert_shards if zero else 1.0
-        )
+        mine = mine + expert / (layout.expert_shards if zero else 1.0)
     r = at.rates
     arithmetic, traffic = alone(optimizer.update(job, mine), r)
-    return arithmetic + traffic + every_step(at)
+    narrowed = step_quantises(dense + expert, r.shapes) if r.shapes else 0.0
+    return arithmetic + traffic + narrowed + every_step(at)
 
 
 def every_step(at: Clock) -> float:

@@ -240,7 +240,7 @@ def said(row: Row) -> Said:
         own(program),
         compiled(found, program),
         loss(found, row),
-        overlap(found, program, year),
+        overlap(found, row),
         norm(row),
     ]
     settings: dict[str, Any] = {}
@@ -346,10 +346,14 @@ def loss(found: str, row: Row) -> tuple[dict[str, Any], str]:
     return ({"loss": "eager"} if early or "compile" not in text(row, "software") else {}), ""
 
 
-def overlap(found: str, program: str, year: float | None) -> tuple[dict[str, Any], str]:
-    """Megatron's asynchronous all-reduce, by the year of the run."""
-    recent = (year or 0) >= ASYNC_SINCE.get(found, math.inf) and "bigscience" not in program
-    return ({"tp_overlap": "backward"} if recent else {}), ""
+def overlap(found: str, row: Row) -> tuple[dict[str, Any], str]:
+    """Megatron's asynchronous all-reduce, by the year of the run; Bridge's recipes turn the overlap
+    of all passes off in FP4 (scripts/performance/configs: tp_comm_overlap = False with nvfp4).
+    """
+    year, recent = number(row, "year") or 0.0, ASYNC_SINCE.get(found, math.inf)
+    behind = year >= recent and "bigscience" not in text(row, "software")
+    narrow = found == "megatron-bridge" and "fp4" in text(row, "precision")
+    return ({"tp_overlap": "backward"} if behind or narrow else {}), ""
 
 
 def norm(row: Row) -> tuple[dict[str, Any], str]:
