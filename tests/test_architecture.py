@@ -36,6 +36,7 @@ ROOMS = (
     "formats",
     "sweep",
     "validate",
+    "fitting",
     "compare",
     "report",
     "reproduce",

@@ -288,7 +288,9 @@ def test_an_engine_counts_its_own_casts() -> None:
         assert r.quantise == (
             2 + 2 + 1 + 1 if name == "megatron-core" else r.of.quantise["tensorwise"]
         )
-    weights = shapes.WEIGHTS_QUANTISED * 4096 * 4096  # of torchtitan in each pass, cached by the other
+    weights = (
+        shapes.WEIGHTS_QUANTISED * 4096 * 4096
+    )  # of torchtitan in each pass, cached by the other
     others = r.of.quantise["tensorwise"]
     saved = (8192 * 4096 * (others - 6) + weights * others) / r.memory
     assert seconds["torchtitan"] - seconds["megatron-core"] == pytest.approx(saved)

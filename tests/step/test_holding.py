@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from meshwright import BadInput, Job, Layout, Prediction, catalog, predict
+from meshwright import BadInput, Job, Layout, Prediction, catalog, cluster, model, predict
 from meshwright.describe.assumptions import SETS
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.software import Software
+from meshwright.step import room
 
 T, D, F, V, KV, L = 8192, 4096, 14336, 128256, 1024, 32
 """Llama-3-8B: tokens of a sequence, width, feed-forward, vocabulary, width of keys and of values,
@@ -313,3 +314,14 @@ def test_papers_know_no_risk() -> None:
         assert (p.risk_of_oom, p.fits) == (risk, not risk)
         use = p.memory_bytes
         assert use["allocated"] == use["reserved"] == use["device"] == use["needed"]
+
+
+def test_a_tpu_offers_what_xla_says() -> None:
+    """GiB of its out-of-memory reports; a paper's set counts the memory on the package."""
+    offered = {"tpu-v4": 30.75, "tpu-v5e": 15.75, "tpu-v6e": 31.25, "tpu-7x": 2 * 94.75}
+    for name, gib in offered.items():
+        job = Job(model("llama3-8b"), cluster(f"64x{name}"), 64)
+        assert room.capacity(job) == pytest.approx(gib * 2**30)
+        assert room.own_bytes(job) == 0
+        book = replace(job, assumptions="scaling-book-max", precision="bf16-pure")
+        assert room.capacity(book) == job.cluster.chip.hbm_bytes

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from validate_rows import row
 
+from meshwright import catalog
 from meshwright.describe.framework import frameworks
 from meshwright.describe.ranges import CHOICES
 from meshwright.prediction.classes import FAMILIES, class_of
@@ -275,13 +276,16 @@ def test_a_paper_set_is_not_told_of_a_framework() -> None:
         c for c in validate([row()], assumptions("lbl-2024")).rows if c.quantity == "step_time"
     ]
     assert found.skipped is None
-    assert found.kind == "dense"
+    assert found.kind == "Hopper, dense"
 
 
 def test_classes_are_families_of_frameworks() -> None:
-    assert class_of("torchtitan", False) == class_of("llm-foundry", False) == "FSDP, dense"
-    assert class_of("megatron-bridge", True) == class_of("fsdp", True) == "experts"
-    assert class_of("meshwright", False) == "meshwright, dense"
+    a100 = catalog.chip("a100-80")
+    of = [class_of(a100, name, False) for name in ("torchtitan", "llm-foundry")]
+    assert of == ["Ampere, FSDP, dense"] * 2
+    assert class_of(a100, "megatron-bridge", True) == "Ampere, Megatron Core, experts"
+    assert class_of(a100, "meshwright", False) == "Ampere, meshwright, dense"
+    assert class_of(catalog.chip("gb300"), "", False) == "Blackwell, dense"
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,8 @@ class Chip(Checked):
     """Peak, reads and writes together."""
     network: str = ""
     """Catalogue name of the network this chip is usually sold with."""
+    runtime_bytes: Annotated[float, Unit("B")] = 0.0
+    """Of its memory, what the chip's runtime keeps from programs (TPUs)."""
     framework: str = ""
     """Catalogue name of the framework that is usual on it; empty: `framework.USUAL`."""
     kernel_law: str = ""

@@ -62,6 +62,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "MoE.dense_layers": (0, 1e5),
     "Chip.sustained": SHARE,
     "Chip.power_w": NONE_OR_MORE,
+    "Chip.runtime_bytes": NONE_OR_MORE,
     "Chip.usd_per_hour": NONE_OR_MORE,
     "Hierarchy.usable": SHARE,
     "Dim.latency": NONE_OR_MORE,

@@ -35,7 +35,7 @@ from ..describe.network import Network
 from ..num import maximum, where
 from ..schedule import get as schedule_named
 from ..step.memory import sharded
-from ..step.room import most
+from ..step.room import most, offered
 from .laws import Shape, Values
 
 AXES = ("dp", "tp_model", "tp_ff", "pp", "ep")
@@ -132,7 +132,7 @@ def machine(chip: Chip, network: Network, how: Assumptions, precision: Precision
     kept = answered(how, framework(usual(how, chip)))
     at = rates(chip, precision.compute, kept.chip, precision.weight_bytes)
     fabric = Fabric.of(network, how.network)
-    there = most(chip.hbm_bytes, kept.memory)
+    there = most(offered(chip, kept.memory), kept.memory)
     return Machine(at, fabric, kept.overlap, chip.peak(precision.compute), there, precision)
 
 

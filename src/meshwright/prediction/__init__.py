@@ -2,6 +2,6 @@
 field.
 """
 
-from .prediction import Prediction, evidence, predict
+from .prediction import Prediction, predict
 
-__all__ = ["Prediction", "evidence", "predict"]
+__all__ = ["Prediction", "predict"]

@@ -1,10 +1,13 @@
-"""Classes of runs: predictions of one class err alike, since one software family runs the same
-kernels in the same order.
+"""Classes of runs: predictions of one class err alike, since one family of software runs the same
+kernels, in the same order, on the same kind of chip.
 """
 
 from __future__ import annotations
 
+from ..describe.chip import Chip
+
 EXPERTS = "experts"
+DENSE = "dense"
 FAMILIES = {
     "megatron-core": "Megatron Core",
     "megatron-bridge": "Megatron Core",
@@ -17,12 +20,33 @@ FAMILIES = {
     "maxtext": "XLA",
 }
 """Framework -> its family; one that stands alone is its own."""
+CHIPS = {
+    "v100": "Volta",
+    "a100": "Ampere",
+    "h100": "Hopper",
+    "h200": "Hopper",
+    "b200": "Blackwell",
+    "b300": "Blackwell",
+    "gb200": "Blackwell",
+    "gb300": "Blackwell",
+    "tpu": "TPU",
+}
+"""Kernels of a chip (`Chip.kernel_law`) -> its family; one without is its own."""
 
 
-def class_of(framework: str, experts: bool) -> str:
-    """The class of a run. framework: the name of its profile, "" if the set of assumptions asks
-    none.
+def chip_family(chip: Chip) -> str:
+    """The family of a chip."""
+    return CHIPS.get(chip.kernel_law, chip.kernel_law or chip.name)
+
+
+def framework_family(framework: str) -> str:
+    """The family of a framework; "" of none."""
+    return FAMILIES.get(framework, framework)
+
+
+def class_of(chip: Chip, framework: str, experts: bool) -> str:
+    """The class of a run: chips, software and kind of model. framework: the name of its profile, ""
+    if the set of assumptions asks none.
     """
-    if experts:
-        return EXPERTS
-    return f"{FAMILIES.get(framework, framework)}, dense".removeprefix(", ")
+    names = (chip_family(chip), framework_family(framework), EXPERTS if experts else DENSE)
+    return ", ".join(name for name in names if name)

@@ -4,10 +4,8 @@ formula and source.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, fields, replace
-from functools import cache, cached_property, reduce
-from importlib import resources
+from functools import cached_property, reduce
 from typing import Any
 
 from ..cost.layer import Clock, Seconds
@@ -27,7 +25,7 @@ from ..schedule.types import Schedule
 from ..step import Body, Step, body, clock, memory, room, shares, step
 from ..step.memory import fuller
 from ..units import show
-from .classes import class_of
+from .certainty import Certainty, certainty, nearest
 from .exact import replayed
 from .notes import chip_unmeasured, choices, corners, unmeasured
 from .terms import Term, explained, memory_term, step_term
@@ -118,15 +116,32 @@ class Prediction:
             return None
         return {cause: float(value) for cause, value in busy(self.job, self.layout).items()}
 
+    @cached_property
+    def certainty(self) -> Certainty | None:
+        """How sure the step time is, and on which published runs that rests; None under a set that
+        was compared with none.
+        """
+        return certainty(self)
+
     @property
     def interval_s(self) -> tuple[float, float] | None:
-        """Where nine of ten published runs of this class lie around what the assumption set
-        predicts; None without such evidence.
-        """
-        found = spread(self.job)
-        return (
-            (self.step_time_s * found["low"], self.step_time_s * found["high"]) if found else None
-        )
+        """Where nine of ten runs of this kind lie; None without evidence."""
+        sure = self.certainty
+        return (self.step_time_s * sure.low, self.step_time_s * sure.high) if sure else None
+
+    @property
+    def evidence(self) -> dict[str, Any] | None:
+        """What the interval rests on, as `predict --json` has it."""
+        sure = self.certainty
+        if sure is None:
+            return None
+        return {
+            "class": sure.kind,
+            "rows": sure.rows,
+            "sources": list(sure.sources),
+            "nearest": [run._asdict() for run in nearest(self.job)],
+            "note": sure.note,
+        }
 
     @cached_property
     def memory_use(self) -> memory.Use:
@@ -281,6 +296,7 @@ class Prediction:
             "replayed_s": self.replayed_s,
             "cpu_time_s": self.cpu_time_s,
             "interval_s": self.interval_s,
+            "evidence": self.evidence,
             "tokens_per_s": self.tokens_per_s,
             "tokens_per_s_per_chip": self.tokens_per_s_per_chip,
             "model_flops_per_s_per_chip": self.model_flops_per_s_per_chip,
@@ -337,27 +353,3 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
 def _idle(job: Job, layout: Layout) -> str:
     idle = job.cluster.chips - layout.chips
     return f"{int(idle)} of {job.cluster.chips} chips are idle" if idle else ""
-
-
-def spread(job: Job) -> dict[str, Any] | None:
-    """The evidence on a job's class: `low` and `high`, measured over predicted; None if there are
-    no runs of its framework's family.
-
-    Sets that ask no framework have one class.
-    """
-    found = evidence().get(job.assumptions.name)
-    if found is None or job.profile is None or "classes" not in found:
-        return found
-    of_class: dict[str, Any] | None = found["classes"].get(
-        class_of(job.profile.name, bool(job.model.moe))
-    )
-    return of_class
-
-
-@cache
-def evidence() -> dict[str, dict[str, Any]]:
-    """assumption set -> how measured step times compare with its predictions
-    (catalog/evidence.toml, written by `validate`).
-    """
-    text = (resources.files("meshwright.catalog") / "evidence.toml").read_text("utf-8")
-    return tomllib.loads(text)

@@ -24,7 +24,7 @@ from ..describe.job import PRECISIONS, Precision, usual_precision
 from ..describe.model import Model
 from ..describe.slices import Shape
 from ..errors import BadInput, unknown
-from ..step.room import most
+from ..step.room import most, offered
 from . import schemes
 from . import thresholds as th
 from .memory import STATES, checkpoints, per_chip
@@ -287,7 +287,7 @@ def roofline(
         tensor.text if tensor else "",
         memory["book"],
         memory["full"],
-        most(chip.hbm_bytes, how.memory),
+        most(offered(chip, how.memory), how.memory),
         tuple(_notes(model, setting, m, batch, cluster)),
     )
 

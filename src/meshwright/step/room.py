@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..describe.assumptions import MemoryCount
+from ..describe.chip import Chip
 from ..describe.holding import Holding
 from ..describe.job import Job
 from ..num import Num, maximum, minimum, where
@@ -54,9 +55,17 @@ def own_bytes(job: Job) -> float:
     return float(job.how.memory.framework_bytes or 0.0)
 
 
+def offered(chip: Chip, how: MemoryCount) -> float:
+    """Bytes of a chip's memory that its runtime leaves to programs, where a set counts what
+    software holds.
+    """
+    return chip.hbm_bytes - (chip.runtime_bytes if how.resident == "held" else 0.0)
+
+
 def capacity(job: Job) -> float:
     """Bytes that a process can have on one chip."""
-    return job.cluster.chip.hbm_bytes * job.how.memory.capacity_share
+    how = job.how.memory
+    return offered(job.cluster.chip, how) * how.capacity_share
 
 
 def risk(job: Job, allocated: Num) -> Num:
@@ -70,7 +79,7 @@ def risk(job: Job, allocated: Num) -> Num:
 
 def limit(job: Job) -> float:
     """The most bytes of tensors that fit."""
-    return most(job.cluster.chip.hbm_bytes, job.how.memory, job.headroom)
+    return most(offered(job.cluster.chip, job.how.memory), job.how.memory, job.headroom)
 
 
 def most(hbm_bytes: float, how: MemoryCount, headroom: float | None = None) -> float:

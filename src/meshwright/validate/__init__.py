@@ -16,10 +16,9 @@ from pathlib import Path
 
 from ..describe.assumptions import REALISTIC, Assumptions
 from ..errors import BadInput
-from ..prediction.classes import class_of
+from ..prediction.certainty import kind_of
 from . import collectives, rows
 from .as_run import predicted
-from .evidence import evidence
 from .jobs import described
 from .layouts import figure, same
 from .measured import pairs, workload
@@ -100,7 +99,7 @@ def _compared(row: Row, base: Checked, assumptions: Assumptions) -> list[Checked
     base = replace(
         base,
         chip=job.cluster.chip.name,
-        kind=class_of(job.profile.name if job.profile else "", bool(job.model.moe)),
+        kind=kind_of(job),
         workload=workload(row, job),
         range_s=by_rule.range_s if by_rule else None,
     )
@@ -130,4 +129,4 @@ def _collectives(content: str, network: str, assumptions: Assumptions) -> Iterat
             )
 
 
-__all__ = ["Checked", "Validation", "evidence", "published", "validate"]
+__all__ = ["Checked", "Validation", "published", "validate"]

@@ -1,0 +1,69 @@
+"""Published runs as jobs that are predicted again and again with other numbers.
+
+A number that a job does not read leaves its prediction as it is: what was predicted is kept by the
+job that came out, with all that its catalogue says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..describe.job import Job
+from ..errors import BadInput
+from ..prediction.prediction import Prediction
+from ..validate import out_of_scope
+from ..validate.as_run import predicted
+from ..validate.jobs import described
+from ..validate.measured import judged, step_time, workload
+from ..validate.rows import Row, part, plain
+from ..validate.silent import held_out, silent
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run's job and its step time."""
+
+    id: str
+    source: str
+    job: Job
+    step_s: float
+    workload: tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Measured runs, and what was predicted of their jobs."""
+
+    every: tuple[Measured, ...]
+    known: dict[Job, Prediction] = field(default_factory=dict, repr=False)
+
+    def predicted(self, job: Job) -> Prediction:
+        """The prediction of a job, asked for once."""
+        if job not in self.known:
+            self.known[job] = predicted(job)
+        return self.known[job]
+
+
+def runs(rows: Sequence[Row]) -> Runs:
+    """The rows that a fit may use: complete runs with a step time, in scope."""
+    found = (measured(row) for row in rows if not (out_of_scope(row) or held_out(row)))
+    return Runs(tuple(one for one in found if one))
+
+
+def measured(row: Row) -> Measured | None:
+    """One row; None if it has no step time, or is no job."""
+    if silent(row):
+        return None
+    try:
+        about = described(row)
+        job = about.job
+        seconds = step_time(part(row, "measured"), job)
+        asked = judged(row)
+        if not seconds or (asked and not asked & {"step_time", "tflops/mfu"}):
+            return None
+        predicted(job)
+    except (BadInput, ArithmeticError, ValueError):
+        return None
+    name, source = plain(row, "id")[:120], plain(row, "source")[:120]
+    return Measured(name, source, job, seconds, workload(row, job))

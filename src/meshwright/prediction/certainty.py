@@ -1,0 +1,254 @@
+"""How sure a prediction is: where nine of ten runs of its kind lie around it, and on which
+published runs that rests.
+
+    s^2 = sum over parts of (share of the part in the step x how unsure the part is)^2
+    interval = t exp(s low) to t exp(s high)
+
+low and high are 5 % and 95 % quantiles of ln(measured / predicted) / s, of predictions whose shared
+numbers were fitted without the laboratory that measured, every source weighing as much as the next.
+They are those of the class (chips, framework, kind of model) where it has sources enough, else the
+wider of its own and those of all runs. s grows with the distance from evidence: chips that no run
+used, more of them, longer sequences. Numbers: catalog/evidence.toml, written by `meshwright
+calibrate --runs`.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple, Protocol
+
+from ..count.model import parameters
+from ..describe.job import Job
+from ..describe.layout import Layout
+from .classes import DENSE, EXPERTS, chip_family, class_of, framework_family
+
+PARTS = ("step", "memory", "host", "messages", "experts", "fp8", "fp4")
+"""What a prediction can be unsure of: of the whole step, of seconds by cause, of kinds of
+kernels."""
+BEYOND = ("chip", "framework", "class", "chips", "tokens")
+"""Distance from evidence: a family of chips, of frameworks, or both together, that no run used;
+doublings of chips and of tokens in a sequence beyond any run's."""
+MESSAGES = ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm")
+TRUSTED = 3
+"""A class with fewer sources may be off as a whole, which its own rows do not show."""
+NEAREST = 3
+
+
+class Predicted(Protocol):
+    """What is asked of a prediction."""
+
+    @property
+    def job(self) -> Job: ...
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def time_s(self) -> dict[str, float]: ...
+
+
+class Run(NamedTuple):
+    """A published run, as far as nearness goes; measured over predicted: `ratio`."""
+
+    id: str
+    source: str
+    model: str
+    chip: str
+    family: str
+    framework: str
+    kind: str
+    precision: str
+    chips: int
+    parameters: float
+    tokens: int
+    step_s: float
+    ratio: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.model} on {self.chips} x {self.chip} in {self.precision} ({self.source}): took"
+            f" {self.ratio:.2f} of what is predicted"
+        )
+
+
+WHOLE = ("chips", "tokens")
+REAL = ("parameters", "step_s", "ratio")
+"""Fields of a run that are numbers."""
+
+
+class Certainty(NamedTuple):
+    """How sure a prediction is."""
+
+    low: float
+    """Of the expected step time."""
+    high: float
+    width: float
+    """s: relative width of one prediction."""
+    kind: str
+    """The class."""
+    rows: int
+    """Published runs of the class."""
+    sources: tuple[str, ...]
+    note: str
+    """What makes it less sure than most; "" if nothing does."""
+
+
+def certainty(of: Predicted) -> Certainty | None:
+    """How sure a prediction is; None under a set of assumptions that was compared with no runs."""
+    known = evidence().get(of.job.assumptions.name)
+    if known is None or of.job.profile is None:
+        return None
+    kind = kind_of(of.job)
+    mine = known["classes"].get(kind, {"rows": 0, "sources": (), "low": 0.0, "high": 0.0})
+    low, high = float(mine["low"]), float(mine["high"])
+    if len(mine["sources"]) < TRUSTED:
+        low, high = min(low, known["low"]), max(high, known["high"])
+    far = distance(of.job, known)
+    s = width({**parts(of.job, of.time_s), **far}, known["unsure"])
+    return Certainty(
+        math.exp(s * low),
+        math.exp(s * high),
+        s,
+        kind,
+        int(mine["rows"]),
+        tuple(mine["sources"]),
+        "; ".join(said(kind, mine, far)),
+    )
+
+
+def kind_of(job: Job) -> str:
+    """The class of a job."""
+    name = job.profile.name if job.profile else ""
+    return class_of(job.cluster.chip, name, bool(job.model.moe))
+
+
+def parts(job: Job, time_s: Mapping[str, float]) -> dict[str, float]:
+    """Part of a prediction -> its share of the step, or whether it is there."""
+    whole = sum(time_s.values()) or 1.0
+    narrow = job.precision.compute
+    return {
+        "step": 1.0,
+        "memory": time_s["memory"] / whole,
+        "host": time_s["host"] / whole,
+        "messages": sum(time_s[cause] for cause in MESSAGES) / whole,
+        "experts": float(bool(job.model.moe)),
+        "fp8": float(narrow in ("fp8", "int8")),
+        "fp4": float(narrow == "fp4"),
+    }
+
+
+def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
+    """How far a job is from any run: yes or no (1, 0), or doublings."""
+    classes, kind = known["classes"], kind_of(job)
+    software = framework_family(job.profile.name if job.profile else "")
+    middle = (f", {software}, " in name for name in classes)
+    new = {
+        "chip": not any(name.startswith(f"{chip_family(job.cluster.chip)}, ") for name in classes),
+        "framework": not any(middle),
+    }
+    most = known["most"]
+    return {
+        **{name: float(yes) for name, yes in new.items()},
+        "class": float(kind not in classes and not any(new.values())),
+        "chips": max(0.0, math.log2(job.cluster.chips / most["chips"])),
+        "tokens": max(0.0, math.log2(job.T / most["tokens"])),
+    }
+
+
+def width(of: Mapping[str, float], unsure: Mapping[str, float]) -> float:
+    """s: root of the squares of what each part is unsure by."""
+    return math.sqrt(sum((share * unsure[name]) ** 2 for name, share in of.items()))
+
+
+def said(kind: str, mine: Mapping[str, Any], far: Mapping[str, float]) -> Iterator[str]:
+    """Why a prediction is less sure than most."""
+    if far["chip"]:
+        yield "no published run used such chips"
+    if far["framework"]:
+        yield "no published run used this framework"
+    if far["class"]:
+        yield f"no published run is of its class ({kind})"
+    elif mine["rows"] and len(mine["sources"]) < TRUSTED:
+        count = "one source" if len(mine["sources"]) == 1 else f"{len(mine['sources'])} sources"
+        yield f"few sources: {count} of its class ({', '.join(mine['sources'])})"
+    if far["chips"]:
+        yield "more chips than in any published run"
+    if far["tokens"]:
+        yield "longer sequences than in any published run"
+
+
+def ratio(one: Predicted, other: Predicted) -> tuple[float, float] | None:
+    """Nine of ten: seconds of one step over those of the other, as factors on the predicted ratio.
+
+    What both share they are unsure of together: under one class, parts count by how much their
+    shares differ, and the rest by what rows of one workload differ by (`pair`); else each for
+    itself.
+    """
+    a, b = certainty(one), certainty(other)
+    if a is None or b is None:
+        return None
+    known = evidence()[one.job.assumptions.name]
+    if a.kind != b.kind or one.job.assumptions.name != other.job.assumptions.name:
+        s = math.hypot(a.width, b.width)
+        low, high = float(known["low"]), float(known["high"])
+        wide = s * max(-low, high)
+        return math.exp(-wide), math.exp(wide)
+    mine, its = parts(one.job, one.time_s), parts(other.job, other.time_s)
+    unsure = {**known["unsure"], "step": known["pair"]}
+    differ = {name: 1.0 if name == "step" else mine[name] - its[name] for name in PARTS}
+    wide = width(differ, unsure) * max(-float(known["low"]), float(known["high"]))
+    return math.exp(-wide), math.exp(wide)
+
+
+def resolution() -> float:
+    """Share by which predicted times of two layouts of one job must differ before the faster one is
+    more often faster than not by a clear margin: below it they are ties.
+    """
+    return float(evidence()["realistic"]["resolution"])
+
+
+def nearest(job: Job, count: int = NEAREST) -> tuple[Run, ...]:
+    """The published runs nearest to a job, one of each configuration."""
+    found: list[Run] = []
+    for run in sorted(runs(), key=lambda run: (apart(job, run), run.id)):
+        if not any(run[1:11] == other[1:11] for other in found):
+            found.append(run)
+        if len(found) == count:
+            break
+    return tuple(found)
+
+
+def apart(job: Job, run: Run) -> float:
+    """How far a run is from a job: chips, software and kind of model first, then sizes."""
+    chip, name = job.cluster.chip, job.profile.name if job.profile else ""
+    family = chip_family(chip)
+    found = 0.0 if run.chip == chip.name else 1.0 if run.family == family else 3.0
+    same = framework_family(run.framework) == framework_family(name)
+    found += 0.0 if run.framework == name else 0.5 if same else 2.0
+    found += 3.0 * (run.kind != (EXPERTS if job.model.moe else DENSE))
+    found += 1.0 * (run.precision != job.precision.compute)
+    sizes = (
+        (job.cluster.chips, run.chips),
+        (parameters(job.model), run.parameters),
+        (job.T, run.tokens),
+    )
+    return found + sum(0.3 * abs(math.log2(mine / its)) for mine, its in sizes)
+
+
+@cache
+def evidence() -> dict[str, dict[str, Any]]:
+    """Set of assumptions -> how measured step times compare with what it predicts."""
+    folder = resources.files("meshwright.catalog")
+    return tomllib.loads((folder / "evidence.toml").read_text("utf-8"))
+
+
+@cache
+def runs() -> tuple[Run, ...]:
+    """The published runs that the evidence is made of."""
+    text = (resources.files("meshwright.catalog") / "runs" / "seen.csv").read_text("utf-8")
+    lines = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    make: dict[str, type] = {**dict.fromkeys(WHOLE, int), **dict.fromkeys(REAL, float)}
+    return tuple(Run(**{k: make.get(k, str)(v) for k, v in line.items()}) for line in lines)

@@ -1,0 +1,147 @@
+"""How sure a prediction says it is: widths by part, classes, distance from evidence, and the
+nearest runs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from meshwright import Job, Prediction, cluster, model, predict
+from meshwright.describe.layout import Layout
+from meshwright.prediction import certainty
+from meshwright.prediction.certainty import BEYOND, PARTS
+
+NOTHING = dict.fromkeys((*PARTS, *BEYOND), 0.0)
+CLASS = "Hopper, Megatron Core, dense"
+
+
+def known(**changes: Any) -> dict[str, Any]:
+    """Evidence of a step that is unsure by a tenth, and of nothing else."""
+    of_class = {"low": -1.0, "high": 2.0, "rows": 7, "sources": ["a", "b", "c"]}
+    found = {
+        "low": -3.0,
+        "high": 1.0,
+        "pair": 0.02,
+        "unsure": {**NOTHING, "step": 0.1},
+        "most": {"chips": 64, "tokens": 8192},
+        "classes": {CLASS: of_class},
+    }
+    return {"realistic": {**found, **changes}}
+
+
+@pytest.fixture
+def dense() -> Prediction:
+    job = Job(model("llama3-8b"), cluster("64xh100-sxm"), 64, Layout(tp=8, dp=8))
+    return predict(job)
+
+
+def told(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    monkeypatch.setattr(certainty, "evidence", lambda: known(**changes))
+
+
+def test_an_interval_is_quantiles_times_the_width(
+    monkeypatch: pytest.MonkeyPatch, dense: Prediction
+) -> None:
+    """Width 0.1, quantiles -1 and 2 of its class: e^-0.1 to e^0.2 times the step."""
+    told(monkeypatch)
+    sure = dense.certainty
+    assert sure is not None and dense.interval_s is not None
+    assert (sure.width, sure.kind, sure.rows, sure.note) == (pytest.approx(0.1), CLASS, 7, "")
+    assert dense.interval_s == pytest.approx(
+        (dense.step_time_s * math.exp(-0.1), dense.step_time_s * math.exp(0.2))
+    )
+
+
+def test_few_sources_take_the_wider_ends_and_say_so(
+    monkeypatch: pytest.MonkeyPatch, dense: Prediction
+) -> None:
+    """Two sources: the low end of all runs, -3, and the high end of its own, 2."""
+    of_class = {"low": -1.0, "high": 2.0, "rows": 7, "sources": ["a", "b"]}
+    told(monkeypatch, classes={CLASS: of_class})
+    sure = dense.certainty
+    assert sure is not None and "few sources: 2 sources of its class (a, b)" in sure.note
+    assert (sure.low, sure.high) == pytest.approx((math.exp(-0.3), math.exp(0.2)))
+
+
+def test_parts_widen_by_their_share(monkeypatch: pytest.MonkeyPatch, dense: Prediction) -> None:
+    """0.1 of the step and 0.5 of what its messages take: root of the sum of squares."""
+    told(monkeypatch, unsure={**NOTHING, "step": 0.1, "messages": 0.5})
+    sure, share = dense.certainty, dense.time_s["tp_comm"] + dense.time_s["dp_comm"]
+    assert sure is not None and share > 0
+    assert sure.width == pytest.approx(math.hypot(0.1, 0.5 * share / dense.step_time_s))
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "times", "words"),
+    [
+        ("chips", {"cluster": "256xh100-sxm"}, 2.0, "more chips"),  # 64 were seen: two doublings
+        ("tokens", {"seq": 16384}, 1.0, "longer sequences"),
+        ("chip", {"cluster": "64xmi300x"}, 1.0, "no published run used such chips"),
+        ("framework", {"framework": "meshwright"}, 1.0, "used this framework"),
+        ("class", {"model": "mixtral-8x7b"}, 1.0, "is of its class"),
+        ("experts", {"model": "mixtral-8x7b"}, 1.0, ""),
+        ("fp8", {"precision": "fp8"}, 1.0, ""),
+        ("fp4", {"precision": "fp4", "cluster": "64xb200"}, 1.0, ""),
+    ],
+)
+def test_distance_from_evidence_widens(
+    monkeypatch: pytest.MonkeyPatch, part: str, changes: dict[str, Any], times: float, words: str
+) -> None:
+    told(monkeypatch, unsure={**NOTHING, part: 0.1})
+    named = {"model": "llama3-8b", "cluster": "64xh100-sxm", "batch": 256, **changes}
+    job = Job(
+        model(named.pop("model")),
+        cluster(named.pop("cluster")),
+        layout=Layout(tp=8, dp=8),
+        **named,
+    )
+    sure = certainty.certainty(predict(replace(job, layout=Layout(dp=job.cluster.chips, zero=3))))
+    assert sure is not None and words in sure.note
+    assert sure.width == pytest.approx(0.1 * times)
+
+
+def test_two_predictions_of_one_class_are_surer_of_their_ratio(
+    monkeypatch: pytest.MonkeyPatch, dense: Prediction
+) -> None:
+    """A step by itself is unsure by a tenth; layouts of one job differ by a fiftieth: e^(3 x 0.02);
+    on other chips both widths count."""
+    told(monkeypatch)
+    found = certainty.ratio(dense, dense)
+    assert found == pytest.approx((math.exp(-0.06), math.exp(0.06)))
+    other = predict(replace(dense.job, cluster=cluster("64xb200")))
+    apart = certainty.ratio(dense, other)
+    assert apart is not None and apart[1] > math.exp(3 * math.hypot(0.1, 0.1) - 1e-9)
+
+
+def test_no_runs_no_interval() -> None:
+    job = Job(model("gpt3-175b"), cluster("64xa100-80"), 64, Layout(tp=8, pp=8), framework=None)
+    assert predict(replace(job, assumptions="lbl-2024", precision="fp16-pure")).interval_s is None
+
+
+def test_the_nearest_runs_are_of_its_chip_and_software(dense: Prediction) -> None:
+    """Three configurations, each once; a run that is there is the nearest to itself."""
+    found = certainty.nearest(dense.job)
+    assert len(found) == 3 == len({run[2:11] for run in found})
+    assert {run.family for run in found} == {"Hopper"} and found[0].framework == "megatron-bridge"
+    run = next(r for r in certainty.runs() if r.source == "megatron-bridge")
+    again = next(r for r in certainty.nearest(described(run.id)) if r.chip == run.chip)
+    assert again[2:11] == run[2:11]
+
+
+def described(id: str) -> Job:
+    """The job of a published run."""
+    from meshwright.validate import published
+    from meshwright.validate.jobs import job
+
+    return job(next(row for row in published() if row["id"] == id))
+
+
+def test_the_evidence_of_a_prediction_is_told(dense: Prediction) -> None:
+    told = dense.to_dict()["evidence"]
+    assert told["class"] == CLASS and told["rows"] > 0 and "few sources" in told["note"]
+    assert set(told) == {"class", "rows", "sources", "nearest", "note"}
+    assert {"id", "source", "chips", "step_s", "ratio"} <= set(told["nearest"][0])
