@@ -19,7 +19,15 @@ from .. import reproduce as papers  # noqa: F401, sets of assumptions of its own
 from ..errors import BadInput, MeshwrightError, unknown
 from ..formats.flags import STDIN
 from ..formats.spellings import translated
-from . import calibrate, compare, export, limits, roofline, train  # noqa: F401, register verbs
+from . import (  # noqa: F401, their verbs register themselves
+    calibrate,
+    compare,
+    export,
+    limits,
+    roofline,
+    serve,
+    train,
+)
 from .command import (
     VERBS,
     Against,

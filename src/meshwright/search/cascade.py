@@ -79,6 +79,8 @@ def _strict(
     order, begin, size = np.argsort(law, kind="stable"), 0, FIRST
     found: list[tuple[Table, Column]] = []
     while begin < len(order):
+        if progress:
+            progress("bounds", 0.0)
         some = order[begin : begin + size]
         some = some[law[some] <= min(best.limit, LARGEST)]
         rows = take(table, some)

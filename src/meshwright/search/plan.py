@@ -193,6 +193,8 @@ def _searched(job: Job, space: Space, top: int, progress: Progress | None, paret
             "on a torus only one placement is looked at: tp nearest, then cp, dp, pp, along the"
             " axes in order"
         )
+    if progress:
+        progress("layouts", 0.0)
     best = search(job, space, wide(top), relaxed, progress)
     if space.relaxed is None:
         all_chips = best

@@ -1,0 +1,76 @@
+"""The verb `serve`."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ..errors import BadInput
+from .command import verb, word
+
+Folders = Annotated[str, Parameter(help="Folders of runs of meshwright train, to be shown too.")]
+Host = Annotated[
+    str, word("Address to listen on; other machines can reach only others.", "ADDRESS")
+]
+Port = Annotated[int, word("Port; 0 takes a free one.", "N")]
+Name = Annotated[
+    tuple[str, ...], word("Also answer under this host name, such as that of a proxy.", "NAME")
+]
+HIGHEST_PORT = 65535
+
+
+@verb()
+def serve(
+    *runs: Folders,
+    host: Host = "127.0.0.1",
+    port: Port = 8321,
+    name: Name = (),
+) -> int:
+    """Show the page: every answer while you type, on this machine only.
+
+    Example: meshwright serve quickstart-run
+    """
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        raise BadInput("serve needs starlette and uvicorn: pip install 'meshwright[web]'")
+    if not 0 <= port <= HIGHEST_PORT:
+        raise BadInput(f"--port must be between 0 and {HIGHEST_PORT}, not {port}")
+    import uvicorn
+
+    from ..web.app import app
+
+    shown = {path.name or str(path): path for path in map(run_folder, runs)}
+    served = app((host, *name), shown)
+    config = uvicorn.Config(served, host=host, port=port, log_level="warning", lifespan="off")
+    listening = bound(host, port)
+    where = f"http://{host if ':' not in host else f'[{host}]'}:{listening.getsockname()[1]}/"
+    print(f"the page is at {where} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    uvicorn.Server(config).run(sockets=[listening])
+    return 0
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """The socket to listen on; BadInput if there is none to be had."""
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise BadInput(
+            f"cannot listen on {host[:80]} port {port}: {error.strerror or error}; --port 0 takes a"
+            " free one"
+        ) from None
+    return listening
+
+
+def run_folder(text: str) -> Path:
+    """The folder of a run.  BadInput if it is none."""
+    path = Path(text[:4096]).resolve()
+    if not (path / "job.toml").is_file():
+        raise BadInput(f"{text[:80]!r} is no folder of a run: it has no job.toml")
+    return path

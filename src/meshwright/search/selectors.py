@@ -1,0 +1,172 @@
+"""What each other value of each field of a layout would cost: the selectors of a page.
+
+A *neighbour* is the layout with one field changed and the rest kept (replicas follow the degrees);
+it costs one prediction. A *pinned* value is fixed while everything else is searched again; it costs
+a plan. The two answer different questions, so nobody should show one as the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import log2
+from typing import Any
+
+from ..describe.choices import Value
+from ..describe.job import Job
+from ..describe.layout import CHOICES, Layout
+from ..describe.recompute import RECOMPUTE
+from ..errors import BadInput
+from ..num import divisors
+from ..prediction.exact import replayed
+from ..prediction.prediction import Prediction, predict
+from ..schedule import get as schedule_named
+from .evaluate import Progress
+from .plan import plan
+from .space import USUAL, Space
+
+NEAR = 7
+"""Values of a degree that are shown, besides 1."""
+FILLING = ("tp", "cp", "pp")
+"""Degrees that leave room for fewer or more replicas."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One value of one field."""
+
+    field: str
+    value: Value
+    prediction: Prediction | None
+    """None if the layout is not legal, or nothing fits."""
+    seconds: float | None
+    """Of a step, replayed where the job's set replays."""
+    why: str = ""
+    """Why there is no prediction."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """SI units, keys that end in their unit."""
+        p = self.prediction
+        return {
+            "field": self.field,
+            "value": self.value,
+            "step_time_s": self.seconds,
+            "fits": p.fits if p else None,
+            "needed_bytes": p.memory_bytes["needed"] if p else None,
+            "risk_of_oom": p.risk_of_oom if p else None,
+            "why": self.why,
+        }
+
+
+def choices_of(job: Job, layout: Layout) -> dict[str, tuple[Value, ...]]:
+    """Field -> the values to choose from, those near the layout's own among them; legal or not."""
+    chips, experts = job.cluster.chips, job.model.moe.experts if job.model.moe else 1
+    wholes = {
+        "tp": chips,
+        "cp": chips,
+        "pp": chips,
+        "ep": experts,
+        "microbatch": max(int(job.batch // layout.dp), 1),
+        "interleave": max(int(job.model.layers // layout.pp), 1),
+    }
+    degrees = {
+        name: _near(divisors(whole), int(getattr(layout, name)))
+        for name, whole in wholes.items()
+        if name != "ep" or experts > 1
+    }
+    words = {
+        "schedule": _with(USUAL["schedule"], layout.schedule),
+        "zero": CHOICES["zero"],
+        "recompute": _with(RECOMPUTE, layout.recompute),
+        "sequence_parallel": CHOICES["sequence_parallel"],
+    }
+    return {**degrees, **words}
+
+
+def _near(numbers: list[int], own: int) -> tuple[Value, ...]:
+    """1, the layout's own value and those nearest to it."""
+    ranked = sorted(numbers, key=lambda n: abs(log2(n / own)))
+    return tuple(sorted({1, own, *ranked[:NEAR]}))
+
+
+def _with(values: tuple[Value, ...], own: Value) -> tuple[Value, ...]:
+    return values if own in values else (*values, own)
+
+
+def neighbours(job: Job, layout: Layout) -> list[Choice]:
+    """The layout with one field changed at a time; its own values are left out."""
+    found = []
+    for field, values in choices_of(job, layout).items():
+        for value in values:
+            if value != getattr(layout, field):
+                found.append(_neighbour(job, layout, field, value))
+    made = [choice.prediction for choice in found if choice.prediction]
+    exact = iter(replayed(job, [p.layout for p in made]))
+    return [
+        replace(choice, seconds=next(exact) or choice.prediction.step_time_s)
+        if choice.prediction
+        else choice
+        for choice in found
+    ]
+
+
+def _neighbour(job: Job, layout: Layout, field: str, value: Value) -> Choice:
+    try:
+        return Choice(field, value, predict(job, changed(layout, field, value)), None)
+    except BadInput as error:
+        return Choice(field, value, None, None, str(error))
+
+
+def changed(layout: Layout, field: str, value: Any) -> Layout:
+    """The layout with one field changed: replicas take the chips that the degrees leave, and chunks
+    go with the schedule.
+    """
+    other = replace(layout, placement={}, **{field: value})
+    if field in FILLING:
+        other = replace(other, dp=max(int(layout.chips) // int(other.tp * other.cp * other.pp), 1))
+    if field == "schedule":
+        own = schedule_named(value).chunks(1) != schedule_named(value).chunks(2)
+        chunks = max(int(layout.interleave), 2) if own else int(schedule_named(value).chunks(1))
+        return replace(other, interleave=chunks)
+    if field == "interleave" and not _chunked(layout.schedule):
+        return replace(other, schedule="interleaved" if value > 1 else "1f1b")
+    if field == "interleave" and value == 1:
+        return replace(other, schedule="1f1b")
+    return other
+
+
+def _chunked(schedule: str) -> bool:
+    """The number of chunks is the layout's to choose."""
+    kind = schedule_named(schedule)
+    return kind.chunks(1) != kind.chunks(2)
+
+
+def pinned(
+    job: Job,
+    space: Space,
+    layout: Layout,
+    progress: Progress | None = None,
+) -> Iterator[Choice]:
+    """The best layout with one field fixed at a time, the rest searched again; fields that the
+    space fixes already are left out.
+
+    layout: near which the values lie, the best of the space.
+    """
+    for field, values in choices_of(job, layout).items():
+        if len(space.choices.get(field, (0, 0))) < 2:
+            continue
+        for value in values:
+            if value != getattr(layout, field):
+                yield _pinned(job, space, field, value, progress)
+
+
+def _pinned(job: Job, space: Space, field: str, value: Value, progress: Progress | None) -> Choice:
+    if field in space.choices and value not in space.choices[field]:
+        return Choice(field, value, None, None, f"{field} {value} is not among those asked for")
+    try:
+        found = plan(job, space.but(**{field: (value,)}), top=1, progress=progress)
+    except BadInput as error:
+        return Choice(field, value, None, None, str(error))
+    if found.best is None:
+        return Choice(field, value, None, None, (*found.notes, "nothing fits")[0])
+    return Choice(field, value, found.best, found.best.replayed_s or found.best.step_time_s)

@@ -1,0 +1,235 @@
+"""Answers: what a page is told, as the fields of `--json`. Each takes the body of a request and is
+told by `progress` when to stop; those of many parts give them one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from .. import catalog
+from .._version import __version__
+from ..describe.assumptions import SETS
+from ..describe.framework import frameworks
+from ..describe.job import OPTIMIZERS, PRECISIONS, Job
+from ..describe.layout import Layout
+from ..describe.read import brief
+from ..errors import BadInput, MeshwrightError
+from ..formats.flags import flags
+from ..formats.toml import dump_job
+from ..prediction.prediction import Prediction
+from ..prediction.prediction import predict as compute_step
+from ..report.console import SCHEMA, envelope
+from ..report.text import layout_words
+from ..schedule import SCHEDULES
+from ..search import Space
+from ..search import plan as search
+from ..search.evaluate import Progress
+from ..search.selectors import choices_of, neighbours, pinned
+from ..sweep import vary
+from .question import ask, checked, command_of, keys, laid_out, python_of
+
+Body = Mapping[str, Any]
+Answer = Mapping[str, Any]
+MOST_ROWS = 64
+"""Clusters, or other rows of one answer."""
+
+
+def settled(found: Prediction, notes: Sequence[str]) -> dict[str, Any]:
+    """A prediction's fields, with what was rounded among its notes, and its layout in words."""
+    said = replace(found, notes=(*notes, *found.notes))
+    return {**said.to_dict(), "layout_words": layout_words(found.layout, found.microbatches)}
+
+
+def predict(body: Body, progress: Progress) -> Answer:
+    """One step under a given layout."""
+    notes: list[str] = []
+    job, _ = ask(body.get("question"), notes)
+    layout = laid_out(job, body.get("layout", {}))
+    return envelope("predict", settled(compute_step(job, layout), notes))
+
+
+def plan(body: Body, progress: Progress) -> Answer:
+    """The fastest layouts, why the best wins, and what was searched."""
+    notes: list[str] = []
+    job, space = ask(body.get("question"), notes)
+    found = search(
+        job, space, top=body.get("top", 5), progress=progress, pareto=bool(body.get("pareto"))
+    )
+    told = replace(found, notes=(*notes, *found.notes)).to_dict()
+    every = [p for p in (found.best, *found.alternatives) if p]
+    words = [layout_words(p.layout, p.microbatches) for p in every]
+    return envelope("plan", {**told, "layouts_in_words": words, "price": price(job)})
+
+
+def price(job: Job) -> Mapping[str, Any]:
+    """What an hour of a chip costs, if that is known."""
+    return {"usd_per_hour": job.cluster.chip.usd_per_hour, "chip": job.cluster.chip.name}
+
+
+def beside(body: Body, progress: Progress) -> Answer:
+    """One field of a layout changed at a time, the rest kept."""
+    job, _ = ask(body.get("question"), [])
+    layout = laid_out(job, body.get("layout", {}))
+    used = replace(job, layout=layout)
+    found = neighbours(used, layout)
+    values = {name: list(each) for name, each in choices_of(job, layout).items()}
+    return {"schema": SCHEMA, "values": values, "choices": [c.to_dict() for c in found]}
+
+
+def choices(body: Body, progress: Progress) -> Iterator[Answer]:
+    """One field of a layout fixed at a time, the rest searched again; a line for each."""
+    job, space = ask(body.get("question"), [])
+    layout = laid_out(job, body.get("layout", {}))
+    for choice in pinned(job, space, layout, progress):
+        yield choice.to_dict()
+
+
+@dataclass(frozen=True)
+class Change:
+    """A job with one thing changed, and the fields of a question that say so."""
+
+    name: str
+    path: str
+    value: str
+    says: Mapping[str, str]
+
+
+def changes_of(job: Job) -> Iterator[Change]:
+    """What people ask about a cluster and a job, most asked first."""
+    cluster, N = job.cluster, job.cluster.chips
+    last = cluster.network.dims[-1]
+    if last.bandwidth:
+        faster = f"network.{last.name}.bandwidth"
+        for factor in (2.0, 0.5):
+            name = f"{'twice' if factor > 1 else 'half'} the bandwidth of {last.name}"
+            yield Change(name, faster, repr(float(last.bandwidth) * factor), {})
+    for chip in NEXT_CHIPS:
+        if chip != cluster.chip.name and catalog.has("chips", chip):
+            yield Change(chip, "on", f"{N}x{chip}", {"on": f"{N}x{chip}"})
+    for factor in (2.0, 0.5):
+        if int(N * factor) >= 1 and cluster.name:
+            chips, what = int(N * factor), catalog.counted(cluster.name)[1]
+            yield Change(f"{chips:,} chips", "on", f"{chips}x{what}", {"on": f"{chips}x{what}"})
+    if "fp8" in cluster.chip.matrix_flops and job.precision.compute != "fp8":
+        yield Change("fp8", "precision", "fp8", {"precision": "fp8"})
+    for seq in (job.T * 4, job.T * 2):
+        yield Change(f"sequences of {seq:,}", "seq", str(seq), {"seq": str(seq)})
+    bytes_ = cluster.chip.hbm_bytes
+    yield Change("a tenth less memory", "chip.hbm_bytes", repr(float(bytes_) * 0.9), {})
+
+
+NEXT_CHIPS = ("h200-sxm", "b200", "mi300x", "tpu-v5p")
+"""Other chips that a plan is asked about."""
+
+
+def what_if(body: Body, progress: Progress) -> Iterator[Answer]:
+    """The best plan with one thing changed at a time; a line for each."""
+    job, space = ask(body.get("question"), [])
+    for change in changes_of(job):
+        yield {"name": change.name, "set": change.says, **planned(job, space, change, progress)}
+
+
+def planned(job: Job, space: Space, change: Change, progress: Progress) -> dict[str, Any]:
+    """The best of a changed job in a few numbers."""
+    try:
+        found = search(vary(job, change.path, change.value), space, top=1, progress=progress)
+    except MeshwrightError as error:
+        return {"why": str(error)}
+    if not found.best:
+        return {"why": (*found.notes, "nothing fits")[0]}
+    return few(found.best)
+
+
+def few(p: Prediction) -> dict[str, Any]:
+    """The numbers of a row."""
+    names = [
+        "chips",
+        "step_time_s",
+        "interval_s",
+        "tokens_per_s",
+        "tokens_per_s_per_chip",
+        "mfu",
+        "train_time_s",
+        "chip_hours",
+        "cost_usd",
+        "energy_j",
+        "time_s",
+        "fits",
+        "risk_of_oom",
+        "layout",
+        "evidence",
+        "notes",
+    ]
+    told = p.to_dict()
+    row = {name: told[name] for name in names if name in told}
+    return {**row, "layout_words": layout_words(p.layout), "chip": p.job.cluster.chip.name}
+
+
+def clusters(body: Body, progress: Progress) -> Iterator[Answer]:
+    """The best plan on each of several clusters, or on each of several numbers of chips; a line for
+    each.
+    """
+    job, space = ask(body.get("question"), [])
+    names, prices = texts(body, "clusters"), body.get("prices", {})
+    for name in names:
+        row = {"cluster": name}
+        try:
+            varied = vary(job, "on", name)
+            if (rate := prices.get(varied.cluster.chip.name)) is not None:
+                varied = vary(varied, "chip.usd_per_hour", rate)
+            found = search(varied, space, top=1, progress=progress)
+            rate_usd = varied.cluster.chip.usd_per_hour
+            if found.best:
+                yield {**row, **few(found.best), "usd_per_hour": rate_usd}
+            else:
+                yield {**row, "why": (*found.notes, "nothing fits")[0]}
+        except MeshwrightError as error:
+            yield {**row, "why": str(error)}
+
+
+def texts(body: Body, name: str) -> list[str]:
+    """A list of texts of a request."""
+    found = body.get(name)
+    if not isinstance(found, list) or not 0 < len(found) <= MOST_ROWS:
+        raise BadInput(f"{name} must be a list of 1 to {MOST_ROWS} texts")
+    for text in found:
+        if not isinstance(text, str):
+            raise BadInput(f"{name} must hold texts, not {brief(text)}")
+    return found
+
+
+def copies(body: Body, progress: Progress) -> Answer:
+    """The question as a command, as Python and as a JOB.toml; with a layout, the job that runs it."""
+    question = checked(body.get("question"))
+    job, _ = ask(question, [])
+    found = {"command": command_of(question), "python": python_of(question)}
+    layout = body.get("layout")
+    if layout is not None:
+        job = compute_step(job, laid_out(job, layout)).job
+    return {"schema": SCHEMA, **found, "toml": dump_job(job)}
+
+
+def catalogue(body: Body, progress: Progress) -> Answer:
+    """Names to choose from."""
+    kinds = {kind: list(catalog.names(kind)) for kind in catalog.KINDS}
+    about = {flag.name: flag for flag in flags()}
+    asked = [
+        {"name": key, "table": about[key].table, "help": about[key].help}
+        if key in about
+        else {"name": key, "table": key, "help": ""}
+        for key in keys()
+    ]
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        **kinds,
+        "frameworks": list(frameworks()),
+        "assumptions": list(SETS),
+        "precisions": list(PRECISIONS),
+        "optimizers": list(OPTIMIZERS),
+        "schedules": list(SCHEDULES),
+        "question": asked,
+        "layout": [f.name for f in fields(Layout) if f.name != "placement"],
+    }

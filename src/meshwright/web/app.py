@@ -1,0 +1,327 @@
+"""The page over HTTP: static files, and POST /api/NAME with a JSON body for each answer.
+
+Loopback by default. Every request is checked: its Host and Origin are ours, its body is small, its
+fields are known. Whatever is wrong is one sentence with a 4xx status. Work stops when the asker
+leaves or a deadline passes; a few threads compute, and only so many may wait.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+from anyio import CapacityLimiter, to_thread
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..errors import BadInput, MeshwrightError
+from . import page
+from .endpoints import Endpoint, checked, endpoints, openapi
+
+LARGEST_BODY = 2**20
+"""Bytes of a request."""
+DEADLINE_S = 60.0
+"""Seconds that one answer may take."""
+SEARCHES, QUICK = 2, 4
+"""Threads that search, and that answer what takes milliseconds."""
+MOST_WAITING = 64
+"""Requests under way; more are told to come back."""
+KEPT, KEPT_BYTES = 128, 2**18
+"""Answers that are kept, and the largest of them."""
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:;"
+    " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+
+
+class Stopped(Exception):
+    """The asker has left."""
+
+
+def refusal(sentence: str, status: int) -> Response:
+    """One sentence."""
+    return JSONResponse({"error": sentence}, status, HEADERS)
+
+
+class Guard:
+    """Lets requests pass that are meant for this server: its Host, its Origin, a small body."""
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
+        self.app, self.hosts = app, {host.lower() for host in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        refused = self.refused({k.decode("latin-1"): v for k, v in scope["headers"]}, scope)
+        await (refused or self.app)(scope, receive, send)
+
+    def refused(self, headers: Mapping[str, bytes], scope: Scope) -> Response | None:
+        """Why a request is turned away; None if it is not."""
+        host = headers.get("host", b"").decode("latin-1").lower()
+        if bare(host) not in self.hosts:
+            return refusal(f"this server does not answer for the host {host[:80]!r}", 421)
+        origin = headers.get("origin")
+        if origin is not None and origin.decode("latin-1").lower() != f"http://{host}":
+            return refusal("requests from other sites are refused", 403)
+        if headers.get("sec-fetch-site", b"same-origin") not in (b"same-origin", b"none"):
+            return refusal("requests from other sites are refused", 403)
+        length = headers.get("content-length", b"0")
+        if not length.isdigit() or int(length[:20]) > LARGEST_BODY:
+            return refusal(f"the body must have at most {LARGEST_BODY:,} bytes", 413)
+        if scope["method"] == "POST":
+            kind = headers.get("content-type", b"").split(b";")[0].strip().lower()
+            if kind != b"application/json":
+                return refusal("the body must be JSON: content-type application/json", 415)
+        return None
+
+
+def bare(host: str) -> str:
+    """A host without its port."""
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host
+
+
+async def body_of(request: Request) -> Any:
+    """The JSON of a request's body.  Raises BadInput."""
+    data = b""
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > LARGEST_BODY:
+            raise BadInput(f"the body must have at most {LARGEST_BODY:,} bytes")
+    try:
+        return json.loads(data or b"{}")
+    except RecursionError:
+        raise BadInput("the body is nested too deeply") from None
+    except ValueError as error:
+        raise BadInput(f"the body is not valid JSON: {str(error)[:120]}") from None
+
+
+class Work:
+    """One answer under way: what computes it asks here whether to go on."""
+
+    def __init__(self) -> None:
+        self.stop, self.until = threading.Event(), time.monotonic() + DEADLINE_S
+
+    def progress(self, what: str, share: float) -> None:
+        """Told by a search; raises to stop it."""
+        if self.stop.is_set():
+            raise Stopped
+        if time.monotonic() > self.until:
+            raise BadInput(f"this takes longer than {DEADLINE_S:g} s: ask for less at once")
+
+
+class Kept:
+    """The latest answers, by question."""
+
+    def __init__(self) -> None:
+        self.answers: OrderedDict[str, bytes] = OrderedDict()
+
+    def get(self, key: str) -> bytes | None:
+        found = self.answers.get(key)
+        if found is not None:
+            self.answers.move_to_end(key)
+        return found
+
+    def put(self, key: str, answer: bytes) -> None:
+        if len(answer) <= KEPT_BYTES:
+            self.answers[key] = answer
+            while len(self.answers) > KEPT:
+                self.answers.popitem(last=False)
+
+
+def written(answer: Mapping[str, Any]) -> bytes:
+    """JSON as bytes; never NaN."""
+    return json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
+
+
+class Api:
+    """Answers requests."""
+
+    def __init__(self, runs: Mapping[str, Path] | None = None) -> None:
+        self.endpoints = endpoints(runs)
+        self.kept = Kept()
+        self.under_way = 0
+        self.limits: dict[bool, CapacityLimiter] = {}
+
+    def limiter(self, quick: bool) -> CapacityLimiter:
+        """The threads that compute; made inside the event loop."""
+        if not self.limits:
+            self.limits = {True: CapacityLimiter(QUICK), False: CapacityLimiter(SEARCHES)}
+        return self.limits[quick]
+
+    async def describe(self, request: Request) -> Response:
+        """The description of the interface."""
+        return Response(written(openapi(self.endpoints)), 200, HEADERS, "application/json")
+
+    async def answer(self, request: Request) -> Response:
+        """One answer, or one sentence."""
+        name = request.path_params["name"]
+        asked = self.endpoints.get(name)
+        if asked is None:
+            return refusal(f"nothing is asked under /api/{name[:40]}: see /openapi.json", 404)
+        if self.under_way >= MOST_WAITING:
+            return refusal("too many requests are under way: try again in a second", 429)
+        try:
+            body = checked(await body_of(request), asked)
+            if asked.streams:
+                return StreamingResponse(
+                    self.lines(asked, body), 200, HEADERS, "application/x-ndjson"
+                )
+            return await self.one(name, asked, body, request)
+        except ClientDisconnect:
+            return refusal("the asker has left", 400)
+        except MeshwrightError as error:
+            large = "at most" in str(error) and "bytes" in str(error)
+            return refusal(str(error), 413 if large else 422)
+
+    async def one(
+        self, name: str, asked: Endpoint, body: Mapping[str, Any], request: Request
+    ) -> Response:
+        """An answer in one piece, kept for the next who asks the same."""
+        key = name + json.dumps(body, sort_keys=True) if asked.kept else ""
+        if (found := self.kept.get(key)) is None:
+            work = Work()
+
+            def compute() -> bytes:
+                return written(cast("Mapping[str, Any]", asked.ask(body, work.progress)))
+
+            found = await self.computed(compute, work, asked, request)
+            if key:
+                self.kept.put(key, found)
+        return Response(found, 200, HEADERS, "application/json")
+
+    async def computed(
+        self, compute: Callable[[], bytes], work: Work, asked: Endpoint, request: Request
+    ) -> bytes:
+        """What a thread computes; told to stop when the asker leaves."""
+        result: list[bytes | MeshwrightError] = []
+
+        def run() -> None:
+            try:
+                work.progress("", 0.0)  # left while it waited
+                result.append(compute())
+            except MeshwrightError as error:
+                result.append(error)
+            except Stopped:
+                result.append(BadInput("the asker has left"))
+
+        async def watch() -> None:
+            while True:
+                if (await request.receive())["type"] == "http.disconnect":
+                    work.stop.set()
+                    return
+
+        self.under_way += 1
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(watch)
+                await to_thread.run_sync(run, limiter=self.limiter(asked.quick))
+                group.cancel_scope.cancel()
+        finally:
+            self.under_way -= 1
+        if isinstance(result[0], MeshwrightError):
+            raise result[0]
+        return result[0]
+
+    async def lines(self, asked: Endpoint, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
+        """An answer line by line; a sentence in place of what cannot be answered."""
+        work = Work()
+        parts: Iterator[Any] = iter(asked.ask(body, work.progress))
+
+        def following() -> bytes | None:
+            try:
+                work.progress("", 0.0)
+                return written(next(parts)) + b"\n"
+            except (StopIteration, Stopped):
+                return None
+            except MeshwrightError as error:
+                return written({"error": str(error)}) + b"\n"
+
+        self.under_way += 1
+        try:
+            while line := await to_thread.run_sync(
+                following, limiter=self.limiter(asked.quick), abandon_on_cancel=True
+            ):
+                yield line
+                if line.startswith(b'{"error":'):
+                    return
+        finally:
+            work.stop.set()
+            self.under_way -= 1
+
+
+class Files:
+    """The static files of the page, all in memory: no path of a request ever reaches the disk."""
+
+    def __init__(self) -> None:
+        folder = resources.files("meshwright.web") / "static"
+        found = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+        self.plain = {f"/{name}": data for name, data in found.items()}
+        self.plain["/"] = self.plain["/index.html"]
+        self.plain["/single.html"] = page.empty().encode()
+        self.small = {path: gzip.compress(data, 9, mtime=0) for path, data in self.plain.items()}
+
+    async def answer(self, request: Request) -> Response:
+        """One file."""
+        path = request.url.path
+        if path not in self.plain:
+            return refusal(f"there is no page {path[:80]!r}", 404)
+        suffix = ".html" if path == "/" else "." + path.rpartition(".")[2]
+        headers = {**HEADERS, "vary": "accept-encoding"}
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(
+                self.small[path], 200, {**headers, "content-encoding": "gzip"}, TYPES[suffix]
+            )
+        return Response(self.plain[path], 200, headers, TYPES[suffix])
+
+
+async def failed(request: Request, error: Exception) -> Response:
+    """A bug: still one sentence."""
+    return refusal(f"internal error, please report it: {type(error).__name__}", 500)
+
+
+async def not_here(request: Request, error: Exception) -> Response:
+    """A method or path that nobody answers."""
+    return refusal(f"{request.method} {request.url.path[:80]!r} is not answered here", 405)
+
+
+def app(hosts: Sequence[str] = (), runs: Mapping[str, Path] | None = None) -> ASGIApp:
+    """The application.  hosts: names, besides those of loopback, under which it answers."""
+    api, files = Api(runs), Files()
+    routes = [
+        Route("/openapi.json", api.describe, methods=["GET"]),
+        Route("/api/{name}", api.answer, methods=["POST"]),
+        Route("/{path:path}", files.answer, methods=["GET"]),
+    ]
+    inner = Starlette(routes=routes, exception_handlers={405: not_here, Exception: failed})
+    return Guard(inner, (*LOCAL, *hosts))
+
+
+__all__ = ["LOCAL", "Message", "app"]

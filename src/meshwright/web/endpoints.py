@@ -1,0 +1,169 @@
+"""What can be asked, in one table: it answers requests, checks their bodies and describes itself as
+OpenAPI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from .._version import __version__
+from ..describe.read import brief
+from ..errors import BadInput, unknown
+from ..search.evaluate import Progress
+from . import answers, dropped, explorers, sure
+from .answers import Answer, Body
+from .question import keys
+from .runs import Folders
+
+TEXTS = {"type": "object", "additionalProperties": {"type": "string", "maxLength": 2000}}
+LIST = {"type": "array", "items": {"type": "string", "maxLength": 200}, "minItems": 1}
+LAYOUT = {
+    "type": "object",
+    "additionalProperties": {"type": ["integer", "string", "boolean", "object"]},
+}
+NUMBERS = {"type": "object", "additionalProperties": {"type": "number"}}
+NUMBER, YES, TEXT = {"type": "number"}, {"type": "boolean"}, {"type": "string"}
+TOP = {"type": "integer", "minimum": 1, "maximum": 50}
+SCENARIO: Mapping[str, Mapping[str, Any]] = {
+    "scenarios": LIST,
+    "months": NUMBER,
+    "linear": NUMBER,
+    "failures": YES,
+    "factors": NUMBERS,
+}
+KINDS: Mapping[str, tuple[type, ...]] = {
+    "object": (Mapping,),
+    "array": (list,),
+    "number": (int, float),
+    "integer": (int,),
+    "boolean": (bool,),
+    "string": (str,),
+}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One thing that can be asked."""
+
+    ask: Callable[[Body, Progress], Answer | Iterator[Answer]]
+    fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Name -> JSON schema of what its body may hold."""
+    streams: bool = False
+    """Its answer is lines of JSON, one by one."""
+    quick: bool = False
+    """It takes a few milliseconds, and never waits behind a search."""
+    kept: bool = True
+    """The same body has the same answer as long as the server runs."""
+
+    @property
+    def says(self) -> str:
+        """Its first sentence."""
+        return " ".join((self.ask.__doc__ or "").split())
+
+
+def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
+    """Name -> endpoint; runs: name -> folder of the runs that may be shown."""
+    asked = {"question": TEXTS}
+    laid_out = {**asked, "layout": LAYOUT}
+    folders = Folders(runs or {})
+    quick = partial(Endpoint, quick=True)
+    return {
+        "catalogue": quick(answers.catalogue),
+        "predict": quick(answers.predict, laid_out),
+        "plan": Endpoint(answers.plan, {**asked, "top": TOP, "pareto": YES}),
+        "beside": quick(answers.beside, laid_out),
+        "choices": Endpoint(answers.choices, laid_out, streams=True),
+        "what_if": Endpoint(answers.what_if, asked, streams=True),
+        "clusters": Endpoint(
+            answers.clusters, {**asked, "clusters": LIST, "prices": NUMBERS}, streams=True
+        ),
+        "copies": quick(answers.copies, laid_out),
+        "read": quick(dropped.read, {"text": TEXT, **asked}),
+        "timeline": Endpoint(explorers.timeline, laid_out),
+        "trace": Endpoint(explorers.trace, laid_out),
+        "limits": Endpoint(explorers.limits, {**SCENARIO, "grid": YES}, streams=True),
+        "cluster_of_run": Endpoint(
+            explorers.cluster_of_run, {**SCENARIO, "flops": NUMBER, "chips": NUMBER}
+        ),
+        "scenarios": quick(explorers.scenarios),
+        "roofline": Endpoint(explorers.roofline, {**asked, "layer": TEXT, "shape": TEXT}),
+        "runs": Endpoint(sure.runs),
+        "nearest": Endpoint(sure.nearest, asked),
+        "run_question": Endpoint(sure.run_question, {"id": TEXT}),
+        "folders": quick(folders.list),
+        "folder": Endpoint(folders.run, {"run": TEXT}, kept=False),
+    }
+
+
+def checked(body: object, asked: Endpoint) -> Body:
+    """A body whose fields are known and of the right kind.  Raises BadInput."""
+    if not isinstance(body, Mapping):
+        raise BadInput(f"the body must be a JSON object, not {brief(body)}")
+    for name, value in body.items():
+        if name not in asked.fields:
+            raise unknown("the body: field", name, asked.fields)
+        schema = asked.fields[name]
+        fits = isinstance(value, KINDS[schema["type"]])
+        if not fits or (isinstance(value, bool) and schema["type"] != "boolean"):
+            raise BadInput(f"{name} must be of type {schema['type']}, not {brief(value)}")
+        least, most = schema.get("minimum", -inf), schema.get("maximum", inf)
+        if isinstance(value, (int, float)) and not least <= value <= most:
+            raise BadInput(f"{name} must be between {least} and {most}, not {brief(value)}")
+    return body
+
+
+def openapi(asked: Mapping[str, Endpoint]) -> dict[str, Any]:
+    """The description of the interface."""
+    refused = {
+        "description": "One sentence: what is wrong, and the nearest valid values.",
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"error": {"type": "string"}},
+                    "required": ["error"],
+                }
+            }
+        },
+    }
+    paths = {}
+    for name, one in asked.items():
+        kind = "application/x-ndjson" if one.streams else "application/json"
+        fields = {**one.fields}
+        if "question" in fields:
+            fields["question"] = {"$ref": "#/components/schemas/Question"}
+        schema = {"type": "object", "properties": fields, "additionalProperties": False}
+        paths[f"/api/{name}"] = {
+            "post": {
+                "operationId": name,
+                "summary": one.says,
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/json": {"schema": schema}},
+                },
+                "responses": {
+                    "200": {
+                        "description": "The answer.",
+                        "content": {kind: {"schema": {"type": "object"}}},
+                    },
+                    "4XX": refused,
+                },
+            }
+        }
+    question = {
+        "type": "object",
+        "properties": {key: {"type": "string"} for key in keys()},
+        "additionalProperties": False,
+        "example": {"model": "llama3-70b", "on": "512xh100-sxm", "batch": "4Mi"},
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Meshwright", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": {"Question": question}},
+    }

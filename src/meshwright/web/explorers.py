@@ -1,0 +1,209 @@
+"""Answers of the explorers: the timeline of a pipeline, how far scaling goes, where communication
+binds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..describe.assumptions import BOOK_MAX
+from ..describe.read import brief
+from ..describe.slices import parse_shape
+from ..errors import BadInput
+from ..formats import perfetto
+from ..formats.scenario import load_scenario
+from ..limits.answer import bill, ends, largest_run, smallest_cluster, smooth_widths, split
+from ..limits.answer import limits as compute_limits
+from ..limits.crossing import Crossing
+from ..limits.curve import Curve, curve
+from ..limits.failures import Failures
+from ..limits.scenario import MONTH_S, Scenario, presets
+from ..prediction.prediction import predict as compute_step
+from ..prediction.replay import Replay
+from ..prediction.replay import replay as compute_replay
+from ..report.console import SCHEMA, envelope
+from ..report.text import layout_words
+from ..roofline.queries import EXACT
+from ..roofline.queries import roofline as compute_roofline
+from ..search.evaluate import Progress
+from .answers import Answer, Body, texts
+from .question import ask, checked, laid_out
+
+MOST_SHOWN = 60_000
+"""Actions of a timeline that a page draws."""
+SCALED = {
+    "flops": "matrix_flops",
+    "hbm": "hbm_bandwidth",
+    "memory": "hbm_bytes",
+}
+"""Slider -> field of the chip that it multiplies."""
+FACTORS = (1e-3, 1e6)
+"""By how much a slider may change a number."""
+
+
+def timeline(body: Body, progress: Progress) -> Answer:
+    """The pipeline of a layout, action by action."""
+    notes: list[str] = []
+    job, _ = ask(body.get("question"), notes)
+    found = compute_replay(compute_step(job, laid_out(job, body.get("layout", {}))))
+    p = found.prediction
+    words = layout_words(p.layout, p.microbatches)
+    memory = {k: dict(v._asdict()) for k, v in p.memory_by_stage.items()}
+    return envelope(
+        "timeline",
+        {
+            **found.to_dict(),
+            "layout_words": words,
+            "step_time_s": p.step_time_s,
+            "memory_by_stage_bytes": memory,
+            "capacity_bytes": p.memory_bytes["capacity"],
+            **actions(found),
+        },
+    )
+
+
+def actions(found: Replay) -> dict[str, Any]:
+    """Each rank's actions as [kind, stage, microbatch, start, end], and the microbatches it holds as
+    they come and go.
+    """
+    t = found.timeline
+    if sum(map(len, t.order)) > MOST_SHOWN:
+        return {"actions": None}
+    ranks = []
+    for order, stages, starts, stops in zip(t.order, t.stages, t.start_s, t.end_s, strict=True):
+        row = zip(order, stages, starts, stops, strict=True)
+        ranks.append([[a.kind, s, a.microbatch, begin, end] for a, s, begin, end in row])
+    return {"actions": ranks}
+
+
+def trace(body: Body, progress: Progress) -> Answer:
+    """The timeline as a trace for ui.perfetto.dev."""
+    job, _ = ask(body.get("question"), [])
+    found = compute_replay(compute_step(job, laid_out(job, body.get("layout", {}))))
+    return perfetto.write(found.timeline, layout_words(found.prediction.layout))
+
+
+def scenario(text: str, body: Body) -> Scenario:
+    """A scenario by name, with the sliders and options of the body."""
+    found = load_scenario(text, files=False)
+    months = number(body, "months", 3.0)
+    if not 0 < months <= 1200:
+        raise BadInput(f"months must be above 0 and at most 1200, not {months:g}")
+    found = replace(found, duration_s=months * MONTH_S, linear=number(body, "linear", 0.8))
+    if body.get("failures"):
+        found = replace(found, failures=found.failures or Failures())
+    return scaled(found, body.get("factors", {}))
+
+
+def number(body: Body, name: str, default: float) -> float:
+    """A number of a request."""
+    found = body.get(name, default)
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise BadInput(f"{name} must be a number, not {brief(found)}")
+    return float(found)
+
+
+def scaled(found: Scenario, factors: object) -> Scenario:
+    """The scenario with numbers of its chip and network multiplied: flops, hbm, memory, bandwidth,
+    latency, launch.
+    """
+    if not isinstance(factors, Mapping):
+        raise BadInput(f"factors must be a table, not {brief(factors)}")
+    chip, net, how = found.chip, found.network, found.assumptions
+    for name in factors:
+        by = number(factors, str(name), 1.0)
+        if not FACTORS[0] <= by <= FACTORS[1]:
+            raise BadInput(f"factors.{name} must be between {FACTORS[0]:g} and {FACTORS[1]:g}")
+        if name == "flops":
+            chip = replace(chip, matrix_flops={k: v * by for k, v in chip.matrix_flops.items()})
+        elif name in SCALED:
+            chip = replace(chip, **{SCALED[name]: getattr(chip, SCALED[name]) * by})
+        elif name in ("bandwidth", "latency"):
+            dims = [replace(d, **{name: getattr(d, name) * by}) for d in net.dims]
+            net = replace(net, dims=tuple(dims))
+        elif name == "launch":
+            how = replace(how, chip=replace(how.chip, launch_s=how.chip.launch_s * by))
+        else:
+            raise BadInput(
+                f"factors.{brief(name)} is not known: flops, hbm, memory, bandwidth, latency or launch"
+            )
+    marks = ", ".join(f"{name} x{factors[name]:g}" for name in factors if factors[name] != 1)
+    label = f"{found.name} ({marks})" if marks else found.name
+    return replace(found, name=label, chip=chip, network=net, assumptions=how)
+
+
+def limits(body: Body, progress: Progress) -> Iterator[Answer]:
+    """How far each scenario scales: its smooth curve first; then, if asked, the paper's grid."""
+    chosen = texts(body, "scenarios")
+    for text in chosen:
+        progress(text, 0.0)
+        s = scenario(text, body)
+        line = curve(s.smooth, smooth_widths(s.law))
+        yield {"scenario": text, "curve": "smooth", **one(line, ends(line), s)}
+    for text in chosen if body.get("grid") else ():
+        progress(text, 0.0)
+        found = compute_limits(scenario(text, body), False).lines[0]
+        yield {
+            "scenario": text,
+            "curve": "grid",
+            **one(found.curve, found.crossing, found.scenario),
+        }
+
+
+def one(line: Curve, crossing: Crossing, s: Scenario) -> dict[str, Any]:
+    """The fields of one curve."""
+    points = [{**p.to_dict(), **bill(p, s), "split": split(p)} for p in line.points]
+    return {
+        "name": s.name,
+        "chip": s.chip.name,
+        "threshold": s.threshold,
+        "sustained_utilisation": s.sustained,
+        "duration_s": s.duration_s,
+        "ends": line.ends,
+        "points": points,
+        "crossing": crossing.to_dict(),
+    }
+
+
+def cluster_of_run(body: Body, progress: Progress) -> Answer:
+    """The smallest cluster for a run of so many FLOP, or the largest run of so many chips."""
+    rows = []
+    for text in texts(body, "scenarios"):
+        s = scenario(text, body)
+        asked = number(body, "flops", 0.0)
+        p = smallest_cluster(s, asked) if asked else largest_run(s, number(body, "chips", 1e5))
+        rows.append({"scenario": s.name, **p.to_dict(), **bill(p, s)})
+    return {"schema": SCHEMA, "rows": rows}
+
+
+def scenarios(body: Body, progress: Progress) -> Answer:
+    """Names of the scenarios of the paper."""
+    return {"schema": SCHEMA, "scenarios": list(presets())}
+
+
+def roofline(body: Body, progress: Progress) -> Answer:
+    """Where communication starts to bind, in both editions of the scaling book."""
+    notes: list[str] = []
+    question = checked(body.get("question"))
+    kept = {k: v for k, v in question.items() if k in ROOFLINE}
+    job, _ = ask(kept, notes)
+    how = job.assumptions if question.get("assumptions") in BOOKS else EXACT
+    shape = body.get("shape", "")
+    found = compute_roofline(
+        job.model,
+        job.cluster,
+        job.batch_tokens,
+        layer=str(body.get("layer", "book")),
+        precision=job.precision,
+        assumptions=how,
+        seq=job.seq,
+        shape=parse_shape(str(shape)) if shape else None,
+    )
+    return envelope("roofline", replace(found, notes=(*notes, *found.notes)).to_dict())
+
+
+ROOFLINE = ("model", "job", "on", "network", "batch", "seq", "precision")
+"""Fields of a question that a roofline reads."""
+BOOKS = ("scaling-book-sum", BOOK_MAX.name)

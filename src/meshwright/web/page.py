@@ -1,0 +1,88 @@
+"""The page as one HTML file: styles and scripts inside, with the answers that it shows.
+
+The scripts are ES modules that import each other by name and export plain functions and constants;
+without their imports and exports, in order, they are one script. No name is used twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export (?=async function|function|const|class)", re.MULTILINE)
+RENAMED = re.compile(r"(\w+) as (\w+)")
+NOTHING = '"nothing recorded"'
+"""What stands in the place of the answers until there are some."""
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+)
+
+
+@cache
+def static(name: str) -> str:
+    """A static file of the page."""
+    return (resources.files("meshwright.web") / "static" / name).read_text("utf-8")
+
+
+def modules(first: str = "main.js") -> list[str]:
+    """The modules that one needs, each after those it imports."""
+    found: list[str] = []
+
+    def visit(name: str) -> None:
+        for _, other in IMPORT.findall(static(name)):
+            if other not in found:
+                visit(other)
+        found.append(name)
+
+    visit(first)
+    return found
+
+
+@cache
+def script() -> str:
+    """All modules as one script, each a function of its own whose exports the others read."""
+    parts = []
+    for name in modules():
+        text, given = static(name), []
+        for names, other in IMPORT.findall(text):
+            taken = RENAMED.sub(r"\1: \2", names.strip())
+            given.append(f"const {{ {taken} }} = modules[{json.dumps(other)}];")
+        exports = re.findall(r"^export (?:async )?(?:function\*?|const|class)\s+(\w+)", text, re.M)
+        exports += re.findall(r"^export async function\*\s*(\w+)", text, re.M)
+        body = EXPORT.sub("", IMPORT.sub("", text))
+        kept = f"modules[{json.dumps(name)}] = {{ {', '.join(dict.fromkeys(exports))} }};"
+        parts.append("{\n" + "\n".join([*given, body, kept]) + "\n}")
+    return "const modules = {};\n" + "\n".join(parts)
+
+
+@cache
+def empty() -> str:
+    """The page in one file, without answers."""
+    html = static("index.html")
+    icon = '<link rel="icon" href="icon.svg" type="image/svg+xml">\n'
+    html = html.replace(icon, f'<meta http-equiv="content-security-policy" content="{POLICY}">\n')
+    style = f"<style>\n{static('style.css')}</style>"
+    html = html.replace('<link rel="stylesheet" href="style.css">', style)
+    code = script().replace("</script", "<\\/script")
+    scripts = (
+        f'<script type="application/json" id="recorded">{NOTHING}</script>\n'
+        f'<script type="module">\n{code}</script>'
+    )
+    html = html.replace('<script type="module" src="main.js"></script>\n', "")
+    return html.replace("</body>", f"{scripts}\n</body>")
+
+
+def single(state: str, answers: Mapping[str, Any]) -> str:
+    """The page in one file with these answers, opened at a state (as in an address)."""
+    held = json.dumps({"state": state, "answers": answers}, allow_nan=False)
+    return empty().replace(NOTHING, held.replace("<", "\\u003c"))
+
+
+def key(name: str, body: Mapping[str, Any]) -> str:
+    """Under which the page looks for an answer."""
+    return name + json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

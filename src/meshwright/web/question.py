@@ -1,0 +1,152 @@
+"""What a page asks: a flat table of texts, the same in an address, on a command line and in a file.
+
+    {"model": "llama3-70b", "on": "512xh100-sxm", "batch": "4Mi", "tp": "4,8"}
+
+Keys are the options of the command (`formats.flags`); `model` is a name of the catalogue or the
+text of a config.json, and `job`, in its place, the text of a JOB.toml. Files are never opened here.
+"""
+
+from __future__ import annotations
+
+import io
+import shlex
+from collections.abc import Mapping
+from pprint import pformat
+from typing import Any
+
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..describe.read import brief, read, to_dict
+from ..errors import BadInput, unknown
+from ..formats import parse_json, parse_toml
+from ..formats.flags import STDIN, describe, flags, is_file, split
+from ..formats.hf import read_hf
+from ..formats.toml import dump_job, known, load_job
+from ..formats.toml_writer import dumps_toml
+from ..search import Space
+
+MODEL, JOB = "model", "job"
+LONGEST = 2000
+"""Characters of a text of a question, but for models and jobs."""
+Question = Mapping[str, str]
+
+
+def keys() -> tuple[str, ...]:
+    """What a question may hold, in canonical order."""
+    return (MODEL, JOB, *(flag.name for flag in flags() if flag.name != "placement"))
+
+
+def checked(question: object) -> dict[str, str]:
+    """The texts of a question, in canonical order, without those left empty.  Raises BadInput."""
+    if not isinstance(question, Mapping):
+        raise BadInput(f"question must be a table of texts, not {brief(question)}")
+    allowed = keys()
+    for key, text in question.items():
+        if key not in allowed:
+            raise unknown("question: field", key, allowed)
+        if not isinstance(text, str):
+            raise BadInput(f"question.{key} must be a text, not {brief(text)}")
+        if len(text) > LONGEST and key not in (MODEL, JOB):
+            raise BadInput(f"question.{key} is longer than {LONGEST:,} characters")
+    return {key: question[key].strip() for key in allowed if question.get(key, "").strip()}
+
+
+def tables(question: Question, given: Mapping[str, str]) -> dict[str, Any]:
+    """The tables of `load_job` that a question and these of its fields make."""
+    model, job = question.get(MODEL, ""), question.get(JOB)
+    if job is not None:
+        found = describe(STDIN, given, io.StringIO(job))
+        return found if not model else {**found, MODEL: described(model)}
+    if is_file(model):
+        raise BadInput(f"model {model[:80]!r}: files are not read here, give their text")
+    return {**describe(model or "llama3-70b", given), MODEL: described(model or "llama3-70b")}
+
+
+def described(model: str) -> Any:
+    """A model's name, or all fields of the one in the text of a config.json."""
+    if not model.startswith("{"):
+        return model
+    return to_dict(read_hf(parse_json(model, "the config.json")))
+
+
+def ask(question: object, notes: list[str]) -> tuple[Job, Space]:
+    """The job of a question, and the space that its layout fields leave to a search."""
+    texts = checked(question)
+    given, space = split({k: v for k, v in texts.items() if k not in (MODEL, JOB)})
+    job = load_job(tables(texts, given), files=False, notes=notes, shared_out=True)
+    return job, space
+
+
+def laid_out(job: Job, layout: object) -> Layout:
+    """The layout of a table of its fields; replicas fill the chips if dp is not said."""
+    if not isinstance(layout, Mapping):
+        raise BadInput(f"layout must be a table, not {brief(layout)}")
+    if str(layout.get("interleave", "1")).strip() != "1" and "schedule" not in layout:
+        layout = {**layout, "schedule": "interleaved"}
+    found: Layout = read(Layout, dict(layout), "layout", known)
+    if "dp" in layout:
+        return found
+    used = int(found.tp * found.cp * found.pp)
+    return read(Layout, {**layout, "dp": max(job.cluster.chips // used, 1)}, "layout", known)
+
+
+def question_of(job: Job, layout: bool = False) -> dict[str, str]:
+    """The question that describes a job, in names where the catalogue has them, else as a JOB.toml.
+
+    layout: with the job's own layout, each field fixed.
+    """
+    text = dump_job(job)
+    found = parse_toml(text, "the job")
+    model, cluster = found[MODEL], found["cluster"]
+    fixed = {k: plain(v) for k, v in found["layout"].items() if k != "placement"} if layout else {}
+    if [*model] != ["name"] or [*cluster] != ["on"]:
+        return {JOB: without_layout(text), **fixed}
+    rest = {**cluster, **found.get("software", {}), **found["job"]}
+    if any(isinstance(value, (dict, list)) for value in rest.values()):
+        return {JOB: without_layout(text), **fixed}
+    named = {MODEL: model["name"], **{k: plain(v) for k, v in rest.items()}, **fixed}
+    return {key: named[key] for key in keys() if key in named}
+
+
+def plain(value: object) -> str:
+    """A value as one types it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def without_layout(text: str) -> str:
+    """The JOB.toml without its layout, which a question holds in fields of its own."""
+    kept = {k: v for k, v in parse_toml(text, "the job").items() if k != "layout"}
+    return dumps_toml(kept).strip()
+
+
+def command_of(question: Question, verb: str = "plan") -> str:
+    """The command that answers a question; a model or job given as text is the file of that name."""
+    named = {flag.name: flag.spelled for flag in flags()}
+    model = question.get(MODEL, "")
+    first = "config.json" if model.startswith("{") else model or "job.toml"
+    words = ["meshwright", verb, first]
+    for key, text in question.items():
+        if key in named:
+            words += [named[key], text]
+    return shlex.join(words)
+
+
+def python_of(question: Question) -> str:
+    """The lines of Python that answer a question."""
+    texts = {k: v for k, v in question.items() if k not in (MODEL, JOB)}
+    given, space = split(texts)
+    source = tables(question, given)
+    limits = ", ".join(f"{name}={values!r}" for name, values in space.choices.items())
+    asked = f"plan(job, Space({limits}))" if limits else "plan(job)"
+    names = "Space, load_job, plan" if limits else "load_job, plan"
+    described = pformat(source, sort_dicts=False, width=80)
+    return (
+        f"from meshwright import {names}\n\n"
+        f"job = load_job({described}, shared_out=True)\n"
+        f"found = {asked}\n"
+        "print(found)\n"
+    )

@@ -1,0 +1,60 @@
+"""Runs of `meshwright train`, beside what was predicted for them, also while they train."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..compare import compare
+from ..errors import BadInput
+from ..formats.run_folder import read
+from ..prediction.prediction import predict
+from ..report.console import SCHEMA, envelope
+from ..search.evaluate import Progress
+from .answers import Answer, Body, settled
+
+MOST_STEPS = 2000
+"""Steps of a curve; longer runs are thinned out."""
+SERIES = ("step", "loss", "step_time_s", "tokens_per_s", "grad_norm")
+
+
+class Folders:
+    """The run folders that a server shows: those named when it started, and no others."""
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        self.paths = paths
+
+    def list(self, body: Body, progress: Progress) -> Answer:
+        """Names of the runs."""
+        return {"schema": SCHEMA, "runs": [*self.paths]}
+
+    def run(self, body: Body, progress: Progress) -> Answer:
+        """A run beside its prediction."""
+        name = body.get("run")
+        if name not in self.paths:
+            raise BadInput(
+                f"run {str(name)[:80]!r} is not shown here: start meshwright serve with its folder"
+            )
+        return of_folder(self.paths[str(name)])
+
+
+def of_folder(path: Path) -> dict[str, Any]:
+    """What is known of a run: the prediction, and beside it what it measured so far."""
+    run = read(path)
+    told = {
+        "folder": path.name,
+        "series": series(run.metrics),
+        "prediction": settled(predict(run.job), ()),
+    }
+    found = compare(run).to_dict() if run.metrics else None
+    return envelope("compare", {**told, "comparison": found})
+
+
+def series(rows: Any) -> dict[str, list[Any]]:
+    """Columns of the metrics, thinned out."""
+    every = max(len(rows) // MOST_STEPS, 1)
+    kept = rows[::every]
+    return {
+        name: [row.get(name) for row in kept] for name in SERIES if any(name in r for r in kept)
+    }

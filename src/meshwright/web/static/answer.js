@@ -1,0 +1,121 @@
+// The answer to a question: headline, where the time goes, what memory holds. Shared by several views.
+
+import { h } from "./dom.js";
+import { bars, figure } from "./chart.js";
+import { change, count, energy, gib, grouped, percent, range, seconds, sig, step, usd } from "./format.js";
+
+export const CAUSES = {
+  compute: "arithmetic", memory: "memory traffic", host: "the host", tp_comm: "tensor parallel", cp_comm: "context parallel",
+  ep_comm: "expert all-to-all", pp_comm: "sends of stages", dp_comm: "replicas", bubble: "fill and drain",
+  overlap_slowdown: "slowed by overlap", optimizer: "optimizer", other: "not explained",
+};
+export const EXPLAINED = {
+  compute: "matrix products and attention at the rate the kernels reach", memory: "memory traffic beyond arithmetic",
+  host: "launching takes longer than the kernels", tp_comm: "tensor-parallel communication that nothing hides",
+  cp_comm: "keys and values sent between context ranks", ep_comm: "tokens sent to their experts and back",
+  pp_comm: "activations sent between pipeline stages", dp_comm: "gradients and weights of replicas",
+  bubble: "stages idle while the pipeline fills and drains", overlap_slowdown: "kernels slowed by communication beside them",
+  optimizer: "the optimizer step", other: "not explained",
+};
+export const KINDS = ["weights", "gradients", "optimizer", "activations", "buffers"];
+
+export const valueOf = (x) => (x && typeof x === "object" && !Array.isArray(x) ? x.expected ?? x.value ?? null : x);
+export const decides = (p) => p.replayed_s || p.step_time_s;
+
+// Ends of an interval of something proportional to the step time.
+export const along = (p, value) => p.interval_s && value !== null && value !== undefined
+  ? p.interval_s.map((end) => value * end / p.step_time_s) : null;
+
+export function fits(p) {
+  const memory = p.memory_bytes;
+  const risk = p.risk_of_oom > 0 && p.risk_of_oom < 1 ? `, risk of running out ${p.risk_of_oom < 0.01 ? "below 1 %" : percent(p.risk_of_oom)}` : "";
+  return [p.fits ? "fits" : "does NOT fit", `${gib(memory.needed)} of ${gib(memory.capacity)}${risk}`];
+}
+
+// One sentence for people who do not see the page.
+export function spoken(p) {
+  const [word, room] = fits(p);
+  const between = p.interval_s ? `, ${range(p.interval_s, step)}` : "";
+  return `${step(p.step_time_s)} a step${between}; ${word}: ${room}.`;
+}
+
+export function headline(p, price) {
+  const [word, room] = fits(p);
+  const cost = valueOf(p.cost_usd);
+  const time = valueOf(p.train_time_s);
+  const fact = (name, ...text) => [h("dt", {}, name), h("dd", {}, ...text)];
+  const within = (value, write) => {
+    const ends = range(along(p, value), write);
+    return ends ? [" ", h("small", { class: "note" }, `(${ends})`)] : [];
+  };
+  return h("div", {},
+    h("p", { class: "big" }, step(p.step_time_s), " ", h("small", {}, "a step")),
+    p.interval_s ? h("p", { class: "note" }, `9 of 10 runs like this: ${range(p.interval_s, step)}`)
+      : h("p", { class: "note" }, "no published runs to judge this by"),
+    h("dl", { class: "facts" },
+      fact("memory", h("span", { class: p.fits ? "good" : "bad" }, word), `: ${room}`),
+      fact("speed", `${count(p.tokens_per_s)} tokens/s, MFU ${percent(p.mfu)}`),
+      time ? fact("the run", seconds(time), ...within(time, seconds)) : null,
+      time ? fact("cost", usd(cost), ...(cost ? within(cost, usd) : []), price?.usd_per_hour ? h("small", { class: "note" }, ` at ${price.usd_per_hour} USD/h a chip`) : null) : null,
+      time ? fact("energy", energy(valueOf(p.energy_j)), h("small", { class: "note" }, " at the power limit")) : null,
+      fact("on", `${grouped(p.chips)} chips, ${grouped(p.batch_sequences)} sequences of ${grouped(p.seq_tokens)}`),
+      fact("layout", p.layout_words || "")));
+}
+
+// What binds, in a sentence.
+export function binding(p) {
+  const ranked = Object.entries(p.time_s).filter(([cause, t]) => cause !== "compute" && t >= 0.02 * p.step_time_s).sort((a, b) => b[1] - a[1]);
+  const words = ranked.map(([cause, t]) => `${CAUSES[cause] || cause} (${percent(t / p.step_time_s)})`).join(", ");
+  return `Arithmetic takes ${percent(p.time_s.compute / p.step_time_s)} of the step; besides it waits for ${words || "nothing much"}.`;
+}
+
+// Why one layout is slower than another, in a sentence.
+export function differs(slow, fast) {
+  const ratio = decides(slow) / decides(fast);
+  const parts = Object.keys(fast.time_s).map((cause) => [cause, slow.time_s[cause] - fast.time_s[cause]])
+    .filter(([, d]) => Math.abs(d) > 1e-3 * fast.step_time_s).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 3)
+    .map(([cause, d]) => `${CAUSES[cause] || cause} ${d > 0 ? "+" : "−"}${seconds(Math.abs(d), 2)}`);
+  return `${change(ratio)}${parts.length ? `: ${parts.join(", ")}` : ""}`;
+}
+
+export function timeFigure(p, id = "time") {
+  const shown = Object.entries(p.time_s).filter(([, t]) => t > 5e-4 * p.step_time_s);
+  const rows = shown.map(([cause, t]) => ({ name: CAUSES[cause] || cause, parts: [[cause, t]], text: `${seconds(t)}  ${percent(t / p.step_time_s)}` }));
+  return figure({
+    id, title: "Where the time goes", source: p.model && `${p.model} on ${p.cluster}`,
+    draw: bars({ rows, kinds: ["time"], label: `Where the time of a step goes: ${binding(p)}`, most: p.step_time_s, write: seconds, ...one(rows) }),
+    head: ["cause", "time", "share of the step", "what it is"],
+    rows: Object.entries(p.time_s).map(([cause, t]) => [CAUSES[cause] || cause, seconds(t), percent(t / p.step_time_s, 1), EXPLAINED[cause] || ""]),
+  });
+}
+
+// Rows of one kind share one colour.
+function one(rows) {
+  return { rows: rows.map((row) => ({ ...row, parts: row.parts.map(([, v]) => ["time", v]) })) };
+}
+
+const STAGES = { first: "first stage", second: "middle stages", last: "last stage" };
+
+export function memoryFigure(p, id = "memory") {
+  const stages = Object.entries(p.memory_by_stage_bytes || { first: p.memory_bytes });
+  const several = p.layout.pp > 1;
+  const used = several ? stages.filter(([end]) => end !== "second" || p.layout.pp > 2) : stages.slice(0, 1);
+  const rows = used.map(([end, kinds]) => {
+    const parts = KINDS.map((kind) => [kind, kinds[kind] || 0]);
+    return { name: several ? STAGES[end] || end : "each chip", parts, text: gib(parts.reduce((sum, [, v]) => sum + v, 0)) };
+  });
+  const m = p.memory_bytes;
+  return figure({
+    id, title: "What memory holds", note: `Live tensors at the peak; with what the allocator needs besides ${gib(m.needed)} of ${gib(m.capacity)}.`,
+    source: p.model && `${p.model} on ${p.cluster}`,
+    draw: bars({ rows, kinds: KINDS, label: `Memory of a chip: ${fits(p).join(", ")}`, most: Math.max(m.capacity * 1.02, ...rows.map((r) => r.parts.reduce((sum, [, v]) => sum + v, 0))), limit: m.capacity, limitName: `capacity ${gib(m.capacity)}`, write: gib }),
+    head: ["stage", ...KINDS, "sum"],
+    rows: rows.map((row) => [row.name, ...row.parts.map(([, v]) => gib(v)), row.text]),
+  });
+}
+
+export function notesList(notes) {
+  return notes?.length ? h("ul", { class: "note" }, notes.map((note) => h("li", {}, note))) : null;
+}
+
+export const short = (p) => sig(p.step_time_s);

@@ -1,0 +1,68 @@
+// Where answers come from: the server, a worker that runs the same program here, or what a saved file holds.
+
+const held = new Map();
+const FEW = 200;
+export const source = { recorded: null, worker: null };
+
+const key = (name, body) => name + JSON.stringify(body, (_, v) =>
+  v && typeof v === "object" && !Array.isArray(v) ? Object.fromEntries(Object.entries(v).sort(([a], [b]) => a < b ? -1 : 1)) : v);
+
+export class Refused extends Error {}
+
+function recorded(name, body) {
+  const found = source.recorded[key(name, body)];
+  if (found === undefined) throw new Refused("This saved page holds only what was asked when it was saved. For anything else start meshwright serve.");
+  return found;
+}
+
+function keep(name, body, answer) {
+  held.set(key(name, body), answer);
+  if (held.size > FEW) held.delete(held.keys().next().value);
+}
+
+// All answers of this visit, for a page that is saved.
+export const answers = () => Object.fromEntries(held);
+
+async function fetched(name, body, signal) {
+  const response = await fetch(`api/${name}`, {
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal,
+  });
+  if (response.ok) return response;
+  const told = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
+  throw new Refused(told.error);
+}
+
+// One answer; the same question is asked once.
+export async function ask(name, body = {}, signal = undefined, fresh = false) {
+  const known = held.get(key(name, body));
+  if (known && !fresh) return known;
+  if (source.recorded) return recorded(name, body);
+  const answer = source.worker ? await source.worker(name, body, signal) : await (await fetched(name, body, signal)).json();
+  keep(name, body, answer);
+  return answer;
+}
+
+// An answer of many lines, each as it comes.
+export async function* lines(name, body, signal) {
+  const known = held.get(key(name, body)) || (source.recorded && recorded(name, body));
+  if (known) { yield* known; return; }
+  const all = [];
+  for await (const line of source.worker ? source.worker.lines(name, body, signal) : streamed(name, body, signal)) {
+    if (line.error) throw new Refused(line.error);
+    all.push(line);
+    yield line;
+  }
+  keep(name, body, all);
+}
+
+async function* streamed(name, body, signal) {
+  const reader = (await fetched(name, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n");
+    rest = parts.pop();
+    for (const part of parts) if (part) yield JSON.parse(part);
+  }
+}

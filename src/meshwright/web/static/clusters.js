@@ -1,0 +1,141 @@
+// The view Compare clusters: what the same run takes and costs on several machines.
+
+import { h, put, table } from "./dom.js";
+import { ask, lines } from "./ask.js";
+import { figure, lines as curves, bars } from "./chart.js";
+import { question } from "./state.js";
+import { count, energy, grouped, range, seconds, sig, step, usd } from "./format.js";
+import { CAUSES, along, valueOf } from "./answer.js";
+
+const USUAL = "512xh100-sxm,512xh200,256xb200,512xmi300x,512xtpu-v5p";
+const SIZES = [0.25, 0.5, 1, 2, 4];
+
+export const clusters = { name: "clusters", title: "Compare clusters", show, skeleton };
+
+function skeleton() {
+  return [h("div", { id: "clusters-error" }), h("div", { class: "controls", id: "clusters-controls" }), h("section", { id: "clusters-table", "aria-label": "Clusters" }),
+    h("section", { id: "clusters-shares" }), h("section", { id: "clusters-curves" })];
+}
+
+const $ = (id) => document.getElementById(id);
+const chosen = (state) => (state.clusters || USUAL).split(",").map((t) => t.trim()).filter(Boolean).slice(0, 12);
+
+function prices(state) {
+  const pairs = (state.prices || "").split(",").map((t) => t.split(":")).filter(([chip, usd]) => chip && Number(usd) > 0);
+  return Object.fromEntries(pairs.map(([chip, rate]) => [chip.trim(), Number(rate)]));
+}
+
+function controls(ctx) {
+  if ($("clusters-list")) return;
+  const text = (id, label, key, value, hint) => h("label", { class: "field" }, label, h("input", { id, size: hint, value, oninput: (e) => ctx.set({ [key]: e.target.value.trim() }, true) }));
+  put($("clusters-controls"), text("clusters-list", "clusters, by commas", "clusters", ctx.state.clusters || USUAL, 56),
+    text("clusters-prices", "prices, such as h100-sxm:2.5,b200:4 (USD/h a chip)", "prices", ctx.state.prices || "", 36),
+    h("label", { class: "check" }, h("input", { type: "checkbox", id: "clusters-axis", checked: ctx.state.axis === "chips", onchange: (e) => ctx.set({ axis: e.target.checked ? "chips" : "" }) }), "over the number of chips"));
+}
+
+async function show(ctx) {
+  controls(ctx);
+  put($("clusters-error"));
+  put($("clusters-shares")); put($("clusters-curves"));
+  const asked = question(ctx.state);
+  const body = { question: asked, clusters: chosen(ctx.state), prices: prices(ctx.state) };
+  const rows = [];
+  for await (const row of lines("clusters", body, ctx.signal)) { rows.push(row); listed(ctx, rows); }
+  ctx.drawn("clusters");
+  shares(rows.filter((r) => !r.why));
+  ctx.announce(sentence(rows));
+  if (ctx.state.axis === "chips") await overChips(ctx, asked);
+}
+
+function sentence(rows) {
+  const good = rows.filter((r) => !r.why);
+  if (!good.length) return "On none of these clusters a layout fits.";
+  const fast = good.reduce((a, b) => (b.step_time_s < a.step_time_s ? b : a));
+  const priced = good.filter((r) => valueOf(r.cost_usd));
+  const cheap = priced.length ? priced.reduce((a, b) => (valueOf(b.cost_usd) < valueOf(a.cost_usd) ? b : a)) : null;
+  return `Fastest: ${fast.cluster}, ${step(fast.step_time_s)} a step.${cheap ? ` Cheapest of those with a price: ${cheap.cluster}, ${usd(valueOf(cheap.cost_usd))}.` : ""}`;
+}
+
+const HEAD = ["cluster", "step", "9 of 10", "run", "cost", "energy", "tokens per USD", "USD/h", "evidence", "layout"];
+
+function cells(r) {
+  const time = valueOf(r.train_time_s);
+  const cost = valueOf(r.cost_usd);
+  const tokens = time ? r.tokens_per_s * time : null;
+  const within = (value, write) => (value && r.interval_s ? ` (${range(along(r, value), write)})` : "");
+  return [r.cluster, step(r.step_time_s), r.interval_s ? range(r.interval_s, step) : "no runs", time ? seconds(time) + within(time, seconds) : "–",
+    cost ? usd(cost) + within(cost, usd) : "no price", energy(valueOf(r.energy_j)), cost ? count(tokens / cost) : "–", r.usd_per_hour ? sig(r.usd_per_hour) : "–",
+    r.evidence?.rows ? `${grouped(r.evidence.rows)} runs` : r.interval_s ? "runs of its class" : "none", h("span", { class: "note" }, r.layout_words)];
+}
+
+function listed(ctx, rows) {
+  put($("clusters-table"), h("p", { class: "why" }, sentence(rows)),
+    table(HEAD, rows.map((r) => (r.why ? [r.cluster, ...Array(8).fill("–"), h("span", { class: "bad" }, r.why)] : cells(r))), "The best layout on each cluster"));
+}
+
+function shares(rows) {
+  if (!rows.length) return;
+  const kinds = Object.keys(CAUSES).filter((c) => rows.some((r) => r.time_s[c] > 0.01 * r.step_time_s)).map((c) => CAUSES[c]);
+  const shown = rows.map((r) => ({ name: r.cluster, parts: Object.entries(r.time_s).filter(([c]) => kinds.includes(CAUSES[c])).map(([c, v]) => [CAUSES[c], v]), text: step(r.step_time_s) }));
+  put($("clusters-shares"), figure({ id: "clusters-shares", title: "Where the time of a step goes on each", draw: bars({ rows: shown, kinds, label: "Time of a step by cause on each cluster", write: seconds }),
+    head: ["cluster", ...kinds], rows: shown.map((r) => [r.name, ...kinds.map((k) => seconds(r.parts.find(([c]) => c === k)?.[1] || 0))]) }));
+}
+
+// The same kinds of chips in other numbers: days and cost against chips, and where two are equal.
+async function overChips(ctx, asked) {
+  const found = new Map();
+  for (const name of chosen(ctx.state)) {
+    const match = /^([\d,_]+)\s*[x×*]\s*(.*)$/i.exec(name);
+    if (!match) continue;
+    const base = Number(match[1].replace(/[,_]/g, ""));
+    const names = SIZES.map((f) => Math.round(base * f)).filter((n) => n >= 1).map((n) => `${n}x${match[2]}`);
+    for await (const row of lines("clusters", { question: asked, clusters: names, prices: prices(ctx.state) }, ctx.signal)) {
+      if (row.why) continue;
+      const key = match[2];
+      found.set(key, [...(found.get(key) || []), row]);
+      drawCurves(found);
+    }
+  }
+  ctx.drawn("curves");
+}
+
+function drawCurves(found) {
+  const series = [...found].map(([name, rows]) => ({ name, points: rows.map((r) => [r.chips, days(r)]) }));
+  const timed = [...found.values()].flat().some((r) => valueOf(r.train_time_s));
+  const write = (x) => (timed ? sig(x, 2) : step(x, 2));
+  put($("clusters-curves"), figure({ id: "clusters-curves", title: timed ? "Days of the run against chips" : "Step time against chips", note: crossings(series),
+    draw: curves({ series, x: { name: "chips", log: true, write: (x) => count(x, 2) }, y: { name: timed ? "days" : "s a step", log: true, write }, label: "Time against the number of chips for each kind" }),
+    head: ["chip", "chips", "step", "run", "cost"], rows: [...found].flatMap(([name, rows]) => rows.map((r) => [name, grouped(r.chips), step(r.step_time_s), seconds(valueOf(r.train_time_s)), usd(valueOf(r.cost_usd))])) }));
+}
+
+const days = (r) => (valueOf(r.train_time_s) ? valueOf(r.train_time_s) / 86400 : r.step_time_s);
+
+// Where the curves of two kinds of chips cross, between the sizes that were planned.
+function crossings(series) {
+  const said = [];
+  for (let i = 0; i < series.length; i++) for (let j = i + 1; j < series.length; j++) {
+    const at = equal(series[i].points, series[j].points);
+    if (at) said.push(`${series[i].name} and ${series[j].name} are equal at about ${count(at, 2)} chips`);
+  }
+  return said.join("; ");
+}
+
+function equal(a, b) {
+  const value = (points, x) => {
+    for (let k = 1; k < points.length; k++) if (x >= points[k - 1][0] && x <= points[k][0]) {
+      const t = Math.log(x / points[k - 1][0]) / Math.log(points[k][0] / points[k - 1][0]);
+      return Math.log(points[k - 1][1]) * (1 - t) + Math.log(points[k][1]) * t;
+    }
+    return null;
+  };
+  const xs = [...new Set([...a, ...b].map(([x]) => x))].sort((p, q) => p - q);
+  let before = null;
+  for (const x of xs) {
+    const [u, v] = [value(a, x), value(b, x)];
+    if (u === null || v === null) { before = null; continue; }
+    const d = u - v;
+    if (before && before.d * d < 0) return Math.exp(Math.log(before.x) + Math.log(x / before.x) * before.d / (before.d - d));
+    before = { x, d };
+  }
+  return null;
+}

@@ -1,0 +1,112 @@
+// The view Limits: how far training scales before data movement stops it.
+
+import { h, put, table } from "./dom.js";
+import { ask, lines } from "./ask.js";
+import { figure, lines as curves } from "./chart.js";
+import { count, flop, percent, sig, usd } from "./format.js";
+
+export const limits = { name: "limits", title: "Limits", show, skeleton };
+const $ = (id) => document.getElementById(id);
+const USUAL = "h100,a100,v100";
+const SLIDERS = { flops: "arithmetic of a chip", hbm: "memory bandwidth", memory: "memory", bandwidth: "network bandwidth", latency: "network latency", launch: "kernel launch" };
+
+function skeleton() {
+  return [h("div", { id: "limits-error" }), h("div", { class: "controls", id: "limits-controls" }), h("p", { class: "why", id: "limits-sentence" }),
+    h("div", { id: "limits-curve" }), h("div", { id: "limits-split" }), h("section", { id: "limits-table", "aria-label": "Largest runs" })];
+}
+
+const chosen = (state) => (state.scenarios || USUAL).split(",").map((t) => t.trim()).filter(Boolean).slice(0, 8);
+const factors = (state) => Object.fromEntries((state.factors || "").split(",").map((t) => t.split(":")).filter(([k, v]) => k in SLIDERS && Number(v) > 0 && Number(v) !== 1).map(([k, v]) => [k, Number(v)]));
+
+function controls(ctx, names) {
+  if ($("limits-scenarios")) return shownValues(ctx);
+  const number = (id, label, key, usual, props) => h("label", { class: "field number" }, label, h("input", { id, type: "number", value: ctx.state[key] || usual, ...props, oninput: (e) => ctx.set({ [key]: e.target.value === String(usual) ? "" : e.target.value }, true) }));
+  const check = (id, label, key) => h("label", { class: "check" }, h("input", { type: "checkbox", id, checked: Boolean(ctx.state[key]), onchange: (e) => ctx.set({ [key]: e.target.checked ? "1" : "" }) }), label);
+  put($("limits-controls"),
+    h("label", { class: "field" }, "scenarios, by commas; CHIP@NETWORK too", h("input", { id: "limits-scenarios", size: 44, list: "limits-names", value: ctx.state.scenarios || USUAL, oninput: (e) => ctx.set({ scenarios: e.target.value.trim() }, true) })),
+    h("datalist", { id: "limits-names" }, names.map((value) => h("option", { value }))),
+    h("label", { class: "field" }, "add", h("select", { id: "limits-add", onchange: (e) => { if (e.target.value) { const list = [...chosen(ctx.state), e.target.value].join(","); e.target.value = ""; $("limits-scenarios").value = list; ctx.set({ scenarios: list }); } } },
+      h("option", { value: "" }, "a scenario …"), names.map((value) => h("option", { value }, value)))),
+    number("limits-months", "months", "months", 3, { min: 0.1, max: 1200, step: 0.5 }),
+    number("limits-linear", "linear down to", "linear", 0.8, { min: 0.05, max: 1, step: 0.05 }),
+    check("limits-failures", "chips fail", "failures"), check("limits-grid", "the paper's grid", "grid"),
+    h("details", {}, h("summary", {}, "Change the machine (the first scenario)"), h("div", { class: "more" },
+      Object.entries(SLIDERS).map(([key, label]) => {
+        const value = factors(ctx.state)[key] || 1;
+        return h("label", { class: "field" }, h("span", { id: `factor-text-${key}` }, `${label} × ${sig(value, 2)}`),
+          h("input", { id: `factor-${key}`, type: "range", min: -4, max: 6, step: 0.5, value: Math.log2(value), "aria-valuetext": `times ${sig(value, 2)}`, oninput: () => ctx.set({ factors: sliders() }, true) }));
+      }))));
+}
+
+const sliders = () => Object.keys(SLIDERS).map((key) => [key, 2 ** Number($(`factor-${key}`).value)]).filter(([, v]) => v !== 1).map(([k, v]) => `${k}:${Number(v.toPrecision(3))}`).join(",");
+
+function shownValues(ctx) {
+  for (const [key, label] of Object.entries(SLIDERS)) {
+    const value = 2 ** Number($(`factor-${key}`).value);
+    $(`factor-text-${key}`).textContent = `${label} × ${sig(value, 2)}`;
+    $(`factor-${key}`).setAttribute("aria-valuetext", `times ${sig(value, 2)}`);
+  }
+}
+
+async function show(ctx) {
+  const { scenarios } = await ask("scenarios", {});
+  controls(ctx, scenarios);
+  put($("limits-error"));
+  const { state } = ctx;
+  const common = { months: Number(state.months || 3), linear: Number(state.linear || 0.8), ...(state.failures ? { failures: true } : {}), ...(state.grid ? { grid: true } : {}) };
+  const changed = factors(state);
+  const found = [];
+  const names = chosen(state);
+  const bodies = Object.keys(changed).length ? [{ scenarios: [names[0]], factors: changed, ...common }, { scenarios: names, ...common }] : [{ scenarios: names, ...common }];
+  for (const body of bodies) for await (const line of lines("limits", body, ctx.signal)) {
+    found.push(line);
+    draw(ctx, found);
+    if (found.length === 1) ctx.drawn("curve");
+  }
+}
+
+const named = (line) => line.name + (line.curve === "grid" ? ", grid" : "");
+const end = (line) => line.crossing.last_flops || line.crossing.first_flops;
+
+function sentence(line) {
+  const months = `${sig(line.duration_s / (3.154e7 / 12), 2)} months`;
+  const least = percent(line.threshold / line.sustained_utilisation);
+  if (line.crossing.never) return `${line.name}: utilisation is below ${least} of what a chip can sustain at every size.`;
+  const last = line.points.at(-1);
+  if (!end(line)) return `${line.name}: linear up to ${flop(last?.flops)} FLOP, where the curve ends.`;
+  return `${line.name}: scaling is linear up to a run of ${flop(end(line))} FLOP in ${months}${line.ends ? `; above ${flop(last.flops)} FLOP nothing can be trained in time` : ""}.`;
+}
+
+function draw(ctx, found) {
+  const smooth = found.filter((f) => f.curve === "smooth");
+  const said = sentence(smooth[0] || found[0]);
+  $("limits-sentence").textContent = said;
+  ctx.announce(said);
+  const series = found.map((line) => ({ name: named(line), points: line.points.map((p) => [p.flops, p.utilisation]), width: line.curve === "grid" ? 1 : 2 }));
+  put($("limits-curve"), figure({
+    id: "limits", title: "Utilisation against the size of the run", source: "model of Erdil & Schneider-Joseph 2024, arXiv 2411.01137",
+    note: "The dashed line is where scaling stops counting as linear; a vertical line marks where the first scenario crosses it.",
+    draw: curves({ series, x: { name: "training compute, FLOP", log: true, write: (x) => flop(x) }, y: { name: "share of the peak", write: (x) => percent(x), range: [0, Math.max(0.8, ...series.flatMap((one) => one.points.map((p) => p[1])))] },
+      across: [...new Map(found.map((f) => [f.threshold.toFixed(3), { y: f.threshold, name: f === found[0] ? `threshold ${percent(f.threshold)}` : "" }])).values()],
+      down: found.filter((f) => end(f)).slice(0, 1).map((f) => ({ x: end(f), name: `${f.name}: ${flop(end(f))}` })), label: said }),
+    head: ["scenario", "FLOP", "utilisation", "chips", "parameters", "tokens a step", "cost"],
+    rows: found.flatMap((f) => f.points.map((p) => [named(f), flop(p.flops, 3), percent(p.utilisation, 1), count(p.chips), count(p.parameters), count(p.batch_tokens), usd(p.cost_usd)])),
+  }));
+  split(smooth[0] || found[0]);
+  put($("limits-table"), h("h2", {}, "Largest runs"), table(["scenario", "chip", "linear up to, FLOP", "largest that trains, FLOP", "chips there", "parameters", "dp · tp · pp · ep"], found.map((f) => {
+    const last = f.points.at(-1);
+    const d = last?.degrees;
+    return [named(f), f.chip, f.crossing.never ? "at no size" : end(f) ? flop(end(f)) : "the whole curve", last ? flop(last.flops) + (f.ends ? "" : " or more") : "–", last ? count(last.chips) : "–", last ? count(last.parameters) : "–",
+      d ? [d.dp, d.tp_model * d.tp_ff, d.pp, d.ep].map((n) => count(n, 2)).join(" · ") : "–"];
+  }), "Largest runs of each scenario"));
+}
+
+// How the parallelism is divided along the curve: shares of log(chips).
+function split(line) {
+  if (!line) return put($("limits-split"));
+  const axes = { dp: "data", tp: "tensor", pp: "pipeline", ep: "expert" };
+  const series = Object.entries(axes).filter(([a]) => line.points.some((p) => p.split[a] > 0)).map(([a, name]) => ({ name, points: line.points.map((p) => [p.flops, p.split[a]]) }));
+  put($("limits-split"), figure({ id: "limits-split", title: `How ${line.name} is parallelised best`, note: "Share of the logarithm of the number of chips that each kind of parallelism has; together 1.",
+    draw: curves({ series, height: 240, x: { name: "training compute, FLOP", log: true, write: (x) => flop(x) }, y: { name: "share", write: (x) => percent(x), range: [0, 1] }, label: `Kinds of parallelism along the curve of ${line.name}` }),
+    head: ["FLOP", "chips", ...Object.values(axes)], rows: line.points.map((p) => [flop(p.flops, 3), count(p.chips), ...Object.keys(axes).map((a) => percent(p.split[a]))]) }));
+}

@@ -1,0 +1,251 @@
+// The frame of the page: question, views, address; each change of the state is drawn at once.
+
+import { h, put, save } from "./dom.js";
+import { Refused, answers, ask, source } from "./ask.js";
+import { address, fields, know, parse, question } from "./state.js";
+import { versionOf } from "./chart.js";
+import { plan } from "./plan.js";
+import { clusters } from "./clusters.js";
+import { timeline } from "./timeline.js";
+import { limits } from "./limits.js";
+import { roofline } from "./roofline.js";
+import { sure } from "./sure.js";
+import { runs } from "./runs.js";
+
+const VIEWS = [plan, clusters, timeline, limits, roofline, sure, runs];
+const page = { state: parse(location.hash), catalogue: null, abort: null, shown: null, started: 0 };
+const $ = (id) => document.getElementById(id);
+window.meshwright = { timings: [], errors: [] };
+
+// --- state and address --------------------------------------------------------------------------
+
+function set(changes, typing = false) {
+  for (const [key, value] of Object.entries(changes)) {
+    if (value === "" || value === null || value === undefined) delete page.state[key];
+    else page.state[key] = String(value);
+  }
+  const hash = address(page.state);
+  if (typing) history.replaceState(null, "", hash);
+  else if (hash !== location.hash) history.pushState(null, "", hash);
+  draw({ typing });
+}
+
+// Keep a change in the address without asking anything again.
+function remember(changes) {
+  Object.assign(page.state, changes);
+  history.replaceState(null, "", address(page.state));
+}
+
+async function draw({ typing = false, first = false } = {}) {
+  page.abort?.abort(new DOMException("superseded", "AbortError"));
+  page.abort = new AbortController();
+  page.started = performance.now();
+  const view = VIEWS.find((v) => v.name === page.state.view) || plan;
+  const ctx = { state: page.state, set, announce, signal: page.abort.signal, typing, first: first || page.shown !== view, catalogue: page.catalogue, drawn, remember };
+  fill();
+  if (page.shown !== view) {
+    page.shown = view;
+    put($("main"), h("h1", { class: "hidden" }, view.title), view.skeleton());
+    header();
+  }
+  document.title = `${view.title} · ${page.state.model && !page.state.model.startsWith("{") ? page.state.model : "my job"} · Meshwright`;
+  document.body.dataset.busy = "yes";
+  try {
+    await view.show(ctx);
+    drawn("all");
+  } catch (error) {
+    if (ctx.signal.aborted) return;
+    failed(error);
+  }
+  if (!ctx.signal.aborted) document.body.dataset.busy = "no";
+}
+
+function drawn(what) {
+  const took = performance.now() - page.started;
+  window.meshwright.timings.push([what, took]);
+  document.body.dataset.drawn = what;
+}
+
+function failed(error) {
+  if (!(error instanceof Refused)) window.meshwright.errors.push(String(error.stack || error));
+  const box = $(`${page.shown.name}-error`) || $("main");
+  put(box, h("p", { class: "error", role: "alert" }, error instanceof Refused ? error.message : `The page failed: ${error.message}`));
+  announce(error.message);
+  drawn("error");
+}
+
+function announce(text) { $("said").textContent = text; }
+
+// --- header -------------------------------------------------------------------------------------
+
+function header() {
+  put($("top"), h("h1", {}, "Meshwright"),
+    h("nav", { "aria-label": "Views" }, VIEWS.map((v) => h("a", { href: address({ ...page.state, view: v.name }), "aria-current": v === page.shown ? "page" : null,
+      onclick: (e) => { e.preventDefault(); set({ view: v.name }); } }, v.title))),
+    h("div", { class: "actions" },
+      h("button", { type: "button", onclick: readDialog }, "Paste or drop"),
+      h("button", { type: "button", onclick: share }, "Copy link"),
+      h("button", { type: "button", onclick: copyDialog }, "Copy as …"),
+      !source.recorded && h("button", { type: "button", onclick: savePage }, "Save page"),
+      h("button", { type: "button", onclick: theme, "aria-label": "Light or dark" }, "◐")));
+}
+
+function theme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  try { localStorage.setItem("theme", root.dataset.theme); } catch { /* private mode */ }
+}
+
+async function share() {
+  await copied(location.href, "The address of this answer is copied.");
+}
+
+async function copied(text, said) {
+  try { await navigator.clipboard.writeText(text); announce(said); }
+  catch { announce("The browser does not allow copying; select the text instead."); }
+}
+
+function dialog(title, ...kids) {
+  const box = h("dialog", { "aria-label": title, onclose: () => box.remove() }, h("h2", {}, title), ...kids,
+    h("p", {}, h("button", { type: "button", onclick: () => box.close() }, "Close")));
+  document.body.append(box);
+  box.showModal();
+  return box;
+}
+
+async function copyDialog() {
+  const layout = page.shown === plan ? answers()[Object.keys(answers()).findLast((k) => k.startsWith("plan"))]?.best?.layout : undefined;
+  try {
+    const told = await ask("copies", { question: question(page.state), ...(layout ? { layout } : {}) });
+    const part = (name, text) => [h("h3", {}, name, " ", h("button", { type: "button", onclick: () => copied(text, `${name} copied.`) }, "Copy")), h("pre", { tabindex: 0 }, text)];
+    dialog("Copy as", part("Command", told.command), part("Python", told.python), part("JOB.toml", told.toml));
+  } catch (error) { announce(error.message); }
+}
+
+function readDialog() {
+  const text = h("textarea", { id: "dropped", "aria-label": "Text to read", placeholder: "A config.json, a JOB.toml, a meshwright command, or a link to this page" });
+  const said = h("p", { role: "status" });
+  const box = dialog("Paste or drop", h("p", { class: "note" }, "A config.json, a JOB.toml, a meshwright command, a configuration of another framework, or a link to this page. Nothing leaves this machine."),
+    text, h("p", {}, h("input", { type: "file", "aria-label": "Choose a file", onchange: async (e) => { text.value = await e.target.files[0].text(); } })), said,
+    h("p", {}, h("button", { type: "button", onclick: async () => { try { await taken(text.value); box.close(); } catch (error) { said.textContent = error.message; } } }, "Read it")));
+}
+
+async function taken(text) {
+  if (/^\s*(https?|file):\/\/\S*#/.test(text)) { replace(parse(text.trim()), "a link"); return; }
+  const told = await ask("read", { text, question: question(page.state) });
+  const kept = Object.fromEntries(["on", "network", "batch", "tokens"].filter((k) => page.state[k] && !told.question.job).map((k) => [k, page.state[k]]));
+  const layout = Object.fromEntries(fields.layout.filter((f) => told.question[f]).map((f) => [f, told.question[f]]));
+  const rest = Object.fromEntries(Object.entries(told.question).filter(([key]) => !fields.layout.includes(key)));
+  const mine = Object.entries(layout).map(([k, v]) => `${k} ${v}`).join(" ");
+  replace({ view: page.state.view, ...kept, ...rest, ...(mine ? { mine } : {}) }, told.said);
+}
+
+function replace(state, said) {
+  page.state = { ...state };
+  history.pushState(null, "", address(page.state));
+  draw();
+  announce(`Read as ${said}.`);
+}
+
+async function savePage() {
+  const empty = await (await fetch("single.html")).text();
+  const held = JSON.stringify({ state: address(page.state), answers: answers() }).replace(/</g, "\\u003c");
+  save("meshwright.html", empty.replace('"nothing recorded"', () => held), "text/html");
+}
+
+// --- the question -------------------------------------------------------------------------------
+
+const PLAIN = ["model", "on", "network", "batch", "seq", "precision", "tokens", "framework", "assumptions"];
+
+function field(name, label, cls, control) {
+  return h("label", { class: `field ${cls}` }, label, control);
+}
+
+function input(name, props = {}) {
+  return h("input", { id: `q-${name}`, name, oninput: (e) => set({ [name]: e.target.value.trim() }, true), ...props });
+}
+
+function select(name, values, first) {
+  return h("select", { id: `q-${name}`, name, onchange: (e) => set({ [name]: e.target.value }) },
+    h("option", { value: "" }, first), values.map((value) => h("option", { value }, value)));
+}
+
+const cluster = () => {
+  const match = /^\s*([\d,_]+)\s*[x×*]\s*(.*)$/i.exec(page.state.on || "");
+  return match ? [match[1], match[2]] : ["", page.state.on || ""];
+};
+
+function form() {
+  const c = page.catalogue;
+  const chips = (count, chip) => set({ on: chip ? `${count}x${chip}` : count }, true);
+  put($("question"),
+    h("datalist", { id: "models" }, c.models.map((value) => h("option", { value }))),
+    h("datalist", { id: "machines" }, [...c.chips, ...c.networks].map((value) => h("option", { value }))),
+    field("model", "model", "model", input("model", { list: "models", spellcheck: "false" })),
+    field("count", "chips", "number", h("input", { id: "q-count", inputmode: "numeric", oninput: (e) => chips(e.target.value.trim(), cluster()[1]) })),
+    field("chip", "of", "chip", h("input", { id: "q-chip", list: "machines", spellcheck: "false", oninput: (e) => chips(cluster()[0], e.target.value.trim()) })),
+    field("network", "network", "net", select("network", c.networks, "usual")),
+    field("batch", "batch, tokens", "number", input("batch")),
+    field("seq", "sequence", "number", input("seq", { placeholder: "model's" })),
+    field("precision", "numbers", "short", select("precision", c.precisions, "usual")),
+    field("tokens", "run, tokens", "number", input("tokens", { placeholder: "15T" })),
+    field("framework", "framework", "short", select("framework", c.frameworks, "usual")),
+    h("details", { id: "more" }, h("summary", {}, "More of the question"),
+      h("div", { class: "more" },
+        field("assumptions", "assumptions", "", select("assumptions", c.assumptions, "realistic")),
+        c.question.filter((f) => !PLAIN.includes(f.name) && f.table !== "layout" && !["model", "job"].includes(f.name))
+          .map((f) => h("label", { class: "field", title: f.help }, f.name.replace(/_/g, " "), input(f.name, { title: f.help })))),
+      h("p", { id: "job-note", class: "note" })));
+}
+
+// The controls show the state; the one that is being typed in is left alone.
+function fill() {
+  const [n, chip] = cluster();
+  const shown = { ...page.state, count: n, chip, model: page.state.model?.startsWith("{") ? "(a config.json)" : page.state.model || (page.state.job ? "(a JOB.toml)" : "") };
+  for (const node of document.querySelectorAll("#question [id^=q-]")) {
+    const value = shown[node.id.slice(2)] || "";
+    if (node !== document.activeElement && node.value !== value) {
+      if (node.tagName === "SELECT" && value && ![...node.options].some((o) => o.value === value)) node.append(h("option", { value }, value));
+      node.value = value;
+    }
+  }
+  if ($("job-note")) $("job-note").textContent = page.state.job ? "The rest comes from the JOB.toml that was dropped; fields here replace what it says." : "";
+}
+
+// --- start --------------------------------------------------------------------------------------
+
+async function start() {
+  try { const kept = localStorage.getItem("theme"); if (kept) document.documentElement.dataset.theme = kept; } catch { /* private mode */ }
+  const recorded = document.getElementById("recorded");
+  if (recorded) {
+    const held = JSON.parse(recorded.textContent);
+    if (held.answers) { source.recorded = held.answers; if (location.hash.length < 3) page.state = parse(held.state); }
+  }
+  page.catalogue = await ask("catalogue");
+  know(page.catalogue);
+  versionOf(page.catalogue.version);
+  header();
+  form();
+  put($("foot"), `Meshwright ${page.catalogue.version}. Predictions are made on this machine; nothing is sent anywhere. `,
+    h("a", { href: address({ ...page.state, view: "sure" }), onclick: (e) => { e.preventDefault(); set({ view: "sure" }); } }, "How sure is this?"));
+  document.querySelector(".skip").addEventListener("click", (e) => { e.preventDefault(); $("main").focus(); });
+  $("question").addEventListener("submit", (e) => e.preventDefault());
+  addEventListener("popstate", () => { page.state = parse(location.hash); draw(); });
+  addEventListener("dragover", (e) => e.preventDefault());
+  addEventListener("drop", async (e) => {
+    e.preventDefault();
+    const text = e.dataTransfer.files[0] ? await e.dataTransfer.files[0].text() : e.dataTransfer.getData("text");
+    try { await taken(text); } catch (error) { announce(error.message); }
+  });
+  history.replaceState(null, "", address(page.state));
+  draw({ first: true });
+}
+
+addEventListener("error", (e) => window.meshwright.errors.push(String(e.message)));
+addEventListener("unhandledrejection", (e) => { if (e.reason?.name !== "AbortError") window.meshwright.errors.push(String(e.reason)); });
+start().catch(failedToStart);
+
+function failedToStart(error) {
+  put($("main"), h("p", { class: "error", role: "alert" }, `The page could not start: ${error.message}`));
+}

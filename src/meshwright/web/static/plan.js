@@ -1,0 +1,228 @@
+// The view Plan: the answer, what each other choice costs, what each change would bring.
+
+import { h, put, table, wait } from "./dom.js";
+import { ask, lines } from "./ask.js";
+import { fields, pins, question, words } from "./state.js";
+import { change, gib, grouped, percent, seconds, step } from "./format.js";
+import { binding, decides, differs, headline, memoryFigure, notesList, spoken, timeFigure } from "./answer.js";
+
+const NAMES = {
+  tp: "tensor parallel", cp: "context parallel", pp: "pipeline stages", ep: "expert parallel", microbatch: "sequences at once",
+  interleave: "chunks a device", schedule: "order of microbatches", zero: "ZeRO stage", recompute: "recomputed activations",
+  sequence_parallel: "sequence parallel",
+};
+const IDLE = 500;
+const DEBOUNCE = 30;
+const last = { layout: null, on: "", network: "", model: "", found: null };
+
+export const plan = { name: "plan", title: "Plan", show, skeleton };
+
+function skeleton() {
+  return [
+    h("div", { id: "plan-error" }),
+    h("div", { class: "cards" },
+      h("section", { class: "card", id: "answer", "aria-label": "The answer" }),
+      h("section", { class: "card", id: "bars", "aria-label": "Time and memory" })),
+    h("section", { id: "layout", "aria-labelledby": "layout-title" }),
+    h("section", { id: "mine", "aria-labelledby": "mine-title" }),
+    h("section", { id: "families", "aria-labelledby": "families-title" }),
+    h("section", { id: "whatif", "aria-labelledby": "whatif-title" }),
+    h("section", { id: "searched", "aria-label": "How it was found" })];
+}
+
+const $ = (id) => document.getElementById(id);
+
+async function show(ctx) {
+  const asked = question(ctx.state);
+  const body = { question: asked };
+  put($("plan-error"));
+  stale(true);
+  const before = last.layout && !ctx.first ? predicted(ctx, asked).catch(() => null) : null;
+  if (ctx.typing) await wait(DEBOUNCE, ctx.signal);
+  const told = await ask("plan", body, ctx.signal);
+  await Promise.race([before, wait(0)]);
+  draw(ctx, told);
+  ctx.drawn("plan");
+  if (!told.best) return;
+  await Promise.all([compared(ctx, told), mineShown(ctx, told)]);
+  await beside(ctx, told);
+  await wait(IDLE, ctx.signal);
+  await searchedAgain(ctx, told);
+  await whatIf(ctx, told);
+}
+
+function stale(yes) {
+  for (const id of ["answer", "bars"]) $(id).classList.toggle("stale", yes);
+}
+
+// The layout on the screen, predicted for the new question at once, while the search runs.
+async function predicted(ctx, asked) {
+  const free = Object.fromEntries(Object.entries(asked).filter(([key]) => !fields.layout.includes(key)));
+  const same = last.on === asked.on && last.network === asked.network && last.model === asked.model;
+  const { placement, dp, ...degrees } = last.layout;
+  const layout = same ? last.layout : degrees;
+  const told = await ask("predict", { question: free, layout }, ctx.signal);
+  if (ctx.signal.aborted || ctx.planned) return;
+  drawAnswer(told, null, "the layout shown before, predicted for this question; searching for better ones …");
+  stale(false);
+  ctx.drawn("predict");
+}
+
+function drawAnswer(p, price, said) {
+  put($("answer"), h("h2", { class: "hidden" }, "The answer"), headline(p, price), h("p", { class: "why" }, binding(p)), said && h("p", { class: "note" }, said));
+  put($("bars"), timeFigure(p), memoryFigure(p));
+}
+
+function draw(ctx, told) {
+  const best = told.best;
+  ctx.planned = true;
+  stale(false);
+  if (!best) return nothing(ctx, told);
+  Object.assign(last, { layout: best.layout, on: ctx.state.on, network: ctx.state.network, model: ctx.state.model, found: told });
+  best.layout_words = told.layouts_in_words?.[0] || best.layout_words;
+  drawAnswer(best, told.price, null);
+  ctx.announce(spoken(best));
+  selectors(ctx, told, null);
+  families(ctx, told);
+  put($("searched"), h("details", {}, h("summary", {}, `Searched ${grouped(told.searched)} layouts in ${seconds(told.elapsed_s, 2)}`),
+    h("p", { class: "note" }, told.space?.tried ? `Fastest of: ${told.space.tried}. ` : "", told.space?.not_tried ? `Not tried: ${told.space.not_tried}.` : ""),
+    table(["why a layout was left out", "combinations"], Object.entries(told.rejected || {}).filter(([, n]) => n).map(([why, n]) => [
+      why === "memory" ? "does not fit in memory" : why === "bound" ? "a bound shows that it cannot be the fastest" : why, grouped(n)]), "Why layouts were left out")),
+    notesList([...(told.notes || []), ...(best.notes || [])]));
+}
+
+function nothing(ctx, told) {
+  const sentence = (told.notes || [])[0] || "no layout fits";
+  put($("answer"), h("p", { class: "big bad" }, "no layout fits"), notesList(told.notes),
+    told.closest && h("p", { class: "note" }, `closest: ${gib(told.closest.memory_bytes.needed)} of ${gib(told.closest.memory_bytes.capacity)}`));
+  put($("bars"), told.closest ? memoryFigure(told.closest) : null);
+  for (const id of ["families", "whatif", "searched", "mine"]) put($(id));
+  put($("layout"), pins(ctx.state).length ? free(ctx) : null);
+  ctx.announce(`No layout fits: ${sentence}.`);
+}
+
+const free = (ctx) => h("button", { type: "button", onclick: () => ctx.set(Object.fromEntries(fields.layout.map((f) => [f, ""]))) }, "let every choice free");
+
+// --- selectors ----------------------------------------------------------------------------------
+
+function selectors(ctx, told, found) {
+  const best = told.best;
+  const values = found?.values || {};
+  const by = new Map((found?.choices || []).map((c) => [`${c.field}=${c.value}`, c]));
+  const names = Object.keys(values).length ? Object.keys(values) : Object.keys(NAMES).filter((f) => f in best.layout && (f !== "ep" || best.layout.ep > 1));
+  put($("layout"),
+    h("h2", { id: "layout-title" }, "Layout ", pins(ctx.state).length ? free(ctx) : null),
+    h("p", { class: "note" }, "Marked: what the best layout has. Choose a value to fix it. ",
+      h("em", {}, "In italics"), ": this one thing changed, the rest kept. ", h("b", {}, "In bold"), ": the rest searched again."),
+    names.map((field) => fieldset(ctx, best, field, values[field] || [best.layout[field]], by)));
+}
+
+function fieldset(ctx, best, field, values, by) {
+  const pinned = (ctx.state[field] || "").split(",").filter(Boolean);
+  const option = (value, shown, extra, cls, why) => {
+    const id = `opt-${field}-${value}`;
+    return h("label", { class: `option ${cls}`, title: why || null },
+      h("input", { type: "radio", name: field, id, value, checked: value === "" ? !pinned.length : pinned.length === 1 && pinned[0] === String(value),
+        onchange: () => ctx.set({ [field]: String(value) }) }),
+      h("span", {}, shown), extra);
+  };
+  return h("fieldset", { class: "choice" },
+    h("legend", {}, field.replace("_", " "), h("small", {}, NAMES[field] || "")),
+    option("", "any", h("span", { class: "delta" }, "free"), ""),
+    values.map((value) => {
+      const now = value === best.layout[field];
+      const c = by.get(`${field}=${value}`);
+      return option(value, worded(value), h("span", { class: "delta first", id: `delta-${field}-${value}` }, now ? "best" : c ? delta(c, best) : "…"),
+        now ? "now" : c?.why ? "not" : "", c?.why);
+    }));
+}
+
+const worded = (value) => (value === true ? "yes" : value === false ? "no" : String(value));
+
+function delta(choice, best) {
+  if (choice.step_time_s === null) return "not legal";
+  return change(choice.step_time_s / decides(best)) + (choice.fits === false ? ", does not fit" : "");
+}
+
+async function beside(ctx, told) {
+  const best = told.best;
+  const found = await ask("beside", { question: free_of(ctx.state), layout: best.layout }, ctx.signal);
+  selectors(ctx, told, found);
+  ctx.drawn("beside");
+}
+
+const free_of = (state) => question(state, true);
+
+// Each value fixed, the rest searched again: streamed, since each is a search.
+async function searchedAgain(ctx, told) {
+  for await (const c of lines("choices", { question: question(ctx.state), layout: told.best.layout }, ctx.signal)) {
+    const node = $(`delta-${c.field}-${c.value}`);
+    if (!node || ctx.signal.aborted) continue;
+    const label = node.closest("label");
+    node.className = "delta sure";
+    node.textContent = c.step_time_s === null ? "nothing fits" : change(c.step_time_s / decides(told.best));
+    label.classList.toggle("not", c.step_time_s === null);
+    if (c.why) label.title = c.why;
+    else label.removeAttribute("title");
+  }
+  ctx.drawn("choices");
+}
+
+// --- what pins cost, families, mine, what if ----------------------------------------------------
+
+async function compared(ctx, told) {
+  if (!pins(ctx.state).length) return;
+  const all = await ask("plan", { question: free_of(ctx.state) }, ctx.signal).catch(() => null);
+  if (!all?.best || ctx.signal.aborted) return;
+  const same = decides(told.best) <= decides(all.best) * 1.00001;
+  $("answer").append(h("p", { class: "why" }, h("b", {}, same ? "What you fixed costs nothing: " : "What you fixed costs "),
+    same ? "the best layout of all has it too." : `${differs(told.best, all.best)}. The best of all: ${all.layouts_in_words[0]}.`));
+}
+
+function families(ctx, told) {
+  const rows = told.families?.length ? told.families : [told.best, ...(told.alternatives || [])];
+  const wordsOf = (p, i) => p.layout_words || (told.families?.length ? "" : told.layouts_in_words?.[i]) || brief(p.layout);
+  put($("families"), h("h2", { id: "families-title" }, "What else"),
+    table(["layout", "slower by", "step", "memory", "MFU", "what differs", ""], rows.map((row, i) => {
+      const p = row.prediction || row.best || row;
+      return [h("span", {}, row.name ? `${row.name}: ` : "", wordsOf(p, i)), i ? change(decides(p) / decides(told.best)) + (row.tie ? ", a tie" : "") : "best",
+        step(p.step_time_s), gib(p.memory_bytes.needed), percent(p.mfu), h("span", { class: "note" }, i ? differs(p, told.best) : ""),
+        h("button", { type: "button", "aria-label": `fix this layout: ${wordsOf(p, i)}`, onclick: () => ctx.set(fixed(p.layout)) }, "fix")];
+    }), "The fastest layouts and what they lose"));
+}
+
+const brief = (l) => ["tp", "cp", "pp", "dp", "ep"].filter((a) => l[a] > 1).map((a) => `${a} ${l[a]}`).join(" · ");
+const fixed = (layout) => Object.fromEntries(fields.layout.filter((f) => f in NAMES && layout[f] !== undefined).map((f) => [f, String(layout[f])]));
+
+async function mineShown(ctx, told) {
+  const input = h("input", { id: "mine-text", size: 44, placeholder: "tp 8 pp 4 zero 1", value: ctx.state.mine || "", "aria-label": "my layout",
+    oninput: (e) => ctx.set({ mine: e.target.value.trim() }, true) });
+  const out = h("p", { id: "mine-answer" });
+  if (document.activeElement?.id !== "mine-text")
+    put($("mine"), h("h2", { id: "mine-title" }, "Why not mine?"), h("div", { class: "row" }, input), out);
+  const box = $("mine-answer");
+  if (!ctx.state.mine) return put(box);
+  try {
+    const p = await ask("predict", { question: free_of(ctx.state), layout: words(ctx.state.mine) }, ctx.signal);
+    const misfit = p.fits ? "" : ` It does not fit: ${gib(p.memory_bytes.needed)} of ${gib(p.memory_bytes.capacity)}.`;
+    put(box, `${step(p.step_time_s)} (${p.layout_words}); against the best ${differs(p, told.best)}.${misfit}`);
+  } catch (error) {
+    if (!ctx.signal.aborted) put(box, h("span", { class: "bad" }, error.message));
+  }
+}
+
+async function whatIf(ctx, told) {
+  const box = h("div", { class: "row" });
+  put($("whatif"), h("h2", { id: "whatif-title" }, "What if"),
+    h("p", { class: "note" }, "One thing changed, everything searched again. Choose one to make it the question."), box);
+  for await (const c of lines("what_if", { question: question(ctx.state) }, ctx.signal)) {
+    const usable = Object.keys(c.set).length > 0;
+    const text = c.why ? "nothing fits" : `${change(perToken(c) / perToken(told.best))} time a token`;
+    box.append(h(usable ? "button" : "span", { class: "option", type: usable ? "button" : null, title: c.why || c.layout_words,
+      onclick: usable ? () => ctx.set(c.set) : null }, h("span", {}, c.name), h("span", { class: "delta sure" }, text)));
+  }
+  ctx.drawn("what_if");
+}
+
+// Seconds for each token of the run: comparable when batches differ.
+const perToken = (p) => 1 / p.tokens_per_s;

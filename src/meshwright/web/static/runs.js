@@ -1,0 +1,55 @@
+// The view Runs: a run of meshwright train beside its prediction, also while it trains.
+
+import { h, put, table, wait } from "./dom.js";
+import { ask } from "./ask.js";
+import { bars, figure, lines as curves } from "./chart.js";
+import { change, gib, grouped, seconds, sig, step } from "./format.js";
+import { CAUSES } from "./answer.js";
+
+export const runs = { name: "runs", title: "Runs", show, skeleton };
+const $ = (id) => document.getElementById(id);
+const EVERY = 3000;
+
+function skeleton() {
+  return [h("div", { id: "runs-error" }), h("div", { class: "controls", id: "runs-controls" }), h("p", { class: "why", id: "runs-sentence" }), h("div", { id: "runs-charts" }), h("section", { id: "runs-why" })];
+}
+
+async function show(ctx) {
+  put($("runs-error"));
+  const { runs: names } = await ask("folders", {}, ctx.signal);
+  if (!names.length) {
+    $("runs-sentence").textContent = "No run is shown. Start the page with the folders of your runs: meshwright serve RUN ...";
+    return ctx.drawn("runs");
+  }
+  const name = names.includes(ctx.state.run) ? ctx.state.run : names[0];
+  put($("runs-controls"), h("label", { class: "field" }, "run", h("select", { id: "runs-run", onchange: (e) => ctx.set({ run: e.target.value }) }, names.map((n) => h("option", { value: n, selected: n === name }, n)))));
+  for (let before = -1; ;) {
+    const told = await ask("folder", { run: name }, ctx.signal, true);
+    const steps = told.series.step?.length || 0;
+    if (steps !== before) draw(ctx, told);
+    before = steps;
+    ctx.drawn("runs");
+    document.body.dataset.busy = "no";
+    await wait(EVERY, ctx.signal);
+  }
+}
+
+function draw(ctx, told) {
+  const c = told.comparison;
+  const p = told.prediction;
+  const said = c ? `${told.folder}: ${step(c.step_time_s.measured)} a step measured over ${grouped(c.timed_steps)} steps, ${step(c.step_time_s.predicted)} predicted (${change(c.step_time_s.predicted / c.step_time_s.measured)}).`
+    : `${told.folder}: no finished step yet; ${step(p.step_time_s)} a step is predicted.`;
+  $("runs-sentence").textContent = said;
+  ctx.announce(said);
+  const s = told.series;
+  const curve = (key, title, write, extra) => s[key] && figure({ id: `runs-${key}`, title, draw: curves({ series: [{ name: key, points: s.step.map((x, k) => [x, s[key][k]]).filter(([, y]) => y !== null), bare: s.step.length > 60 }], height: 240, x: { name: "step", write: (x) => sig(x, 4) }, y: { name: title, write }, label: `${title} against step`, ...extra }),
+    head: ["step", title], rows: s.step.map((x, k) => [String(x), write(s[key][k])]) });
+  put($("runs-charts"), curve("loss", "loss", (x) => sig(x, 3)), curve("step_time_s", "seconds a step", (x) => seconds(x, 2), { across: [{ y: p.step_time_s, name: "predicted" }] }), c?.causes && causes(c.causes));
+  put($("runs-why"), c && h("ul", {}, c.why.map((text) => h("li", {}, text))), c && table(["memory", "predicted", "measured"], Object.entries(c.memory_bytes).map(([kind, m]) => [kind.replace("_", " "), gib(m.predicted), m.measured === null ? "not measured" : gib(m.measured)]), "Memory of the fullest rank"));
+}
+
+function causes(told) {
+  const rows = told.rows.flatMap((r) => [{ name: `${CAUSES[r.name] || r.name}, predicted`, parts: [["predicted", r.predicted_s]], text: seconds(r.predicted_s) }, { name: `${CAUSES[r.name] || r.name}, measured`, parts: [["measured", r.measured_s || 0]], text: seconds(r.measured_s) }]);
+  return figure({ id: "runs-causes", title: `Where the difference comes from (rank ${told.rank})`, note: `Not explained: ${seconds(told.remainder.s)}.`, draw: bars({ rows, kinds: ["predicted", "measured"], label: "Predicted and measured seconds by cause", write: seconds }),
+    head: ["cause", "predicted", "measured", "difference"], rows: told.rows.map((r) => [CAUSES[r.name] || r.name, seconds(r.predicted_s), seconds(r.measured_s), seconds(r.difference_s)]) });
+}

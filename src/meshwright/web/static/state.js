@@ -1,0 +1,56 @@
+// The state of the page is its address: #v=1&view=plan&model=llama3-70b&on=512xh100-sxm&batch=4Mi&tp=8
+// The same text for the same question: keys in one order, empty ones left out.
+
+export const VERSION = "1";
+export const FIRST = { view: "plan", model: "llama3-70b", on: "512xh100-sxm", batch: "4Mi", tokens: "15T" };
+const OWN = ["view", "mine", "schedule1", "schedule2", "zoom", "clusters", "prices", "axis", "scenarios", "months",
+  "linear", "failures", "grid", "factors", "layer", "edition", "schemes", "shape", "source", "run"];
+
+// What of a state is the question itself, and which of it fixes the layout.
+export const fields = { question: ["model", "job", "on", "network", "batch", "tokens"], layout: [] };
+
+export function know(catalogue) {
+  fields.question = catalogue.question.map((field) => field.name);
+  fields.layout = catalogue.layout;
+}
+
+const ordered = () => [...new Set(["view", ...fields.question, ...OWN.slice(1)])];
+
+export function parse(hash) {
+  const found = {};
+  for (const pair of hash.replace(/^[^#]*#/, "").replace(/^#/, "").split("&")) {
+    const [key, ...rest] = pair.split("=");
+    if (!rest.length) continue;
+    try { found[decodeURIComponent(key)] = decodeURIComponent(rest.join("=").replace(/\+/g, " ")); } catch { /* not ours */ }
+  }
+  delete found.v;
+  if (!found.model && !found.job) return { ...FIRST, ...found };
+  return { view: "plan", ...found };
+}
+
+export function address(state) {
+  const keep = (text) => encodeURIComponent(text).replace(/%2C/g, ",").replace(/%3A/g, ":").replace(/%2F/g, "/").replace(/%20/g, "+");
+  const known = ordered();
+  const keys = [...known.filter((key) => state[key]), ...Object.keys(state).filter((key) => state[key] && !known.includes(key)).sort()];
+  return "#" + [`v=${VERSION}`, ...keys.map((key) => `${key}=${keep(state[key])}`)].join("&");
+}
+
+// The texts of the question; without those that fix the layout where they would not be read.
+export function question(state, free = false) {
+  const keys = fields.question.filter((key) => state[key] && !(free && fields.layout.includes(key)));
+  return Object.fromEntries(keys.map((key) => [key, state[key]]));
+}
+
+export const pins = (state) => fields.layout.filter((key) => state[key]);
+
+// "tp=8 pp=4 zero=1" -> {tp: "8", pp: "4", zero: "1"}; words of a command line are read too.
+export function words(text) {
+  const found = {};
+  const clean = text.replace(/--/g, " ").replace(/[,;·]/g, " ").replace(/\s*=\s*/g, "=").trim();
+  const tokens = clean.split(/\s+/).filter(Boolean);
+  for (let i = 0; i < tokens.length; i++) {
+    const [key, value] = tokens[i].includes("=") ? tokens[i].split("=") : [tokens[i], tokens[++i] ?? ""];
+    found[key.toLowerCase().replace(/-/g, "_")] = value;
+  }
+  return found;
+}

@@ -1,0 +1,92 @@
+// The view Timeline: the pipeline of the best layout under one or two schedules, aligned.
+
+import { h, put, save, table } from "./dom.js";
+import { ask } from "./ask.js";
+import { question, words } from "./state.js";
+import { MEANS, gantt } from "./gantt.js";
+import { gib, percent, seconds } from "./format.js";
+
+export const timeline = { name: "timeline", title: "Timeline", show, skeleton };
+const CHUNKED = { interleaved: true, "interleaved-zero-bubble": true };
+const $ = (id) => document.getElementById(id);
+
+function skeleton() {
+  return [h("div", { id: "timeline-error" }), h("div", { class: "controls", id: "timeline-controls" }),
+    h("p", { class: "note", id: "timeline-layout" }), h("div", { id: "timeline-charts" }), h("section", { id: "timeline-table" })];
+}
+
+function controls(ctx) {
+  if ($("schedule1")) {
+    for (const key of ["schedule1", "schedule2"]) $(key).value = ctx.state[key] || "";
+    return;
+  }
+  const pick = (key, label, first) => h("label", { class: "field" }, label, h("select", { id: key, onchange: (e) => ctx.set({ [key]: e.target.value }) },
+    h("option", { value: "" }, first), ctx.catalogue.schedules.map((name) => h("option", { value: name, selected: ctx.state[key] === name }, name))));
+  const part = (text, from, to) => h("button", { type: "button", onclick: () => ctx.set({ zoom: from === 0 && to === 1 ? "" : `${from}-${to}` }) }, text);
+  put($("timeline-controls"), pick("schedule1", "schedule", "the best layout's"), pick("schedule2", "beside it", "none"),
+    h("div", { class: "row", role: "group", "aria-label": "Zoom" }, part("all", 0, 1), part("fill", 0, 0.2), part("middle", 0.4, 0.6), part("drain", 0.8, 1)));
+}
+
+async function show(ctx) {
+  controls(ctx);
+  put($("timeline-error"));
+  const base = await layoutOf(ctx);
+  const names = [ctx.state.schedule1 || base.schedule, ctx.state.schedule2].filter(Boolean);
+  const told = [];
+  for (const name of names) told.push(await ask("timeline", { question: question(ctx.state, true), layout: under(base, name) }, ctx.signal));
+  draw(ctx, told);
+  ctx.drawn("timeline");
+}
+
+async function layoutOf(ctx) {
+  if (ctx.state.mine) return { schedule: "1f1b", ...words(ctx.state.mine) };
+  const found = await ask("plan", { question: question(ctx.state) }, ctx.signal);
+  if (!found.best) throw new Error((found.notes || ["no layout fits"])[0]);
+  return found.best.layout;
+}
+
+// The layout under another schedule; chunks go with it.
+function under(layout, schedule) {
+  if (schedule === layout.schedule) return layout;
+  const { interleave, placement, ...rest } = layout;
+  return { ...rest, schedule, interleave: CHUNKED[schedule] ? Math.max(Number(interleave) || 2, 2) : 1, ...(placement ? { placement } : {}) };
+}
+
+function draw(ctx, told) {
+  const longest = Math.max(...told.map((t) => t.makespan_s));
+  const [from, to] = (ctx.state.zoom || "0-1").split("-").map(Number);
+  $("timeline-layout").textContent = told[0].layout_words;
+  const charts = [];
+  const zoomed = (i) => (a, b) => {
+    charts.forEach((c, k) => k !== i && c && c.zoom(a * told[i].makespan_s, b * told[i].makespan_s, false));
+    ctx.remember({ zoom: a <= 0 && b >= 1 ? "" : `${a.toFixed(4)}-${b.toFixed(4)}` });
+  };
+  put($("timeline-charts"), legend(), told.map((t, i) => {
+    if (!t.actions) return h("p", { class: "error" }, `${t.schedule}: too many actions to draw`);
+    if (t.ranks === 1) return h("p", { class: "note" }, "One stage: there is no pipeline to draw. Fix pp above 1 in Plan, or say a layout of yours there.");
+    const one = gantt(t, [from * longest, to * longest], zoomed(i), t.schedule);
+    charts[i] = one;
+    return h("figure", { class: "chart" }, h("figcaption", {}, h("h3", {}, t.schedule),
+      h("p", {}, `${seconds(t.exact_s, 4)} in the pipeline, ${percent(t.bubble_fraction, 1)} of all device time idle; a step takes ${seconds(t.step_time_s)}.`)), one.node,
+    h("div", { class: "under" }, h("span", {}), h("div", { class: "tools", role: "group", "aria-label": `Save: ${t.schedule}` },
+      h("button", { type: "button", onclick: () => one.png((blob) => save(`meshwright-timeline-${t.schedule}.png`, blob)) }, "PNG"),
+      h("button", { type: "button", onclick: () => trace(ctx, t) }, "Perfetto trace"))));
+  }));
+  ctx.announce(told.map((t) => `${t.schedule}: ${seconds(t.exact_s)}, ${percent(t.bubble_fraction, 1)} idle`).join("; "));
+  const rows = told.flatMap((t) => t.busy_s.map((busy, rank) => [`${t.schedule}, rank ${rank}`, seconds(busy), seconds(t.idle_s[rank]), percent(t.idle_s[rank] / t.makespan_s, 1), t.in_flight_microbatches[rank].toFixed(2), memoryOf(t, rank)]));
+  put($("timeline-table"), h("details", {}, h("summary", {}, "Table"), table(["rank", "busy", "idle", "idle share", "microbatches held", "weights and states"], rows, "What each rank does and holds")));
+}
+
+function memoryOf(t, rank) {
+  const ends = t.memory_by_stage_bytes;
+  const m = rank === 0 ? ends.first : rank === t.ranks - 1 ? ends.last : ends.second;
+  return m ? gib(m.weights + m.gradients + m.optimizer) : "–";
+}
+
+const legend = () => h("p", { class: "note" }, Object.entries(MEANS).map(([kind, text]) => `${kind} ${text}`).join(" · "), ". Drag to zoom in, double click for all; with the keyboard: arrows, +, −, 0.");
+
+async function trace(ctx, t) {
+  const base = await layoutOf(ctx);
+  const told = await ask("trace", { question: question(ctx.state, true), layout: under(base, t.schedule) });
+  save(`meshwright-${t.schedule}.json`, JSON.stringify(told), "application/json");
+}

@@ -1,0 +1,81 @@
+"""A client without a network: it calls the application as a server would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+
+from meshwright.web.app import app
+
+QUESTION = {"model": "llama3-8b", "on": "8xh100-sxm", "batch": "64seq"}
+
+
+@dataclass
+class Reply:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.body.splitlines()]
+
+
+def call(
+    method: str,
+    path: str,
+    body: bytes = b"",
+    headers: Mapping[str, str] | None = None,
+    served: Any = None,
+) -> Reply:
+    """One request."""
+    given = {"host": "localhost:8321", "content-length": str(len(body)), **(headers or {})}
+    if method == "POST":
+        given.setdefault("content-type", "application/json")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(k.encode(), v.encode()) for k, v in given.items()],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8321),
+    }
+    sent: list[Any] = []
+    parts = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> Any:
+        part = next(parts, None)
+        if part is None:
+            await anyio.sleep_forever()
+        return part
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def run() -> None:
+        await (served or app())(scope, receive, send)
+
+    anyio.run(run)
+    got = {k.decode(): v.decode() for k, v in sent[0]["headers"]}
+    return Reply(sent[0]["status"], got, b"".join(m.get("body", b"") for m in sent[1:]))
+
+
+def ask(name: str, body: Any, served: Any = None) -> Reply:
+    """One question."""
+    return call("POST", f"/api/{name}", json.dumps(body).encode(), served=served)

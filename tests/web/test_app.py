@@ -1,0 +1,197 @@
+"""The page over HTTP: the same numbers as the command, and a sentence for everything else."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+
+import pytest
+
+pytest.importorskip("starlette")
+
+from asking import QUESTION, ask, call  # noqa: E402
+
+from meshwright.cli.main import main
+from meshwright.web.app import LARGEST_BODY, POLICY, Stopped, Work, app
+from meshwright.web.endpoints import endpoints, openapi
+
+
+@pytest.fixture(scope="module")
+def served():
+    return app()
+
+
+def printed(*words: str) -> dict:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        main([*words, "--json"])
+    return json.loads(out.getvalue())
+
+
+def test_the_page_and_the_command_say_the_same(served) -> None:
+    words = ["llama3-8b", "--on", "8xh100-sxm", "--batch", "64seq", "--tokens", "1T"]
+    question = {**QUESTION, "tokens": "1T"}
+    mine, theirs = ask("plan", {"question": question}, served).json, printed("plan", *words)
+    for name in ("best", "rejected", "searched", "feasible"):
+        assert {**mine, "elapsed_s": 0}[name] == theirs[name]
+    layout = {"tp": 2, "zero": 1}
+    step = ask("predict", {"question": question, "layout": layout}, served).json
+    command = printed("predict", *words, "--tp", "2", "--zero", "1")
+    same = {key: step[key] for key in command if key != "notes"}
+    assert same == {key: value for key, value in command.items() if key != "notes"}
+
+
+def test_fields_of_the_layout_limit_the_search(served) -> None:
+    best = ask("plan", {"question": {**QUESTION, "tp": "2,4", "zero": "1"}}, served).json["best"]
+    assert best["layout"]["tp"] in (2, 4)
+    assert best["layout"]["zero"] == 1
+
+
+def test_streams_give_a_line_for_each_part(served) -> None:
+    rest = {"pp": "1", "cp": "1", "schedule": "1f1b", "recompute": "none", "microbatch": "1"}
+    question = {**QUESTION, **rest}
+    body = {"question": question, "layout": {"tp": 1, "zero": 1}}
+    lines = ask("choices", body, served).lines
+    tensor = {line["value"]: line["step_time_s"] for line in lines if line["field"] == "tp"}
+    assert set(tensor) == {2, 4, 8}
+    pinned = ask("plan", {"question": {**question, "tp": "4"}}, served).json
+    assert tensor[4] == pytest.approx(pinned["best"]["step_time_s"], rel=1e-12)
+    assert not {line["field"] for line in lines} & {*rest}, "what is fixed is not asked again"
+
+
+def test_static_files_are_served_and_nothing_else(served) -> None:
+    for path in ("/", "/main.js", "/style.css", "/icon.svg"):
+        reply = call("GET", path, served=served)
+        assert reply.status == 200
+        assert reply.headers["content-security-policy"] == POLICY
+        assert reply.headers["x-content-type-options"] == "nosniff"
+    for path in (
+        "/../app.py",
+        "/static/main.js",
+        "/%2e%2e/app.py",
+        "//etc/passwd",
+        "/main.js/..",
+        "/a\0b",
+        "/" + "a" * 5000,
+    ):
+        reply = call("GET", path, served=served)
+        assert reply.status == 404
+        assert set(reply.json) == {"error"}
+
+
+def test_only_its_own_host_and_origin_are_answered(served) -> None:
+    body = json.dumps({"question": QUESTION}).encode()
+
+    def status(**headers: str) -> int:
+        given = {key.replace("_", "-"): value for key, value in headers.items()}
+        return call("POST", "/api/copies", body, given, served).status
+
+    assert status() == 200
+    assert status(origin="http://localhost:8321") == 200
+    assert status(host="127.0.0.1:9") == 200
+    assert status(host="[::1]:9") == 200
+    assert status(host="evil.example") == 421
+    assert status(host="localhost.evil.example:8321") == 421
+    assert status(host="") == 421
+    assert status(origin="http://evil.example") == 403
+    assert status(origin="http://localhost:1") == 403
+    assert status(origin="null") == 403
+    assert status(sec_fetch_site="cross-site") == 403
+    assert status(content_type="text/plain") == 415
+    named = app(("box.example",))
+    own = {"host": "box.example", "origin": "http://box.example"}
+    assert call("POST", "/api/copies", body, own, named).status == 200
+
+
+DEEP = b"[" * 100_000
+BAD = {
+    "nothing": (b"", 422),
+    "no JSON": (b"{", 422),
+    "a list": (b"[]", 422),
+    "nested": (DEEP, 422),
+    "a number too long": (b'{"question": ' + b"9" * 6000 + b"}", 422),
+    "not a number": (
+        b'{"question": {"model": "llama3-8b", "on": "8xh100-sxm", "batch": NaN}}',
+        422,
+    ),
+    "no question": (b'{"question": 3}', 422),
+    "another field": (b'{"questions": {}}', 422),
+    "top": (json.dumps({"question": QUESTION, "top": 10**9}).encode(), 422),
+    "a truth for a number": (json.dumps({"question": QUESTION, "top": True}).encode(), 422),
+    "a list in it": (json.dumps({"question": {**QUESTION, "tp": ["1"]}}).encode(), 422),
+    "a file": (json.dumps({"question": {**QUESTION, "model": "/etc/passwd"}}).encode(), 422),
+    "a toml file": (json.dumps({"question": {**QUESTION, "model": "a.toml"}}).encode(), 422),
+    "a machine's file": (
+        json.dumps({"question": {**QUESTION, "on": "8x/tmp/m.toml"}}).encode(),
+        422,
+    ),
+    "placement": (json.dumps({"question": {**QUESTION, "placement": "tp=1"}}).encode(), 422),
+    "too large": (b" " * (LARGEST_BODY + 1), 413),
+}
+
+
+@pytest.mark.parametrize("body, status", BAD.values(), ids=BAD)
+def test_what_is_wrong_is_one_sentence(served, body: bytes, status: int) -> None:
+    reply = call("POST", "/api/plan", body, served=served)
+    assert reply.status == status
+    assert set(reply.json) == {"error"}
+    assert "Traceback" not in reply.json["error"]
+    assert 10 < len(reply.json["error"]) < 600
+
+
+def test_a_body_that_hides_its_length_is_cut_off(served) -> None:
+    body = b" " * (LARGEST_BODY + 1)
+    reply = call("POST", "/api/plan", body, {"content-length": "10"}, served)
+    assert reply.status == 413
+
+
+def test_a_config_of_a_job_that_names_a_file_is_refused(served) -> None:
+    text = (
+        '[model]\nconfig = "/etc/hostname"\n[cluster]\non = "8xh100-sxm"\n[job]\nbatch = "8seq"\n'
+    )
+    reply = ask("plan", {"question": {"job": text}}, served)
+    assert reply.status == 422
+    assert "files are not read here" in reply.json["error"]
+
+
+def test_other_methods_and_names(served) -> None:
+    assert call("GET", "/api/plan", served=served).status == 404
+    assert call("POST", "/api/nothing", b"{}", served=served).status == 404
+    assert call("DELETE", "/api/plan", served=served).status == 405
+
+
+def test_work_stops_when_the_asker_leaves() -> None:
+    work = Work()
+    work.progress("", 0.5)
+    work.stop.set()
+    with pytest.raises(Stopped):
+        work.progress("", 0.5)
+
+
+def test_a_search_stops_at_its_next_round(served) -> None:
+    """Every endpoint that searches hands its progress on."""
+    asked = endpoints()
+    body = {"question": QUESTION, "layout": {"tp": 1, "zero": 1}, "clusters": ["8xh100-sxm"]}
+
+    def stopped(what: str, share: float) -> None:
+        raise Stopped
+
+    for name in ("plan", "choices", "what_if", "clusters"):
+        used = {key: body[key] for key in asked[name].fields if key in body}
+        with pytest.raises(Stopped):
+            found = asked[name].ask(used, stopped)
+            list(found)
+
+
+def test_the_description_lists_every_endpoint() -> None:
+    told = openapi(endpoints())
+    assert {path.removeprefix("/api/") for path in told["paths"]} == set(endpoints())
+    for path in told["paths"].values():
+        assert path["post"]["summary"], "each says what it answers"
+
+
+def test_the_same_question_is_answered_once(served) -> None:
+    api = app()
+    one = ask("plan", {"question": QUESTION}, api).json
+    assert ask("plan", {"question": QUESTION}, api).json == one, "elapsed_s too"

@@ -1,0 +1,129 @@
+"""A question is the same in an address, on a command line, in a file and in Python."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from meshwright import Layout, load_job
+from meshwright.errors import BadInput
+from meshwright.formats.toml import dump_job
+from meshwright.formats.toml_writer import dumps_toml
+from meshwright.web import dropped
+from meshwright.web.answers import copies
+from meshwright.web.question import ask, checked, command_of, laid_out, python_of, question_of
+
+EXAMPLES = sorted(Path(__file__).parents[2].joinpath("examples").glob("*.toml"))
+NAMED = {
+    "model": "mixtral-8x7b",
+    "on": "64xh100-sxm",
+    "batch": "256seq",
+    "seq": "4096",
+    "precision": "fp8",
+    "tokens": "2T",
+    "framework": "torchtitan",
+    "cuda_graphs": "full",
+    "ep": "2,4",
+    "zero": "2",
+}
+
+
+def told(*_: object) -> None:
+    """Nobody listens."""
+
+
+def dropped_as(text: str) -> dict[str, str]:
+    return dict(dropped.read({"text": text}, told)["question"])
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda f: f.stem)
+def test_file_to_question_and_back(file: Path) -> None:
+    job = load_job(file)
+    asked, _ = ask(question_of(job), [])
+    assert replace(asked, layout=job.layout) == job
+    question = question_of(job, layout=True)
+    fields = {k: v for k, v in question.items() if hasattr(Layout(), k)}
+    assert replace(laid_out(job, fields), placement=job.layout.placement) == job.layout
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda f: f.stem)
+def test_a_dropped_file_is_the_question(file: Path) -> None:
+    assert dropped_as(dump_job(load_job(file))) == question_of(
+        load_job(file), layout=load_job(file).layout.chips > 1
+    )
+
+
+def test_question_to_command_and_back() -> None:
+    assert dropped_as(command_of(checked(NAMED))) == checked(NAMED)
+    assert shlex.split(command_of(NAMED))[:3] == ["meshwright", "plan", "mixtral-8x7b"]
+
+
+def test_question_to_toml_and_back() -> None:
+    job, space = ask(NAMED, [])
+    text = copies({"question": NAMED}, told)["toml"]
+    again, _ = ask(dropped_as(str(text)), [])
+    assert again == job
+    assert space.choices == {"ep": (2, 4), "zero": (2,)}
+
+
+def test_question_to_python() -> None:
+    text = python_of(NAMED).replace("found = plan(", "found = (")
+    names: dict[str, object] = {}
+    exec(text.replace("print(found)", ""), names)
+    job, space = names["found"]  # type: ignore[misc]
+    assert (job, space) == ask(NAMED, [])
+
+
+def test_canonical_order_and_no_empty_texts() -> None:
+    shuffled = {"zero": "1", "batch": " 4Mi ", "tp": "", "on": "8xh100-sxm", "model": "llama3-8b"}
+    assert [*checked(shuffled).items()] == [
+        ("model", "llama3-8b"),
+        ("on", "8xh100-sxm"),
+        ("batch", "4Mi"),
+        ("zero", "1"),
+    ]
+
+
+CONFIG = """{"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
+ "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+ "vocab_size": 128256, "max_position_embeddings": 8192}"""
+
+
+def test_a_config_json_is_a_model() -> None:
+    kept = {"on": "8xh100-sxm", "batch": "64seq"}
+    question = dropped.read({"text": CONFIG, "question": kept}, told)["question"]
+    job, _ = ask(question, [])
+    same, _ = ask({**kept, "model": "llama3-8b"}, [])
+    assert (job.model.layers, job.model.hidden, job.model.vocab) == (32, 4096, 128256)
+    assert (job.cluster, job.batch) == (same.cluster, same.batch)
+
+
+def test_a_file_can_be_changed_by_fields() -> None:
+    text = dumps_toml(
+        {
+            "model": {"name": "llama3-8b"},
+            "cluster": {"on": "8xh100-sxm"},
+            "job": {"batch": "64seq"},
+        }
+    )
+    job, _ = ask({"job": text, "batch": "128seq", "on": "16xh100-sxm"}, [])
+    assert (job.batch, job.cluster.chips) == (128, 16)
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    {
+        "meshwright train job.toml": "must be one of",
+        "meshwright plan llama3-8b --onn 8": "--on",
+        "{": "not valid JSON",
+        "[model": "not valid TOML",
+        "hello": "not valid TOML",
+        '{"model_type": "unheard-of"}': "unheard-of",
+    }.items(),
+)
+def test_what_cannot_be_read_is_a_sentence(text: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words.replace("(", r"\(")):
+        dropped_as(text)
