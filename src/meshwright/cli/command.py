@@ -18,7 +18,7 @@ VERBS: list[str] = []
 RESULT = Group("Result", sort_key=1)
 GROUPS = {
     name: Group(name.capitalize(), sort_key=i)
-    for i, name in enumerate(("cluster", "job", "software", "layout"), 2)
+    for i, name in enumerate(("model", "cluster", "job", "software", "layout"), 2)
 }
 GROUPS["constraints"] = Group(
     "Constraints on the layout", help="One value, a list 1,2,4, or a range 1..16.", sort_key=6

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ..errors import BadInput, unknown
+from ..formats.bridge import table
 from .command import Json, output, verb, word
 
 if TYPE_CHECKING:
+    from ..formats.sbatch import Slurm
     from ..formats.torchrun import Launch
 
-FORMATS = ("sbatch", "torchrun", "safetensors")
+OURS = ("sbatch", "torchrun", "safetensors")
+THEIRS = tuple(table.formats())
+FORMATS = (*OURS, *THEIRS)
 JobFile = Annotated[
     str,
     Parameter(
@@ -38,6 +42,14 @@ Time = Annotated[str | None, word("Limit of one start in Slurm, such as 24:00:00
 Device = Annotated[
     str | None, word("cpu or cuda; default: what the chips of the plan are.", "DEVICE")
 ]
+Starts = Annotated[
+    str | None,
+    word(
+        f"Whose program an sbatch script starts: meshwright, or {', '.join(THEIRS)}; default: that"
+        " of the plan's framework, if it names one.",
+        "NAME",
+    ),
+]
 Container = Annotated[str | None, word("Image in which ranks run (Slurm with pyxis).", "IMAGE")]
 
 
@@ -54,11 +66,13 @@ def export(
     account: Account = None,
     time: Time = None,
     container: Container = None,
+    starts: Starts = None,
     json: Json = False,
     output: Annotated[str | None, output("the text")] = None,
 ) -> int:
-    """Write what starts a job elsewhere (a Slurm script, sbatch, or the torchrun command of each
-    node), or the weights of a run (safetensors).
+    """Write a job as the file of another tool (megatron, torchtitan, ...), as what starts it (a
+    Slurm script, sbatch, or the torchrun command of each node), or the weights of a run
+    (safetensors).
 
     Example: meshwright export plan.toml --to sbatch --partition gpu --time 24:00:00 -o plan.sbatch
     """
@@ -73,30 +87,79 @@ def export(
         if given := [name for name, value in others.items() if value is not None]:
             raise BadInput(f"--{given[0]} is for what starts a job: weights have no such thing")
         return weights(job, output, json)
-    launch = described(job, per_node, restarts, device)
-    if to == "torchrun":
-        if given := [name for name, value in site.items() if value is not None]:
-            raise BadInput(f"--{given[0]} is for --to sbatch: torchrun has no such thing")
-        text = torchrun.write(launch) + "\n"
+    if to != "sbatch" and (given := [name for name, value in site.items() if value is not None]):
+        raise BadInput(f"--{given[0]} is for --to sbatch: {to} has no such thing")
+    slurm = sbatch.Slurm(**site) if to == "sbatch" else None
+    if their := program(job, to, starts):
+        if restarts is not None or device is not None:
+            raise BadInput("--restarts and --device are for meshwright train, not for " + their)
+        text, nodes, ranks = theirs(job, their, per_node, slurm)
     else:
-        text = sbatch.write(launch, sbatch.Slurm(**site))
+        launch = described(job, per_node, restarts, device)
+        nodes, ranks = launch.nodes, launch.ranks
+        text = sbatch.write(launch, slurm) if slurm else torchrun.write(launch) + "\n"
     if output:
-        try:
-            Path(output).write_text(text, "utf-8")
-        except (OSError, ValueError) as error:
-            raise BadInput(
-                f"{output[:200]} cannot be written: {getattr(error, 'strerror', None) or error}"
-            ) from None
+        put(output, text)
     if json:
-        console.show_json(
-            console.envelope(
-                "export",
-                {"to": to, "nodes": launch.nodes, "ranks_per_node": launch.ranks, "text": text},
-            )
-        )
+        data = {"to": to, "nodes": nodes, "ranks_per_node": ranks, "text": text}
+        console.show_json(console.envelope("export", data))
     elif not output:
         sys.stdout.write(text)
     return 0
+
+
+def put(path: str, text: str) -> None:
+    """Write a file; BadInput where that fails."""
+    try:
+        Path(path).write_text(text, "utf-8")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BadInput(f"{path[:200]} cannot be written: {why}") from None
+
+
+def program(path: str, to: str, starts: str | None) -> str | None:
+    """The format of another tool's program that is started; None for our trainer."""
+    if to in THEIRS:
+        return to
+    if starts is not None:
+        if to != "sbatch":
+            raise BadInput("--starts is for --to sbatch")
+        if starts not in (*THEIRS, "meshwright"):
+            raise unknown("--starts", starts, (*THEIRS, "meshwright"))
+        return starts if starts in THEIRS else None
+    if to != "sbatch" or not path.endswith(".toml"):
+        return None
+    from ..formats import parse_toml, read_text
+
+    said = parse_toml(read_text(path), path).get("job", {})
+    named = said.get("framework") if isinstance(said, dict) else None
+    return next((n for n, f in table.formats().items() if named in f.frameworks), None)
+
+
+def theirs(path: str, name: str, per_node: int | None, slurm: Slurm | None) -> tuple[str, int, int]:
+    """(text, nodes, ranks of a node) of a job in the words of another tool's program."""
+    from ..formats import bridge, flags, torchrun
+    from ..formats.bridge.launch import Place
+
+    if not path.endswith(".toml") and not bridge.foreign(path):
+        raise BadInput(
+            f"export needs a JOB.toml, not {path[:60]!r}: meshwright plan ... -o plan.toml"
+            " writes one"
+        )
+    notes: list[str] = []
+    job = flags.read_flags(path, {}, notes)
+    nodes, ranks = torchrun.nodes(job, per_node)
+    if job.framework is None and job.usual_framework not in table.get(name).frameworks:
+        notes.append(
+            f"this plan is for {job.usual_framework}: predict it with --framework"
+            f" {table.get(name).frameworks[0]} to see what it takes there"
+        )
+    text, script = bridge.write(job, name, Place(nodes, ranks, slurm, job.model.name))
+    if script:
+        notes.append(f"the training script says itself: {', '.join(script)}")
+    for note in notes:
+        print(note, file=sys.stderr)
+    return text, nodes, ranks
 
 
 def weights(run: str, output: str | None, json: bool) -> int:

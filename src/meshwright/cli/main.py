@@ -24,6 +24,7 @@ from . import (  # noqa: F401, their verbs register themselves
     compare,
     export,
     limits,
+    read,
     roofline,
     serve,
     train,
@@ -102,7 +103,7 @@ def refuse(sentence: str, code: int = 2) -> int:
     return code
 
 
-@verb("cluster", "job", "software", "layout")
+@verb("model", "cluster", "job", "software", "layout")
 def predict(
     model: ModelArg,
     /,
@@ -135,7 +136,7 @@ def predict(
     return 0 if p.fits else 1
 
 
-@verb("cluster", "job", "software", "layout", layout="constraints", without=("placement",))
+@verb("model", "cluster", "job", "software", "layout", layout="constraints", without=("placement",))
 def plan(
     model: ModelArg,
     /,
@@ -192,7 +193,7 @@ def plan(
     return 0 if any(plan.best for plan in found.values()) else 1
 
 
-@verb("cluster", "job", "software", "layout", layout="constraints")
+@verb("model", "cluster", "job", "software", "layout", layout="constraints")
 def sweep(
     model: ModelArg,
     /,
@@ -228,7 +229,7 @@ def sweep(
     return 130 if found.interrupted else 0 if found.found else 1
 
 
-@verb("cluster", "job", "software", "layout", without=("tokens",))
+@verb("model", "cluster", "job", "software", "layout", without=("tokens",))
 def timeline(
     model: ModelArg,
     /,

@@ -30,13 +30,17 @@ from ..describe.read import read
 from ..describe.software import Software
 from ..errors import BadInput
 from ..layout.placement import placed
-from . import LARGEST, parse_toml, read_text
+from . import LARGEST, bridge, parse_toml, read_text
+from .bridge import foreign
 from .toml import load_job
 
 if TYPE_CHECKING:
     from ..prediction.prediction import Prediction
     from ..search import Space
 
+MODEL = {
+    "model_": "The model of a file that names none or another: of the catalogue, or a config.json.",
+}
 NUMBERS = (*DEGREES, "zero")
 """Layout fields that are whole numbers."""
 STDIN = "<stdin>"
@@ -84,13 +88,13 @@ class Flag:
 
     name: str
     table: str
-    """Its table in the TOML file: cluster, job, software or layout."""
+    """Its table in the TOML file: model, cluster, job, software or layout."""
     help: str
 
     @property
     def spelled(self) -> str:
         """As the user types it."""
-        return "--" + self.name.replace("_", "-")
+        return "--" + self.name.strip("_").replace("_", "-")
 
     @property
     def metavar(self) -> str:
@@ -121,6 +125,7 @@ def flags() -> tuple[Flag, ...]:
     job = [f.name for f in fields(Job) if f.name not in ("model", "cluster", "layout", "software")]
     docs = {**field_docs(Job), **field_docs(Layout), **field_docs(Software), **SAYS_MORE}
     return (
+        *(Flag(name, "model", text) for name, text in MODEL.items()),
         *(Flag(name, "cluster", text) for name, text in CLUSTER.items()),
         *(Flag(name, "job", docs.get(name, "")) for name in job),
         *(Flag(f.name, "software", docs.get(f.name, "")) for f in fields(Software)),
@@ -136,23 +141,23 @@ def read_flags(
     fill: bool = True,
     search: bool = False,
 ) -> Job:
-    """The job of a model (name, config.json, JOB.toml, or "-" for a TOML text on `stdin`) and flags
-    (name -> text).
+    """The job of a model (name, config.json, JOB.toml, a file of another tool, or "-" for a TOML
+    text on `stdin`) and flags (name -> text).
 
     notes: receives a sentence on what was rounded or filled in;  fill: take all chips as replicas
     if dp is not given; search: the layout is to be searched, so a batch in tokens is rounded to
     what the chips share evenly. Raises BadInput.
     """
     single(given)
-    source = describe(model, given, stdin)
     notes = [] if notes is None else notes
+    source = describe(model, given, stdin, notes)
     if known := catalog.aliases("models").get(model):
         notes.append(f"{model} is {known} of the catalogue")
     layout_counts = fill  # a search leaves it aside
     fill = fill and ("layout" not in source or not (is_file(model) or "dp" in source["layout"]))
     job = load_job(source, notes=notes, shared_out=search)
     if (
-        is_file(model)
+        (is_file(model) or foreign(model))
         and "on" in given
         and "dp" not in given
         and job.layout.chips > job.cluster.chips
@@ -183,17 +188,30 @@ def single(given: Mapping[str, str]) -> None:
 
 
 def is_file(model: str) -> bool:
-    """The first argument is a job, not a model."""
-    return model == STDIN or model.endswith(".toml")
+    """The first argument is a job of ours, not a model."""
+    return model == STDIN or model.endswith(".toml") and not foreign(model)
 
 
-def describe(model: str, given: Mapping[str, str], stdin: TextIO | None = None) -> dict[str, Any]:
+def describe(
+    model: str,
+    given: Mapping[str, str],
+    stdin: TextIO | None = None,
+    notes: list[str] | None = None,
+) -> dict[str, Any]:
     """The tables of `load_job`: those of the file, if there is one, with the flags laid over
-    them.
+    them; notes: receives what a file of another tool says and a job does not hold.
     """
-    tables: dict[str, Any] = _file(model, stdin) if is_file(model) else {"model": model}
+    ours, theirs = is_file(model), foreign(model)
+    if theirs:
+        tables, given = bridged(model, given, [] if notes is None else notes)
+    else:
+        tables = _file(model, stdin) if ours else {"model": model}
+        if other := given.get("model_"):
+            if not ours:
+                raise BadInput(f"--model {other[:60]}: the model is {model[:60]} already")
+            tables["model"] = other
     for flag in flags():
-        if flag.name in given:
+        if flag.name in given and flag.table != "model":
             value: Any = (
                 placement(given[flag.name]) if flag.name == "placement" else given[flag.name]
             )
@@ -205,17 +223,58 @@ def describe(model: str, given: Mapping[str, str], stdin: TextIO | None = None) 
             tables[flag.table] = (
                 {flag.name: value} if flag.name == "on" else {**table, flag.name: value}
             )
-    if not is_file(model):
+    if not ours and not theirs:
         for name, example in (("on", "1024xh100-sxm"), ("batch", "4M")):
             if name not in given:
                 raise BadInput(
                     f"--{name} is missing: give it, such as --{name} {example}, or a JOB.toml"
                     " instead of the model"
                 )
-        layout = tables.get("layout", {})
-        if layout.get("interleave", "1").strip() != "1" and "schedule" not in layout:
-            tables["layout"] = {**layout, "schedule": "interleaved"}
+    layout = tables.get("layout", {})
+    if not ours and str(layout.get("interleave", "1")).strip() != "1" and "schedule" not in layout:
+        tables["layout"] = {**layout, "schedule": "interleaved"}
     return tables
+
+
+def bridged(
+    file: str, given: Mapping[str, str], notes: list[str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """(tables of a file of another tool, flags with what they leave to it filled in).
+
+    Raises BadInput for what neither says.
+    """
+    found = bridge.read(file)
+    tables = {name: dict(t) if isinstance(t, Mapping) else t for name, t in found.tables.items()}
+    given = dict(given)
+    if other := given.get("model_"):
+        tables["model"] = other
+    if isinstance(described := tables.get("model"), dict):
+        described.setdefault("name", Path(file).stem)
+    if "on" in given or found.on:
+        on = given.get("on", found.on or "").strip()
+        given["on"] = f"{found.chips}x{on}" if found.chips and catalog.has("chips", on) else on
+    for need in missing(found, given):
+        raise BadInput(f"{file[:80]} {need}")
+    notes += found.notes
+    if found.left:
+        keys = ", ".join([*found.left][:NAMED]) + (", ..." if len(found.left) > NAMED else "")
+        them = "it" if len(found.left) == 1 else "them"
+        notes.append(f"not in the prediction: {keys} (meshwright read {file} says why of {them})")
+    return tables, given
+
+
+def missing(found: bridge.Found, given: Mapping[str, str]) -> list[str]:
+    """What a job needs that neither a file of another tool nor the flags say."""
+    needs = [] if "model_" in given else [f"{why}" for why in found.missing]
+    if "model" not in found.tables and "model_" not in given:
+        needs.append("names no model: give it, such as --model llama3-8b or --model config.json")
+    if "on" not in given:
+        started = f" (it starts {found.chips} ranks)" if found.chips else ""
+        count = "" if found.chips else "64x"
+        needs.append(f"does not say which chips{started}: give them, such as --on {count}h100-sxm")
+    if "batch" not in given and "batch" not in found.tables.get("job", {}):
+        needs.append("says no global batch: give it, such as --batch 512seq or --batch 4Mi")
+    return needs
 
 
 def _file(model: str, stdin: TextIO | None) -> dict[str, Any]:
@@ -249,6 +308,8 @@ def placement(text: str) -> dict[str, list[str]]:
     return {axis.strip(): shares.split("x") for axis, _, shares in pairs}
 
 
+NAMED = 4
+"""Keys of a file that one sentence names."""
 LONGEST_RANGE = 2**20
 RANGE = re.compile(r"(\d{1,40})\.\.(\d{1,40})")
 
@@ -337,4 +398,5 @@ def command_line(model: str, given: Mapping[str, str], found: Prediction) -> str
     for name, text in given.items():
         if name in table_of and table_of[name].table != "layout":
             words += [table_of[name].spelled, text]
-    return shlex.join([*words, *write_flags(found.layout, found.job, everything=is_file(model))])
+    everything = is_file(model) or foreign(model)
+    return shlex.join([*words, *write_flags(found.layout, found.job, everything=everything)])

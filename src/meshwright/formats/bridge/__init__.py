@@ -1,0 +1,95 @@
+"""Files of other tools: recognised, read and written.
+
+    read("train.sh") -> Found        write(job, "megatron", place) -> (text, notes)
+
+One tool a file; the words for each field stand in one table (`table`, catalog/bridges.toml).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ...describe.job import Job
+from ...errors import BadInput
+from .. import parse_json, parse_toml, read_text
+from . import launch, megatron_args, megatron_bridge
+from .reading import Found, Said, understood
+from .table import Format, formats, get
+from .tree import flat, parse_yaml
+from .writing import written
+
+TOOLS: dict[str, ModuleType] = {
+    "megatron": megatron_args,
+    "megatron-bridge": megatron_bridge,
+}
+"""Format -> the file that knows it."""
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".args")
+TREES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
+
+
+def suffix(path: str) -> str:
+    """The end of a path that says what it holds."""
+    return Path(path).suffix.lower()
+
+
+def foreign(path: str) -> bool:
+    """Is it a file of another tool? A JSON or TOML file is opened to see."""
+    end = suffix(path)
+    if end in (*SCRIPTS, ".yaml", ".yml"):
+        return True
+    if end not in TREES:
+        return False
+    try:
+        keys = _tree(read_text(path), TREES[end], path)
+    except BadInput:
+        return False
+    return any(is_mine(tool, keys) for tool in TOOLS.values())
+
+
+def is_mine(tool: ModuleType, keys: dict[str, Any]) -> bool:
+    """The keys are those of the tool."""
+    return hasattr(tool, "mine_tree") and bool(tool.mine_tree(keys))
+
+
+def _tree(text: str, kind: str, where: str) -> dict[str, Any]:
+    if kind == "yaml":
+        return flat(parse_yaml(text, where), where)
+    return flat((parse_toml if kind == "toml" else parse_json)(text, where), where)
+
+
+def read(path: str, text: str | None = None) -> Found:
+    """What a file says.  Raises BadInput for a file that no tool here knows."""
+    text = read_text(path) if text is None else text
+    kind = TREES.get(suffix(path))
+    if kind:
+        keys = _tree(text, kind, path)
+        for name, tool in TOOLS.items():
+            if is_mine(tool, keys):
+                return found(name, tool.of_tree(keys, path))
+    else:
+        for name, tool in TOOLS.items():
+            if hasattr(tool, "mine") and tool.mine(text):
+                return found(name, tool.said(text, path))
+    known = ", ".join(f.title for f in formats().values())
+    raise BadInput(f"{path} is no file of {known} that is known here")
+
+
+def found(name: str, said: Said) -> Found:
+    """The job in the keys of one format."""
+    return understood(get(name), said, TOOLS[name].READ)
+
+
+def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
+    """(the text, what the training script must say itself).  Raises BadInput."""
+    format, chip = get(to), job.cluster.chip
+    if format.gpus:
+        launch.demand_gpus(chip.vendor, chip.name, format.title)
+    out, script = written(format, job, TOOLS[to].WRITE)
+    told = [f"your script says: {word}" for word in script]
+    return TOOLS[to].render(out, job, replace(at, notes=(*at.notes, *told))), script
+
+
+__all__ = ["Format", "Found", "TOOLS", "foreign", "found", "read", "write"]

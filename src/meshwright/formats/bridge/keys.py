@@ -1,0 +1,111 @@
+"""What a foreign file says, and which of it was understood."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...describe.read import brief
+
+OFF = (None, False, "", "none", "None", "null")
+"""Values of a key that switch something off."""
+YES = ("true", "yes", "on", "1")
+REFERENCE = re.compile(r"cfg(\.\w+)+|\$\{[\w.]+\}")
+"""A value that is that of another key."""
+MOST = 1e18
+"""No number of a configuration is as large."""
+NO = ("false", "no", "off", "0")
+
+
+@dataclass
+class Keys:
+    """The keys of a file with their values; remembers which were asked for."""
+
+    said: Mapping[str, Any]
+    title: str
+    """Of the format, for errors."""
+    used: set[str] = field(default_factory=set)
+    left: dict[str, str] = field(default_factory=dict)
+    """Key -> why it is not in the job, one sentence."""
+    notes: list[str] = field(default_factory=list)
+    """What was assumed."""
+    chips: int | None = None
+    """How many the file, or its launcher, starts ranks on."""
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What has been read so far: table -> field -> value."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, which is understood; the default where it is off or missing."""
+        if key not in self.said:
+            return default
+        self.used.add(key)
+        value = self.said[key]
+        if isinstance(value, str) and REFERENCE.fullmatch(value):
+            return default  # another key of the same configuration: what is there already
+        return default if value is None or value in ("none", "None", "null", "") else value
+
+    def has(self, key: str) -> bool:
+        """The key is there and switched on."""
+        return self.get(key, False) not in OFF and self.flag(key)
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """The value of a key that is true or false."""
+        value = self.get(key, default)
+        if isinstance(value, str):
+            if value.lower() in (*YES, *NO):
+                return value.lower() in YES
+            return True
+        return bool(value)
+
+    def whole(self, key: str, default: int | None = None) -> int | None:
+        """The value of a key that is a whole number; what is none is left out, and said so."""
+        value = self.number(key, default)
+        if value is not None and value != int(value):
+            self.leave(key, f"must be a whole number, not {value:g}")
+            return default
+        return None if value is None else int(value)
+
+    def number(self, key: str, default: float | None = None) -> float | None:
+        """The value of a key that is a number; what is none is left out, and said so."""
+        value = self.get(key, default)
+        if value is None:
+            return None
+        try:
+            number = float(str(value).replace("_", ""))
+        except ValueError:
+            number = float("nan")
+        if value is True or not abs(number) < MOST:
+            self.leave(key, f"must be a number, not {brief(value)}")
+            return default
+        return number
+
+    def word(self, key: str, default: str = "") -> str:
+        """The value of a key that is a word, in lower case."""
+        value = self.get(key, default)
+        return str(value).strip().lower()
+
+    def items(self, key: str) -> list[str]:
+        """The words of a key that holds several."""
+        value = self.get(key, [])
+        if isinstance(value, str):
+            value = value.strip("[]").replace(",", " ").replace('"', " ").replace("'", " ").split()
+        return [str(v) for v in value] if isinstance(value, (list, tuple)) else [str(value)]
+
+    def leave(self, key: str, why: str) -> None:
+        """Say that a key is not in the job, and why."""
+        self.used.add(key)
+        self.left[key] = why
+
+    def so_far(self, path: str, default: Any = None) -> Any:
+        """A field that was read before, such as layout.tp."""
+        name, _, field = path.partition(".")
+        table: Any = self.tables.get(name)
+        if not field:
+            return default if table is None else table
+        return table.get(field, default) if isinstance(table, dict) else default
+
+    def degree(self, path: str) -> int:
+        """A degree that was read before, 1 if it was not said."""
+        return int(self.so_far(path, 1) or 1)

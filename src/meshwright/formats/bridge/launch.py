@@ -1,0 +1,129 @@
+"""What starts ranks: torchrun, srun and Slurm's directives, read and written."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...errors import BadInput
+from .. import sbatch
+from ..torchrun import DEVICES, PORT
+from .shell import Shell
+from .table import Format
+
+RANKS = ("nproc_per_node", "nproc-per-node", "num_gpus", "gpus-per-node", "ntasks-per-node")
+NODES = ("nnodes", "num_nodes", "nodes", "N")
+ALL = ("num_processes",)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job is started."""
+
+    nodes: int
+    ranks: int
+    """Of one node."""
+    slurm: sbatch.Slurm | None = None
+    """A batch script; None: the line of each node."""
+    name: str = "meshwright"
+    notes: tuple[str, ...] = ()
+    """For the reader of the file."""
+
+
+def split(words: Sequence[str]) -> list[str]:
+    """The words, with texts that hold a whole command taken apart."""
+    found: list[str] = []
+    for word in words:
+        if " --" in word or word.startswith("--") and " " in word:
+            try:
+                found += shlex.split(word)
+            except ValueError:
+                found += word.split()
+        else:
+            found.append(word)
+    return found
+
+
+def best(script: Shell, wanted: Callable[[Sequence[str]], bool]) -> list[str] | None:
+    """The command of a script with the most flags among those that are wanted."""
+    commands = [split(words) for words in script.commands]
+    found = [words for words in commands if wanted(words)]
+    return max(found, key=lambda words: sum(w.startswith("--") for w in words), default=None)
+
+
+def ranks(words: Sequence[str], script: Shell) -> int | None:
+    """How many ranks a command starts: of torchrun, of Slurm, or of the names a script sets."""
+    start = next((i for i, w in enumerate(words) if w.endswith(".py")), len(words))
+    head = [*words[:start], *script.directives]
+    if every := _number(head, ALL):
+        return every
+    here, nodes = _number(head, RANKS), _number(head, NODES)
+    if here is None and (world := script.text("WORLD_SIZE")).isdigit():
+        return int(world)
+    return here * (nodes or 1) if here else None
+
+
+def _number(words: Sequence[str], names: tuple[str, ...]) -> int | None:
+    """The value of the first of these flags that has a whole number."""
+    for name in names:
+        for i, word in enumerate(words):
+            flag, equals, value = word.partition("=")
+            if re.fullmatch(rf"--?{re.escape(name)}", flag):
+                text = value if equals else words[i + 1] if i + 1 < len(words) else ""
+                text = text.rpartition(":")[2]
+                if text.isdigit() and int(text):
+                    return int(text)
+    return None
+
+
+def script(at: Place, format: Format, program: str, lines: Sequence[str]) -> str:
+    """A script that starts `program` with an argument a line, on every rank."""
+    told = [
+        f"# {at.nodes * at.ranks} ranks on {at.nodes} node{'s' * (at.nodes > 1)}; {format.title} "
+        f"({format.version}). Written by meshwright export.",
+        *(f"# {note}" for note in at.notes),
+    ]
+    if at.slurm is None:
+        head = ["#!/bin/bash", *told, "set -euo pipefail"]
+        start = f"torchrun --nnodes={at.nodes} --nproc-per-node={at.ranks}"
+        if at.nodes > 1:
+            meets = f'--rdzv-endpoint="${{HEAD:?first node}}:{PORT}"'
+            start += f" --rdzv-backend=c10d --rdzv-id={at.name} {meets}"
+    else:
+        head = ["#!/bin/bash", *_directives(at, at.slurm), *told, "set -euo pipefail"]
+        head.append('head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)')
+        start = (
+            f"{_srun(at, at.slurm)} torchrun --nnodes={at.nodes} --nproc-per-node={at.ranks} "
+            f'--rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="$head:{PORT}"'
+        )
+    body = [start, f"{program}", *lines]
+    return "\n".join([*head, "", " \\\n    ".join(body), ""])
+
+
+def _directives(at: Place, slurm: sbatch.Slurm) -> list[str]:
+    """The lines that Slurm reads."""
+    values = {
+        "job-name": re.sub(r"[^\w.-]", "-", at.name, flags=re.ASCII),
+        "nodes": at.nodes,
+        "ntasks-per-node": 1,
+        "gpus-per-node": at.ranks,
+        "partition": slurm.partition,
+        "account": slurm.account,
+        "time": slurm.time,
+    }
+    lines = [f"#SBATCH --{option}={value}" for option, value in values.items() if value is not None]
+    return [*lines, "#SBATCH --exclusive"]
+
+
+def _srun(at: Place, slurm: sbatch.Slurm) -> str:
+    cpus = '--cpus-per-task="$SLURM_CPUS_ON_NODE"'
+    words = f"srun --kill-on-bad-exit=1 {cpus} --gpus-per-node={at.ranks}"
+    return words + (f" --container-image={slurm.container}" if slurm.container else "")
+
+
+def demand_gpus(vendor: str, chip: str, title: str) -> None:
+    """BadInput where the chips are none that the software runs on."""
+    if vendor and vendor.lower() not in DEVICES:
+        raise BadInput(f"{title} runs on GPUs, and {chip} of {vendor} is none")

@@ -1,0 +1,601 @@
+"""What Megatron's settings mean, by the names of its dataclasses: for the arguments of Megatron-LM
+and, in sections, for Megatron-Bridge and NeMo.
+
+Each function reads one field of a job from the keys of the table, or writes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from ... import catalog
+from ...describe.job import OPTIMIZERS, PRECISIONS, Job, Optimizer, Precision
+from ...describe.recompute import OPERATIONS, PARTS, recompute
+from ...errors import BadInput
+from ...layout.stages import stage_count, stage_layers
+from .keys import Keys
+from .model_megatron import READ_MODEL, WRITE_MODEL
+
+STRATEGIES = ("no_shard", "optim", "optim_grads", "optim_grads_params")
+"""Sharding of Megatron-FSDP, in the order of ZeRO stages."""
+RECIPES = {
+    "delayed": "delayed",
+    "tensorwise": "tensorwise",
+    "mxfp8": "mxfp8",
+    "blockwise": "blockwise",
+}
+"""--fp8-recipe -> `Software.float8`."""
+STATE_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
+"""Numbers of the optimizer's states."""
+KERNELS = {"fused": "cudnn", "flash": "fa2", "unfused": "unfused", "local": "fused-softmax"}
+"""--attention-backend -> `Job.attention_kernel`."""
+BATCH_GROWS = ("rampup_batch_size", "step_batch_size_schedule")
+BRIDGE_PRECISION = re.compile(r"(bf16|fp16|fp32)|(?:.*_)?(fp8|mxfp8|nvfp4|fp4)(?:_.*)?")
+WORDS = {
+    "cs": "tensorwise",
+    "current": "tensorwise",
+    "delayed": "delayed",
+    "ds": "delayed",
+    "mx": "mxfp8",
+    "mxfp8": "mxfp8",
+    "sc": "blockwise",
+    "subchannel": "blockwise",
+    "blockwise": "blockwise",
+}
+"""Word in the name of a recipe of mixed precision -> `Software.float8`."""
+
+
+def no_dp(k: Keys) -> None:
+    """Replicas are what tp, cp and pp leave of the chips."""
+
+
+def etp(k: Keys) -> int | None:
+    """Megatron cuts experts as it cuts the rest, unless told."""
+    given = k.whole("expert_tensor_parallel_size")
+    if not k.so_far("model.moe") and not k.so_far("model"):
+        return None
+    if given is None and isinstance(k.so_far("model.moe"), Mapping):
+        return k.degree("layout.tp")
+    return given
+
+
+def layers_of(k: Keys) -> int:
+    """Layers of the model that the file describes or names; 0 if it does neither."""
+    model = k.so_far("model")
+    if isinstance(model, str) and catalog.has("models", model):
+        return catalog.model(model).layers
+    return int(k.so_far("model.layers", 0))
+
+
+def interleave(k: Keys) -> int | None:
+    """Model chunks on a device, by whichever of its names it has."""
+    pp = k.degree("layout.pp")
+    v = k.whole("virtual_pipeline_model_parallel_size")
+    v = v or k.whole("num_virtual_stages_per_pipeline_rank")
+    per_stage, layers = k.whole("num_layers_per_virtual_pipeline_stage"), layers_of(k)
+    if per_stage and layers:
+        v = max(layers // pp // per_stage, 1)
+    if dealt := stages_of(k.get("pipeline_model_parallel_layout")):
+        v = len(dealt) // pp
+    return v if v and v > 1 and pp > 1 else None
+
+
+def stages(k: Keys) -> str | None:
+    """Layers of each stage, where the file deals them itself."""
+    pp, v = k.degree("layout.pp"), k.degree("layout.interleave")
+    ends = [k.flag(f"account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")]
+    text = k.get("pipeline_model_parallel_layout")
+    found = stages_of(text)
+    if text and found is None:
+        k.leave("pipeline_model_parallel_layout", "its layers a stage are not read: even stages")
+    elif text and found:
+        k.used.add("pipeline_model_parallel_layout")
+    elif all(ends):
+        return "slots" if pp > 1 else None
+    else:
+        found = dealt(k, pp, v)
+    if not found or pp == 1 or len(found) != pp * v:
+        return None
+    return None if found == [len(s) for s in stage_layers(sum(found), pp * v)] else numbered(found)
+
+
+def numbered(layers: list[int]) -> str:
+    """1,2*30,0 of a list."""
+    runs = [(n, len([*same])) for n, same in groupby(layers)]
+    return ",".join(f"{n}*{times}" if times > 1 else str(n) for n, times in runs)
+
+
+def dealt(k: Keys, pp: int, v: int) -> list[int] | None:
+    """Layers of each stage where the first or the last device gets other numbers than the rest."""
+    ends = []
+    for end in ("first", "last"):
+        given = k.whole(f"decoder_{end}_pipeline_num_layers")
+        ends.append(given or k.whole(f"num_layers_in_{end}_pipeline_stage"))
+    first, last = ends
+    layers, between = layers_of(k), pp - bool(first) - bool(last)
+    if not (first or last) or not layers or pp == 1:
+        return None
+    rest = layers - (first or 0) - (last or 0)
+    devices = (
+        [first or 0] * bool(first) + [rest // max(between, 1)] * between + [last or 0] * bool(last)
+    )
+    if sum(devices) != layers or any(n % v for n in devices):
+        return None
+    return [n // v for _ in range(v) for n in devices]
+
+
+def stages_of(text: object) -> list[int] | None:
+    """Layers of each stage of "Et|(tt|)*30L"; None for what is no layout of that kind."""
+    if not text:
+        return None
+    if isinstance(text, (list, tuple)):
+        return [sum("decoder" in str(layer) for layer in stage) for stage in text]
+    words = re.sub(r"[\s,]", "", str(text))
+    if not re.fullmatch(r"[Etm|L()*\d]+", words):
+        return None
+    while match := re.search(r"(\([^()]*\)|[EtmL|])\*(\d{1,4})", words):
+        body = match[1].strip("()")
+        words = words[: match.start()] + body * int(match[2]) + words[match.end() :]
+        if len(words) > 10_000:
+            return None
+    return [stage.count("t") for stage in words.replace("(", "").replace(")", "").split("|")]
+
+
+def schedule(k: Keys) -> str | None:
+    """1F1B, interleaved where a device has several chunks."""
+    return "interleaved" if k.degree("layout.interleave") > 1 else None
+
+
+def zero(k: Keys) -> int:
+    """ZeRO stage: of the distributed optimizer, or of one of the FSDPs."""
+    strategy = k.word("data_parallel_sharding_strategy")
+    sharded = k.flag("use_megatron_fsdp") or k.flag("use_custom_fsdp")
+    said = "use_megatron_fsdp" in k.said or "use_custom_fsdp" in k.said
+    distributed = k.flag("use_distributed_optimizer", isinstance(k.so_far("model"), str))
+    if k.flag("use_torch_fsdp2"):
+        return 3
+    if sharded or (strategy and not said and "use_distributed_optimizer" not in k.said):
+        strategy = strategy or STRATEGIES[-1]
+        if strategy not in STRATEGIES:
+            raise BadInput(f"data_parallel_sharding_strategy {strategy!r}: {', '.join(STRATEGIES)}")
+        return STRATEGIES.index(strategy)
+    return 1 if distributed else 0
+
+
+def recomputed(k: Keys) -> str:
+    """`Layout.recompute` of granularity, method, modules and number of layers."""
+    how = k.word("recompute_granularity") or k.word("activations_checkpoint_granularity")
+    method = k.word("recompute_method") or k.word("activations_checkpoint_method")
+    layers = k.whole("recompute_num_layers") or k.whole("activations_checkpoint_num_layers")
+    modules = k.items("recompute_modules") if k.get("recompute_modules") else []
+    if k.flag("recompute_activations"):
+        how = "selective"
+    if k.flag("checkpoint_activations") or (method and not how):
+        how = "full"
+    if strange := [m for m in modules if m not in PARTS and m not in OPERATIONS]:
+        k.leave("recompute_modules", f"{', '.join(strange)} is not known: the rest is recomputed")
+        modules = [m for m in modules if m not in strange]
+    if how == "selective" or (modules and not how):
+        return "+".join(sorted(modules)) if modules else "selective"
+    if how != "full":
+        return "none"
+    if layers and (method == "block" or (not method and layers > 1)):
+        return f"full:{layers}"
+    if layers and layers > 1:
+        k.leave(
+            "recompute_num_layers",
+            f"groups of {layers} layers are recomputed from one input: the prediction keeps every "
+            "layer's",
+        )
+    return "full"
+
+
+def sequence_parallel(k: Keys) -> bool | None:
+    """On only where asked; it means nothing on one rank."""
+    given = k.flag("sequence_parallel")
+    return given if k.degree("layout.tp") > 1 else None
+
+
+def seq(k: Keys) -> int | None:
+    """Tokens of a sequence."""
+    return (
+        k.whole("seq_length") or k.whole("sequence_length") or k.whole("encoder_seq_length") or None
+    )
+
+
+def batch(k: Keys) -> str | None:
+    """Sequences of a step; one microbatch for each replica unless said."""
+    given = k.whole("global_batch_size")
+    if not given and k.chips and "num_layers" in k.said:
+        degrees = k.degree("layout.tp") * k.degree("layout.cp") * k.degree("layout.pp")
+        given = max(k.chips // degrees, 1) * k.degree("layout.microbatch")
+        k.notes.append(f"global_batch_size is not given: one microbatch a replica, {given}")
+    return f"{given}seq" if given else None
+
+
+def tokens(k: Keys) -> float | None:
+    """Length of the run."""
+    length = k.so_far("job.seq")
+    sequences = k.number("train_samples")
+    steps, size = k.number("train_iters"), k.so_far("job.batch")
+    if not sequences and steps and size:
+        sequences = steps * int(str(size).removesuffix("seq"))
+    return float(sequences) * int(length) if sequences and length else None
+
+
+def precision(k: Keys) -> object:
+    """The numbers, by name where they have one."""
+    mixed = k.get("mixed_precision") or k.get("precision")
+    if mixed is not None and not isinstance(mixed, Mapping):
+        return of_words(k, str(mixed).lower())
+    eight = k.get("fp8_format") or k.get("fp8")
+    four = k.get("fp4_format") or k.get("fp4")
+    half_gradients = k.flag("grad_reduce_in_bf16")
+    half_gradients |= k.word("megatron_fsdp_main_grads_dtype") in ("bf16", "torch.bfloat16")
+    k.flag("accumulate_allreduce_grads_in_fp32")
+    gathered = {
+        "fp8": k.flag("fp8_param_gather") or k.flag("fp8_param"),
+        "fp4": k.flag("fp4_param_gather") or k.flag("fp4_param"),
+    }
+    sixteen = "bf16" if k.flag("bf16") else "fp16" if k.flag("fp16") else ""
+    name = "fp4" if four else "fp8" if eight else sixteen or "fp32"
+    if name == "fp32" and "num_layers" not in k.said:
+        return None  # a list of changes: what is not changed is the recipe's
+    return numbers(name, half_gradients, gathered.get(name, True))
+
+
+def numbers(name: str, half_gradients: bool, gathered_small: bool) -> object:
+    """A precision by name, with what differs from it."""
+    if half_gradients and name != "fp32":
+        name += "-pure"
+    if gathered_small or not name.startswith(("fp8", "fp4")):
+        return name
+    return {"name": name, "gather_bytes": PRECISIONS["bf16"].gather_bytes}
+
+
+def of_words(k: Keys, words: str) -> object:
+    """The numbers of "bf16_with_fp8_current_scaling_mixed"."""
+    parts = re.split(r"[_\W]+", words)
+    eight = any(part.startswith(("fp8", "mxfp8")) for part in parts)
+    four = any("fp4" in part for part in parts)
+    scaling = next((WORDS[p] for p in parts if p in WORDS), None)
+    if eight and scaling:
+        k.tables.setdefault("software", {})["float8"] = scaling
+    base = next((p for p in parts if p in ("bf16", "fp16", "fp32")), "")
+    if words.isdigit():
+        base = {"16": "fp16", "32": "fp32"}.get(words, "")
+    if not (eight or four or base):
+        k.leave("mixed_precision", f"the recipe {words!r} is not known: bf16 is taken")
+        return None
+    half = not k.flag("grad_reduce_in_fp32", True)
+    return numbers("fp4" if four else "fp8" if eight else base, half, True)
+
+
+def optimizer(k: Keys) -> object:
+    """The optimizer and the bytes of its states."""
+    name = {"adam": "adamw", "": "adamw"}.get(k.word("optimizer"), k.word("optimizer"))
+    name = "muon" if "muon" in name else name
+    if name not in OPTIMIZERS:
+        k.leave("optimizer", f"the optimizer {name!r} is not known: the bytes of Adam's are taken")
+        name = "adamw"
+    if not k.flag("use_precision_aware_optimizer"):
+        return name if name != "adamw" else None
+    keys = ("main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
+    kept = [STATE_BYTES.get(k.word(key, "fp32").removeprefix("torch."), 4.0) for key in keys]
+    if kept == [4.0, 4.0, 4.0]:
+        return None
+    return {"name": name, "state_bytes": sum(kept), "master_bytes": kept[0]}
+
+
+def kernel(k: Keys) -> str | None:
+    """The attention kernel, where the file names one."""
+    backend = k.word("attention_backend", "auto").removeprefix("attnbackend.")
+    if k.flag("use_flash_attn") and backend == "auto":
+        backend = "flash"
+    return KERNELS.get(backend)
+
+
+def graphs(k: Keys) -> str | None:
+    """CUDA graphs."""
+    how = k.word("cuda_graph_impl")
+    scope = " ".join(k.items("cuda_graph_scope") + k.items("cuda_graph_modules"))
+    if k.flag("enable_cuda_graph"):
+        how = "local"
+    if k.flag("external_cuda_graph"):
+        how = "transformer_engine"
+    if not how:
+        return None
+    whole = how == "full_iteration" or "full_iteration" in scope
+    return "full" if whole else "parts"
+
+
+def float8(k: Keys) -> str | None:
+    """Scaling of FP8 numbers; delayed unless said."""
+    recipe = k.word("fp8_recipe")
+    said = k.so_far("software.float8")
+    eight = k.get("fp8_format") or k.get("fp8")
+    if not recipe:
+        return str(said) if said else "delayed" if eight else None
+    if recipe not in RECIPES:
+        k.leave("fp8_recipe", f"the recipe {recipe!r} is not known")
+        return None
+    return RECIPES[recipe]
+
+
+def dispatcher(k: Keys) -> str | None:
+    """What sends tokens to experts."""
+    how = k.word("moe_token_dispatcher_type")
+    backend = k.word("moe_flex_dispatcher_backend")
+    if k.flag("moe_enable_deepep"):
+        backend = backend or "deepep"
+    if how == "flex" or (backend and not how):
+        if (backend or "deepep") in ("deepep", "hybridep"):
+            return backend or "deepep"
+        k.leave("moe_flex_dispatcher_backend", f"{backend!r} is not known: alltoall is taken")
+        return "alltoall"
+    if how == "allgather":
+        k.leave("moe_token_dispatcher_type", "tokens are gathered: the prediction has all-to-all")
+    return "alltoall" if how == "alltoall" else None
+
+
+def tp_overlap(k: Keys) -> str | None:
+    """Collectives of tensor parallelism beside compute."""
+    if k.flag("no_async_tensor_model_parallel_allreduce"):
+        return "off"
+    return "all" if k.flag("tp_comm_overlap") else None
+
+
+READ = {
+    **READ_MODEL,
+    "layout.dp": no_dp,
+    "layout.etp": etp,
+    "layout.interleave": interleave,
+    "layout.stages": stages,
+    "layout.schedule": schedule,
+    "layout.zero": zero,
+    "layout.recompute": recomputed,
+    "layout.sequence_parallel": sequence_parallel,
+    "job.seq": seq,
+    "job.batch": batch,
+    "job.tokens": tokens,
+    "job.precision": precision,
+    "job.optimizer": optimizer,
+    "job.attention_kernel": kernel,
+    "software.cuda_graphs": graphs,
+    "software.float8": float8,
+    "software.dispatcher": dispatcher,
+    "software.ep_overlap": lambda k: k.flag("overlap_moe_expert_parallel_comm") or None,
+    "software.tp_overlap": tp_overlap,
+}
+"""Field -> what reads it."""
+
+
+# ---------------------------------------------------------------- writing
+
+Out = dict[str, Any]
+
+
+def write_etp(job: Job, out: Out) -> None:
+    if job.layout.etp > 1 and not job.model.moe:
+        raise BadInput(f"etp {job.layout.etp} cuts experts, and {job.model.name} has none")
+    if job.model.moe:
+        out["expert_tensor_parallel_size"] = int(job.layout.etp)
+
+
+def write_interleave(job: Job, out: Out) -> None:
+    """Chunks; where layers are not dealt evenly the stages say how many there are."""
+    l = job.layout
+    if l.pp == 1 and l.interleave > 1:
+        raise BadInput(f"interleave {l.interleave} needs pp > 1")
+    if l.interleave > 1 and (even(job) or slots(job)):
+        out["num_virtual_stages_per_pipeline_rank"] = int(l.interleave)
+    write_stages(job, out)
+
+
+def write_stages(job: Job, out: Out) -> None:
+    """Stages with other numbers of layers than Megatron's own."""
+    if slots(job):
+        for end in ("embedding", "loss"):
+            out[f"account_for_{end}_in_pipeline_split"] = True
+    elif job.layout.pp > 1 and not even(job):
+        out["pipeline_model_parallel_layout"] = pipeline(dealt_by_us(job), job.model.mtp_layers)
+
+
+def slots(job: Job) -> bool:
+    """Embedding and loss count as layers."""
+    return getattr(job.layout, "stages", "even") == "slots" and bool(job.layout.pp > 1)
+
+
+def even(job: Job) -> bool:
+    """All stages have as many layers."""
+    return len({*dealt_by_us(job)}) == 1
+
+
+def dealt_by_us(job: Job) -> list[int]:
+    """Layers of each stage of the layout."""
+    how = getattr(job.layout, "stages", "even")
+    args = () if how == "even" else (how,)
+    return [len(s) for s in stage_layers(job.model.layers, stage_count(job.layout), *args)]
+
+
+def pipeline(layers: list[int], mtp: int = 0) -> str:
+    """Megatron's text for stages of so many layers."""
+    texts = ["t" * n for n in layers]
+    texts[0] = "E" + texts[0]
+    texts[-1] += "m" * mtp + "L"
+    runs = [(text, len([*same])) for text, same in groupby(texts[:-1])]
+    packed = [f"({text}|)*{n}" if n > 2 else f"{text}|" * n for text, n in runs]
+    return "".join(packed) + texts[-1]
+
+
+def write_schedule(job: Job, out: Out) -> None:
+    l = job.layout
+    if l.pp > 1 and l.schedule != ("interleaved" if l.interleave > 1 else "1f1b"):
+        raise BadInput(
+            f"Megatron runs schedule 1f1b, or interleaved with interleave > 1, not {l.schedule}"
+        )
+
+
+def write_zero(job: Job, out: Out) -> None:
+    """ZeRO-1 is the distributed optimizer; 2 and 3 are Megatron-FSDP's, which has no pipeline."""
+    l = job.layout
+    if l.zero >= 2 and l.pp > 1:
+        raise BadInput(f"ZeRO-{l.zero} is Megatron-FSDP's, which runs without a pipeline: zero 1")
+    if l.zero:
+        out["use_distributed_optimizer"] = True
+    if l.zero >= 2:
+        out["use_megatron_fsdp"] = True
+        out["data_parallel_sharding_strategy"] = STRATEGIES[l.zero]
+    out["overlap_grad_reduce"] = True
+    if l.zero:
+        out["overlap_param_gather"] = True
+
+
+def write_recompute(job: Job, out: Out) -> None:
+    found = recompute(job.layout.recompute)
+    if found.words == ("full",):
+        out["recompute_granularity"] = "full"
+        out["recompute_method"] = "block" if found.layers else "uniform"
+        out["recompute_num_layers"] = found.layers or 1
+    elif found.words:
+        known = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
+        strange = [w for w in found.words if w not in known and w != "selective"]
+        if strange or found.layers or ("selective" in found.words and len(found.words) > 1):
+            raise BadInput(f"Megatron cannot recompute {job.layout.recompute}: {', '.join(known)}")
+        out["recompute_granularity"] = "selective"
+        if found.words != ("selective",):
+            out["recompute_modules"] = [*found.words]
+
+
+def write_sequence_parallel(job: Job, out: Out) -> None:
+    if job.layout.tp > 1 and job.layout.sequence_parallel:
+        out["sequence_parallel"] = True
+
+
+def write_tokens(job: Job, out: Out) -> None:
+    if job.tokens:
+        out["train_samples"] = max(round(job.tokens / job.T), 1)
+
+
+def write_precision(job: Job, out: Out) -> None:
+    """The numbers that some settings give; BadInput if none do."""
+    for name in PRECISIONS:
+        for small in (True, False):
+            said = numbers(name.removesuffix("-pure"), name.endswith("-pure"), small)
+            if _numbers(said) == job.precision:
+                return _write_numbers(name, small, job, out)
+    raise BadInput(f"Megatron has no setting for these numbers: {job.precision}")
+
+
+def _numbers(said: Any) -> Precision:
+    if isinstance(said, str):
+        return PRECISIONS[said]
+    return replace(PRECISIONS[said["name"]], gather_bytes=said["gather_bytes"])
+
+
+def _write_numbers(name: str, small: bool, job: Job, out: Out) -> None:
+    compute = name.removesuffix("-pure")
+    if compute == "tf32":
+        raise BadInput("Megatron has no setting for tf32")
+    if compute != "fp32":
+        out["fp16" if compute == "fp16" else "bf16"] = True
+    if compute in ("fp8", "fp4"):
+        out[f"{compute}_format"] = {"fp8": "hybrid", "fp4": "e2m1"}[compute]
+        if small and job.layout.zero:
+            out[f"{compute}_param_gather"] = True
+        elif small:
+            raise BadInput("weights are gathered in 8 bits only by a distributed optimizer: zero 1")
+    if name.endswith("-pure"):
+        out["grad_reduce_in_bf16"] = True
+
+
+def write_optimizer(job: Job, out: Out) -> None:
+    mine = job.optimizer
+    if mine == OPTIMIZERS["adamw"] or mine == OPTIMIZERS["adam"]:
+        return
+    if mine in (OPTIMIZERS["sgd"], OPTIMIZERS["muon"]):
+        out["optimizer"] = mine.name
+        return
+    for master, kept in ((m, k) for m in ("fp32", "fp16") for k in ("fp32", "bf16", "fp8")):
+        state = STATE_BYTES[master] + 2 * STATE_BYTES[kept]
+        if mine == Optimizer("adamw", state, STATE_BYTES[master]):
+            out["use_precision_aware_optimizer"] = True
+            out["main_params_dtype"] = master
+            out["exp_avg_dtype"] = out["exp_avg_sq_dtype"] = kept
+            return
+    raise BadInput(f"Megatron has no optimizer that keeps what {mine.name} keeps here")
+
+
+def write_kernel(job: Job, out: Out) -> None:
+    named = {ours: theirs for theirs, ours in KERNELS.items()}
+    if job.attention_kernel in named:
+        out["attention_backend"] = named[job.attention_kernel]
+    elif job.attention_kernel != "framework":
+        raise BadInput(f"Megatron names no attention kernel {job.attention_kernel}")
+
+
+def write_graphs(job: Job, out: Out) -> None:
+    how = job.software.cuda_graphs
+    if how and how != "off":
+        out["cuda_graph_impl"] = {"full": "full_iteration", "parts": "transformer_engine"}[how]
+
+
+def write_float8(job: Job, out: Out) -> None:
+    said = job.software.float8
+    if said is None and job.precision.compute == "fp8":
+        said = job.profile.float8 if job.profile else "delayed"
+    if said == "rowwise":
+        raise BadInput("Megatron scales FP8 numbers by tensor or block, not by row")
+    if said and said != "delayed":
+        out["fp8_recipe"] = said
+
+
+def write_dispatcher(job: Job, out: Out) -> None:
+    how = job.software.dispatcher
+    if how in ("deepep", "hybridep"):
+        out["moe_token_dispatcher_type"] = "flex"
+        out["moe_flex_dispatcher_backend"] = how
+    elif how or job.model.moe:
+        out["moe_token_dispatcher_type"] = "alltoall"
+
+
+def write_ep_overlap(job: Job, out: Out) -> None:
+    if job.software.ep_overlap:
+        out["overlap_moe_expert_parallel_comm"] = True
+
+
+def write_tp_overlap(job: Job, out: Out) -> None:
+    how = job.software.tp_overlap
+    if how == "all":
+        out["tp_comm_overlap"] = True
+    elif how == "off":
+        raise BadInput("Megatron overlaps tensor-parallel collectives with the weight gradient")
+
+
+WRITE = {
+    **WRITE_MODEL,
+    "layout.dp": lambda job, out: None,
+    "layout.etp": write_etp,
+    "layout.interleave": write_interleave,
+    "layout.stages": write_stages,
+    "layout.schedule": write_schedule,
+    "layout.zero": write_zero,
+    "layout.recompute": write_recompute,
+    "layout.sequence_parallel": write_sequence_parallel,
+    "job.seq": lambda job, out: out.update(seq_length=job.T),
+    "job.batch": lambda job, out: out.update(global_batch_size=job.batch),
+    "job.tokens": write_tokens,
+    "job.precision": write_precision,
+    "job.optimizer": write_optimizer,
+    "job.attention_kernel": write_kernel,
+    "software.cuda_graphs": write_graphs,
+    "software.float8": write_float8,
+    "software.dispatcher": write_dispatcher,
+    "software.ep_overlap": write_ep_overlap,
+    "software.tp_overlap": write_tp_overlap,
+}
+"""Field -> what writes it."""

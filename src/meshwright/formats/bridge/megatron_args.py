@@ -1,0 +1,83 @@
+"""Megatron-LM's command line: in a shell script, as plain arguments, or the same names in YAML."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from ...describe.job import Job
+from ...errors import BadInput
+from . import launch, shell
+from .megatron import READ, WRITE
+from .reading import Said
+from .table import get
+
+__all__ = ["READ", "WRITE", "mine", "render", "said"]
+
+NAME = "megatron"
+KNOWN = ("--tensor-model-parallel-size", "--num-layers", "--micro-batch-size", "--hidden-size")
+"""A command with one of these starts Megatron."""
+PROGRAM = "pretrain_gpt.py"
+
+
+def mine(text: str) -> bool:
+    """The text starts Megatron."""
+    return any(flag in text or flag.replace("-", "_") in text for flag in KNOWN)
+
+
+def said(text: str, where: str) -> Said:
+    """The arguments of the command, or of the names a script sets where it starts none."""
+    script = shell.read(text)
+    notes: list[str] = []
+    words = launch.best(script, has_flags)
+    if words is None:
+        named = [(n, launch.split(w)) for n, w in script.names.items()]
+        found = [(n, w) for n, w in named if has_flags(w)]
+        if not found:
+            raise BadInput(f"{where} starts nothing with Megatron's arguments")
+        name, words = max(found, key=lambda nw: len(nw[1]))
+        notes.append(f"no command with Megatron's arguments: those of {name} are read")
+    return Said(arguments(words), launch.ranks(words, script), tuple(notes))
+
+
+def has_flags(words: Sequence[str]) -> bool:
+    """The words have Megatron's flags among them."""
+    return any(w.partition("=")[0].replace("_", "-") in KNOWN for w in words)
+
+
+def arguments(words: Sequence[str]) -> dict[str, Any]:
+    """name -> value of what follows the program; flags without a value are true."""
+    start = next((i for i, w in enumerate(words) if w.endswith(".py")), -1)
+    found: dict[str, Any] = {}
+    name = ""
+    for word in words[start + 1 :]:
+        if re.match(r"--?[A-Za-z]", word):
+            name, equals, value = word.lstrip("-").partition("=")
+            name = name.replace("-", "_")
+            found[name] = value if equals else True
+        elif name:
+            old = found[name]
+            found[name] = word if old is True else f"{old} {word}"
+    return found
+
+
+def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
+    """A script that starts Megatron-LM with these arguments."""
+    lines = [" ".join(words) for words in flags(out)]
+    return launch.script(at, get(NAME), PROGRAM, lines)
+
+
+def flags(out: dict[str, Any]) -> list[list[str]]:
+    """Each argument with its value, as words of a shell."""
+    found = []
+    for name, value in out.items():
+        flag = "--" + name.replace("_", "-")
+        if value is True:
+            found.append([flag])
+        elif isinstance(value, (list, tuple)):
+            found.append([flag, *(shlex.quote(str(v)) for v in value)])
+        else:
+            found.append([flag, shlex.quote(str(value))])
+    return found

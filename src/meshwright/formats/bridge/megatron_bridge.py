@@ -1,0 +1,245 @@
+"""Megatron-Bridge and NeMo: a configuration in YAML, or a recipe's overrides on a command line.
+
+The keys are Megatron's, in sections (model.tensor_model_parallel_size); where a section does not
+matter to what a key means it is left aside. The recipe's name says the model, the number and kind
+of GPUs, and the precision: llama3_70b_pretrain_64gpu_h100_bf16_config.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from ... import catalog
+from ...describe.job import Job
+from ...errors import BadInput
+from . import launch, megatron, shell
+from .keys import Keys
+from .megatron_args import arguments
+from .reading import Said
+from .table import get
+
+NAME = "megatron-bridge"
+RECIPE = re.compile(
+    r"(?P<model>.+?)_(?P<task>pretrain|sft|lora|peft|finetune)(?:_(?P<chips>\d+)gpu_(?P<chip>[a-z0-9]+)"
+    r"_(?P<precision>[a-z0-9]+))?(?:_.*)?_config"
+)
+PRECISIONS = {
+    "bf16": "bf16_mixed",
+    "fp8cs": "bf16_with_fp8_current_scaling_mixed",
+    "fp8mx": "bf16_with_mxfp8_mixed",
+    "fp8sc": "bf16_with_fp8_subchannel_scaling_mixed",
+    "fp8ds": "bf16_with_fp8_delayed_scaling_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
+}
+"""Word in a recipe's name -> mixed precision (megatron/bridge/training/mixed_precision.py)."""
+SCALINGS = {
+    "tensorwise": "fp8cs",
+    "mxfp8": "fp8mx",
+    "blockwise": "fp8sc",
+    "delayed": "fp8ds",
+}
+PROGRAM = "scripts/training/run_recipe.py"
+SHORT = {
+    "ms": "train_iters",
+    "max_steps": "train_iters",
+    "gb": "global_batch_size",
+    "mb": "micro_batch_size",
+    "sl": "seq_length",
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "vp": "virtual_pipeline_model_parallel_size",
+    "ep": "expert_model_parallel_size",
+    "etp": "expert_tensor_parallel_size",
+}
+"""Options of run_recipe.py."""
+CHIPS = {"trainer.devices": "trainer.num_nodes", "devices": "num_nodes"}
+TASKS_OF_ALL = ("pretrain", "sft", "finetune")
+
+
+def mine(text: str) -> bool:
+    """A command line that starts a recipe."""
+    return "run_recipe" in text or re.search(r"\bmodel\.\w*parallel_size=", text) is not None
+
+
+def mine_tree(keys: dict[str, Any]) -> bool:
+    """A ConfigContainer, NeMo's configuration, or a recipe with changes."""
+    last = {key.rpartition(".")[2] for key in keys}
+    return "tensor_model_parallel_size" in last or isinstance(keys.get("recipe"), str)
+
+
+def said(text: str, where: str) -> Said:
+    """The options and overrides of the command that starts a recipe."""
+    script = shell.read(text)
+    words = launch.best(script, lambda w: any(mine(word) for word in w) or "--recipe" in w)
+    if words is None:
+        raise BadInput(f"{where} starts no recipe of Megatron-Bridge")
+    start = next((i for i, w in enumerate(words) if w.endswith(".py")), -1)
+    plain = [w for w in words[start + 1 :] if not re.match(r"[\w.+~]+=", w)]
+    keys = {SHORT.get(k, k): v for k, v in arguments(plain).items()}
+    for word in words[start + 1 :]:
+        name, equals, value = word.lstrip("+~").partition("=")
+        if equals and re.fullmatch(r"[\w.]+", name):
+            keys[name.rpartition(".")[2]] = value
+    return _with_recipe(keys, launch.ranks(words, script))
+
+
+def of_tree(keys: dict[str, Any], where: str) -> Said:
+    """The same of a file; of two keys with one name that of the model counts."""
+    found: dict[str, Any] = {}
+    for key, value in keys.items():
+        section, _, name = key.rpartition(".")
+        if name not in found or section.endswith("model"):
+            found[name] = value
+    chips = None
+    for per_node, nodes in CHIPS.items():
+        if str(keys.get(per_node, "")).isdigit():
+            chips = int(keys[per_node]) * int(keys.get(nodes) or 1)
+    return _with_recipe(found, chips)
+
+
+def _with_recipe(keys: dict[str, Any], chips: int | None) -> Said:
+    """What the recipe's name says is in the keys too, where they do not say it themselves."""
+    match = RECIPE.fullmatch(str(keys.get("recipe", "")))
+    if match and match["chips"]:
+        chips = chips or int(match["chips"])
+        if (named := PRECISIONS.get(match["precision"])) and "mixed_precision" not in keys:
+            # their recipes for speed reduce gradients in 16 bits (perf_recipes, _perf_precision)
+            keys = {"grad_reduce_in_fp32": False, **keys, "mixed_precision": named}
+    return Said(keys, chips)
+
+
+def model(k: Keys) -> str | None:
+    """The catalogue's name of a recipe's model; what it runs on goes beside it."""
+    name = str(k.get("recipe", ""))
+    if not name:
+        if k.get("model") or k.get("model_name"):
+            word = str(k.get("model") or k.get("model_name"))
+            return _known(word, k)
+        return None
+    match = RECIPE.fullmatch(name)
+    if not match:
+        raise BadInput(
+            f"recipe {name[:80]!r} is not named like llama3_70b_pretrain_64gpu_h100_bf16_config"
+        )
+    if match["task"] not in TASKS_OF_ALL:
+        k.leave("recipe", "only adapters are trained: the prediction trains all weights")
+    if match["chip"] and catalog.has("chips", match["chip"]):
+        k.tables["on"] = match["chip"]  # type: ignore[assignment]
+    return _known(match["model"], k)
+
+
+def _known(name: str, k: Keys) -> str:
+    """Our name of their model."""
+    models = get(NAME).models
+    word = name.lower().replace("-", "_").replace(".", "")
+    plain = word.strip("_")
+    if plain in models:
+        return models[plain]
+    if catalog.has("models", name):
+        return name
+    raise BadInput(f"{k.title}: the model {name[:60]!r} is not known; known: {', '.join(models)}")
+
+
+READ = {**megatron.READ, "model": model}
+"""Field -> what reads it."""
+
+
+# ---------------------------------------------------------------- writing
+
+
+def write_model(job: Job, out: dict[str, Any]) -> None:
+    """The library's recipe of the model."""
+    named = {ours: theirs for theirs, ours in reversed([*get(NAME).models.items()])}
+    name = job.model.name
+    if name not in named or not catalog.has("models", name) or catalog.model(name) != job.model:
+        known = ", ".join(sorted(named))
+        raise BadInput(f"Megatron-Bridge has no recipe of {name}; it has {known}")
+    out["recipe"] = f"{named[name]}_pretrain_config"
+
+
+def write_precision(job: Job, out: dict[str, Any]) -> None:
+    """A recipe of mixed precision by its name."""
+    plain: dict[str, Any] = {}
+    megatron.write_precision(job, plain)
+    for key in ("bf16", "fp8_format", "fp8_param_gather", "fp4_format", "fp4_param_gather"):
+        plain.pop(key, None)
+    half = plain.pop("grad_reduce_in_bf16", False)
+    compute = job.precision.compute
+    if plain or compute not in ("bf16", "fp8", "fp4"):
+        raise BadInput(f"Megatron-Bridge has no recipe of mixed precision for {job.precision.name}")
+    scaling = job.software.float8 or (job.profile.float8 if job.profile else "tensorwise")
+    word = {"bf16": "bf16", "fp4": "nvfp4"}.get(compute, SCALINGS.get(scaling, ""))
+    if not word:
+        raise BadInput(f"Megatron-Bridge has no recipe of mixed precision with {scaling} scaling")
+    out["mixed_precision"] = PRECISIONS[word]
+    if half:
+        out["grad_reduce_in_fp32"] = False
+
+
+def write_float8(job: Job, out: dict[str, Any]) -> None:
+    """The recipe of mixed precision says it."""
+    if job.software.float8 == "rowwise":
+        raise BadInput("Megatron-Bridge scales FP8 numbers by tensor or block, not by row")
+
+
+def write_zero(job: Job, out: dict[str, Any]) -> None:
+    """As Megatron; its recipes have the distributed optimizer unless told."""
+    megatron.write_zero(job, out)
+    out.setdefault("use_distributed_optimizer", False)
+
+
+def write_tokens(job: Job, out: dict[str, Any]) -> None:
+    if job.tokens:
+        out["train_iters"] = max(round(job.tokens / job.batch_tokens), 1)
+
+
+def write_interleave(job: Job, out: dict[str, Any]) -> None:
+    """The same chunks under the name of the dataclass."""
+    found: dict[str, Any] = {}
+    megatron.write_interleave(job, found)
+    if v := found.pop("num_virtual_stages_per_pipeline_rank", None):
+        out["virtual_pipeline_model_parallel_size"] = v
+    out |= found
+
+
+WRITE = {
+    **megatron.WRITE,
+    "model": write_model,
+    "layout.interleave": write_interleave,
+    "layout.zero": write_zero,
+    "job.tokens": write_tokens,
+    "job.precision": write_precision,
+    "software.float8": write_float8,
+}
+"""Field -> what writes it."""
+
+
+def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
+    """The command that starts the recipe with these overrides."""
+    format = get(NAME)
+    recipe = out.pop("recipe")
+    defaults = {
+        "pipeline_model_parallel_size": 1,
+        "context_parallel_size": 1,
+        "sequence_parallel": False,
+    }
+    lines = [f"--recipe {recipe} --mode pretrain --dataset mock"]
+    for name, value in {**defaults, **out}.items():
+        path = next((s for s, names in format.sections.items() if name in names), "model")
+        lines.append(shlex.quote(f"{path}.{name}".lstrip(".") + f"={_hydra(value)}"))
+    return launch.script(at, format, PROGRAM, lines)
+
+
+def _hydra(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(str, value)) + "]"
+    return str(value)
+
+
+__all__: Sequence[str] = ["READ", "WRITE", "mine", "mine_tree", "of_tree", "render", "said"]

@@ -1,0 +1,316 @@
+"""The part of bash that launch scripts are written in, read without running anything.
+
+Assignments, arrays, `${NAME:-default}`, `$((a * b))`, line continuation and conditions on texts are
+followed; what a command prints, positional arguments and loops are not, and stand as empty texts.
+
+    commands('A=(--tp 2)\\ntorchrun train.py ${A[@]}') -> [["torchrun", "train.py", "--tp", "2"]]
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import BadInput
+
+MOST_WORDS = 100_000
+"""Words of a script once its variables stand in it."""
+DEEPEST = 20
+"""Texts in texts."""
+OPERATORS = ("&&", "||", ";;", ";", "|", "&", "(", ")", "\n")
+NAME = re.compile(r"[A-Za-z_]\w*")
+ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
+SILENT = ("export", "local", "readonly", "declare", "typeset")
+ARITHMETIC: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+@dataclass
+class Shell:
+    """What a script has set so far, and the commands it starts."""
+
+    names: dict[str, list[str]] = field(default_factory=dict)
+    """Name -> its words (an array), or its one text."""
+    commands: list[list[str]] = field(default_factory=list)
+    directives: list[str] = field(default_factory=list)
+    """Words after #SBATCH."""
+    words: int = 0
+
+    def text(self, name: str) -> str:
+        """The text of a name; empty if it was never set."""
+        return " ".join(self.names.get(name, ()))
+
+
+def read(text: str) -> Shell:
+    """The names and commands of a script.  Raises BadInput for what no shell reads."""
+    shell = Shell()
+    for line in text.splitlines():
+        if line.startswith("#SBATCH"):
+            shell.directives += line.removeprefix("#SBATCH").split("#")[0].split()
+    _run(shell, list(_tokens(text)))
+    return shell
+
+
+def _tokens(text: str) -> Iterator[str]:
+    """Words as they are written, quotes and all, and operators."""
+    i, word, end = 0, "", len(text)
+    while i < end:
+        c = text[i]
+        if text.startswith("\\\n", i):
+            i += 2
+        elif c == "\\" and i + 1 < end:
+            word, i = word + text[i : i + 2], i + 2
+        elif c in "'\"":
+            stop = _closing(text, i)
+            word, i = word + text[i:stop], stop
+        elif c == "$" and text[i + 1 : i + 2] in ("{", "("):
+            stop = _bracket(text, i + 1)
+            word, i = word + text[i:stop], stop
+        elif c == "`":
+            stop = text.find("`", i + 1) + 1 or end
+            word, i = word + text[i:stop], stop
+        elif c == "#" and not word:
+            i = text.find("\n", i) if "\n" in text[i:] else end
+        elif c == "(" and ASSIGNED.fullmatch(word):
+            yield word + "("
+            word, i = "", i + 1
+        elif text.startswith("<<", i) and not text.startswith("<<<", i):
+            if word:
+                yield word
+            word, i = "", _after_document(text, i)
+        elif c in " \t\r" or any(text.startswith(o, i) for o in OPERATORS):
+            if word:
+                yield word
+            word = ""
+            found = next((o for o in OPERATORS if text.startswith(o, i)), "")
+            if found:
+                yield found
+            i += max(len(found), 1)
+        else:
+            word, i = word + c, i + 1
+    if word:
+        yield word
+
+
+def _closing(text: str, start: int) -> int:
+    """The place after the quote that closes the one at `start`."""
+    quote, i = text[start], start + 1
+    while i < len(text):
+        if text[i] == "\\" and quote == '"':
+            i += 1
+        elif text[i] == quote:
+            return i + 1
+        i += 1
+    raise BadInput(f"a {quote} of the script is not closed")
+
+
+def _bracket(text: str, start: int) -> int:
+    """The place after the bracket that closes the one at `start`."""
+    depth = 0
+    for i in range(start, len(text)):
+        depth += (text[i] in "({") - (text[i] in ")}")
+        if not depth:
+            return i + 1
+    raise BadInput("a bracket of the script is not closed")
+
+
+def _after_document(text: str, start: int) -> int:
+    """The place after a here document; what is in it is not read."""
+    match = re.compile(r"<<-?\s*(['\"]?)([\w.]+)\1").match(text, start)
+    if not match:
+        return start + 2
+    line = text.find("\n", match.end())
+    stop = re.compile(rf"^\s*{re.escape(match[2])}\s*$", re.M).search(text, max(line, match.end()))
+    return stop.end() if stop else len(text)
+
+
+def _run(shell: Shell, tokens: list[str]) -> None:
+    """Go through the statements, keeping track of conditions."""
+    taken: list[list[Any]] = []  # of each open `if`: [this branch runs, one has run]
+    statement: list[str] = []
+    for token in [*tokens, "\n"]:
+        if token in OPERATORS and not (statement and statement[0].endswith("=(")):
+            _statement(shell, statement, taken)
+            statement = []
+        elif token == ")" and statement:
+            _assign_array(shell, statement, taken)
+            statement = []
+        elif token != "\n":
+            statement.append(token)
+
+
+def _statement(shell: Shell, words: list[str], taken: list[list[Any]]) -> None:
+    """One simple command, or a part of a condition."""
+    while words:
+        first = words[0]
+        if first in ("then", "do", "{", "}", "!"):
+            words = words[1:]
+        elif first in ("if", "elif"):
+            if first == "if":
+                taken.append([False, False])
+            elif not taken:
+                raise BadInput("the script has an elif without an if")
+            held = all(t[0] for t in taken[:-1]) and not taken[-1][1]
+            taken[-1][0] = held and _holds(shell, words[1:])
+            taken[-1][1] |= taken[-1][0]
+            return
+        elif first == "else" and taken:
+            taken[-1] = [not taken[-1][1], True]
+            words = words[1:]
+        elif first == "fi" and taken:
+            taken.pop()
+            return
+        else:
+            break
+    if words and all(t[0] for t in taken):
+        _command(shell, words)
+
+
+def _command(shell: Shell, words: list[str]) -> None:
+    """Set names, or keep a command with its words filled in."""
+    if words[0] in SILENT:
+        words = [w for w in words[1:] if not w.startswith("-")]
+    while words and (match := ASSIGNED.match(words[0])):
+        name, more, value = match[1], match[2], words[0][match.end() :]
+        text = " ".join(filled(shell, value, one=True))
+        shell.names[name] = [shell.text(name) + text] if more else [text]
+        words = words[1:]
+    if words:
+        found = [w for word in words for w in filled(shell, word)]
+        shell.words += len(found)
+        if shell.words > MOST_WORDS:
+            raise BadInput(f"the script has more than {MOST_WORDS:,} words")
+        if found:
+            shell.commands.append(found)
+
+
+def _assign_array(shell: Shell, words: list[str], taken: list[list[Any]]) -> None:
+    """NAME=( words ) or NAME+=( words )."""
+    if all(t[0] for t in taken) and (match := ASSIGNED.match(words[0])):
+        found = [w for word in words[1:] for w in filled(shell, word)]
+        shell.names[match[1]] = [*shell.names.get(match[1], ()), *found] if match[2] else found
+
+
+def _holds(shell: Shell, words: list[str]) -> bool:
+    """Is the condition true? One that is not on texts or numbers counts as false."""
+    plain = [" ".join(filled(shell, w, one=True)) for w in words if w not in ("[", "[[", "]", "]]")]
+    match plain:
+        case ["-n", text]:
+            return text != ""
+        case ["-z", text]:
+            return text == ""
+        case [a, "==" | "=" | "-eq", b]:
+            return a == b
+        case [a, "!=" | "-ne", b]:
+            return a != b
+        case ["-gt" | "-ge" | "-lt" | "-le", *_]:
+            return False
+        case [a, "-gt" | "-ge" | "-lt" | "-le" as how, b] if a.isdigit() and b.isdigit():
+            return bool(
+                {"-gt": operator.gt, "-ge": operator.ge, "-lt": operator.lt, "-le": operator.le}[
+                    how
+                ](int(a), int(b))
+            )
+    return False
+
+
+def filled(shell: Shell, word: str, one: bool = False, depth: int = 0) -> list[str]:
+    """The words that one word stands for; one: as a single text, as in an assignment."""
+    if depth > DEEPEST:
+        raise BadInput("the variables of the script stand for each other")
+    found, text, i = [], "", 0
+    quoted = started = False
+    while i < len(word):
+        c = word[i]
+        if c == "'" and not quoted:
+            stop = _closing(word, i)
+            text, i, started = text + word[i + 1 : stop - 1], stop, True
+        elif c == '"':
+            quoted, started, i = not quoted, True, i + 1
+        elif c == "\\" and i + 1 < len(word):
+            text, i, started = text + word[i + 1], i + 2, True
+        elif c == "`":
+            i = word.find("`", i + 1) + 1 or len(word)
+        elif c == "$":
+            values, several, i = _value(shell, word, i, depth)
+            if several and quoted and not one:
+                values = [v for v in values if v]
+                if values:
+                    found.append(text + values[0])
+                    found += values[1:-1]
+                    text = values[-1] if len(values) > 1 else found.pop()
+            elif quoted or one:
+                text += " ".join(values)
+            else:
+                parts = " ".join(values).split()
+                if len(parts) > 1:
+                    found += [text + parts[0], *parts[1:-1]]
+                text = parts[-1] if len(parts) > 1 else text + "".join(parts)
+            started = started or bool(text)
+        else:
+            text, i, started = text + c, i + 1, True
+    return [*found, text] if started and (text or quoted or not found) else found
+
+
+def _value(shell: Shell, word: str, i: int, depth: int) -> tuple[list[str], bool, int]:
+    """(words of the variable at `i`, it is a whole array, the place after it)."""
+    if word.startswith("$((", i):
+        stop = _bracket(word, i + 1)
+        return [_number(shell, word[i + 3 : stop - 2])], False, stop
+    if word.startswith("$(", i):  # what a command prints
+        return [], False, _bracket(word, i + 1)
+    if word.startswith("${", i):
+        stop = _bracket(word, i + 1)
+        return *_parameter(shell, word[i + 2 : stop - 1], depth), stop
+    if match := NAME.match(word, i + 1):
+        return [*shell.names.get(match[0], ())][:1], False, match.end()
+    return [], False, i + 2  # $1, $@, $?
+
+
+def _parameter(shell: Shell, inside: str, depth: int) -> tuple[list[str], bool]:
+    """What `${inside}` stands for: NAME, NAME[@], NAME:-default, NAME:+other."""
+    match = re.match(r"([A-Za-z_]\w*)(\[[@*]\]|\[\d+\])?(?:(:?[-+=])(.*))?", inside, re.S)
+    if not match:
+        default = re.match(r"\d+:?[-=](.*)", inside, re.S)  # ${1:-default}
+        return (
+            (filled(shell, default[1], one=True, depth=depth + 1), False)
+            if default
+            else ([], False)
+        )
+    name, index, how, other = match.groups()
+    values = [*shell.names.get(name, ())]
+    if index in ("[@]", "[*]"):
+        return values, True
+    values = values[int(index[1:-1]) :][:1] if index else values[:1]
+    there = any(values)
+    if how and ("+" in how) == there:
+        return filled(shell, other, one=True, depth=depth + 1), False
+    return values, False
+
+
+def _number(shell: Shell, text: str) -> str:
+    """The value of a sum, product, ... of whole numbers; empty if it is none."""
+    plain = " ".join(filled(shell, text.replace("$((", "(").replace("))", ")"), one=True))
+    plain = NAME.sub(lambda m: shell.text(m[0]) or "0", plain)
+    try:
+        return str(_computed(ast.parse(plain[:200].strip(), mode="eval").body))
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return ""
+
+
+def _computed(node: Any) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int and node.value < 10**15:
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+        return ARITHMETIC[type(node.op)](_computed(node.left), _computed(node.right))
+    raise ValueError

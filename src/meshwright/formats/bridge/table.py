@@ -1,0 +1,160 @@
+"""One table: the fields of a job in the words of other tools' files (catalog/bridges.toml).
+
+Readers, writers, what a writer refuses and the table of the documentation follow from it:
+
+    "tensor_model_parallel_size"                the key that holds the same value
+    { key = "...", words = { ours = "theirs" }} the same, by other words
+    { keys = [...], by = true }                 what the format's file computes from these keys
+    { script = "--per_device_batch_size" }      not in this file: the training script says it
+    { always = true }                           what the tool always does
+
+and a field without a cell cannot be said: a writer refuses every other value than the default.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from ...errors import unknown
+
+UNSAID = object()
+"""A cell says nothing of what a key means that is not there."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One field in one format."""
+
+    keys: tuple[str, ...] = ()
+    """Their names; several where a value is made of them."""
+    words: Mapping[str, Any] | None = None
+    """Our value -> theirs; None: the same."""
+    by: bool = False
+    """The format's own file reads and writes it."""
+    default: Any = UNSAID
+    """What the format means where the key is missing, in our words; UNSAID: our default."""
+    script: str = ""
+    """What the training script calls it."""
+    always: Any = UNSAID
+    """The only value that the tool has."""
+    write: bool = False
+    """Written even where it has the default."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """One foreign format."""
+
+    name: str
+    title: str
+    """In sentences."""
+    frameworks: tuple[str, ...]
+    """Profiles of the software that reads it; the first is meant where a file says no more."""
+    gpus: bool
+    """It runs on GPUs only."""
+    source: str
+    version: str
+    cells: Mapping[str, Cell]
+    """Field, such as layout.tp -> cell."""
+    harmless: tuple[str, ...]
+    """Patterns of keys that change neither seconds nor bytes of a step."""
+    matters: Mapping[str, str]
+    """Pattern of a key that changes them -> what it does, which a job cannot say."""
+    refuses: Mapping[str, str]
+    """Pattern of a key that makes another model of it -> what to do instead."""
+    models: Mapping[str, str]
+    """Their name of a model -> ours."""
+    sections: Mapping[str, tuple[str, ...]]
+    """Where the keys stand in the file, if not at its top."""
+
+    def is_harmless(self, key: str) -> bool:
+        """Does the key change neither time nor memory?"""
+        return any(fnmatchcase(key, pattern) for pattern in self.harmless)
+
+    def why(self, key: str) -> str:
+        """What a key does that a job cannot say; empty if it is not known."""
+        return next((text for p, text in self.matters.items() if fnmatchcase(key, p)), "")
+
+
+@cache
+def _data() -> dict[str, Any]:
+    file = resources.files("meshwright") / "catalog" / "bridges.toml"
+    return tomllib.loads(file.read_text("utf-8"))
+
+
+@cache
+def formats() -> dict[str, Format]:
+    """name -> format, in the order of the table."""
+    return {name: _format(name, said) for name, said in _data()["formats"].items()}
+
+
+def get(name: str) -> Format:
+    """The format of that name; BadInput names the nearest."""
+    if name not in formats():
+        raise unknown("--to", name, formats())
+    return formats()[name]
+
+
+def _format(name: str, said: dict[str, Any]) -> Format:
+    base = formats_like(said)
+    rows = _data()["fields"].items()
+    cells = {
+        p: _cell(row[w]) for p, row in rows for w in [name if name in row else base] if w in row
+    }
+    ancestor = _data()["formats"].get(base, {})
+    return Format(
+        name=name,
+        title=said["title"],
+        frameworks=tuple(said["frameworks"]),
+        gpus=said.get("gpus", True),
+        source=said["source"],
+        version=said["version"],
+        cells={path: cell for path, cell in cells.items() if cell is not None},
+        harmless=(*said.get("harmless", ()), *ancestor.get("harmless", ())),
+        matters={**ancestor.get("matters", {}), **said.get("matters", {})},
+        refuses={**ancestor.get("refuses", {}), **said.get("refuses", {})},
+        models=said.get("models", {}),
+        sections={k: tuple(v) for k, v in said.get("sections", {}).items()},
+    )
+
+
+def formats_like(said: Mapping[str, Any]) -> str:
+    """The format whose cells another has where the table says no more."""
+    return str(said.get("like", ""))
+
+
+def _cell(said: Any) -> Cell | None:
+    """A cell; None: the format cannot say it although the one that it is like can."""
+    if said is False:
+        return None
+    if isinstance(said, str):
+        return Cell((said,))
+    keys = said.get("keys", [said["key"]] if "key" in said else [])
+    rest = {name: value for name, value in said.items() if name not in ("key", "keys")}
+    return Cell(tuple(keys), **rest)
+
+
+def markdown() -> str:
+    """The table of the documentation: one row a field, one column a format."""
+    names = [*formats()]
+    lines = ["| field | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for path in _data()["fields"]:
+        cells = [_words(formats()[name].cells.get(path)) for name in names]
+        lines.append(f"| `{path}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _words(cell: Cell | None) -> str:
+    if cell is None:
+        return "-"
+    if cell.script:
+        return f"script: {cell.script}"
+    if cell.always is not UNSAID:
+        return f"always {str(cell.always).lower()}"
+    return ", ".join(f"`{key}`" for key in cell.keys) or "computed"

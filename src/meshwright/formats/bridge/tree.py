@@ -1,0 +1,104 @@
+"""YAML, TOML and JSON as one flat table of dotted keys, with bounds on size, depth and number.
+
+YAML is read by PyYAML's safe loader, which makes plain data and nothing else; the package is
+optional and only loaded here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import BadInput
+from .. import parse_json, parse_toml
+
+LARGEST_YAML = 2**19
+"""Bytes: MaxText's file of all defaults has 75 kB, and PyYAML reads about as much in a second."""
+MOST_KEYS = 20_000
+"""Keys of a file, an alias counted each time it is used."""
+DEEPEST = 32
+
+
+def parse(text: str, kind: str, where: str) -> dict[str, Any]:
+    """The table in a text of that kind: yaml, toml or json."""
+    if kind == "yaml":
+        return parse_yaml(text, where)
+    return parse_toml(text, where) if kind == "toml" else parse_json(text, where)
+
+
+def parse_yaml(text: str, where: str) -> dict[str, Any]:
+    """The mapping in a YAML text; BadInput for everything else."""
+    if len(text) > LARGEST_YAML:
+        raise BadInput(f"{where} is larger than {LARGEST_YAML // 2**10} KiB: not a configuration")
+    try:
+        import yaml  # type: ignore[import-untyped]
+    except ImportError:
+        raise BadInput(
+            f"{where} is YAML, which PyYAML reads: pip install 'meshwright[yaml]'"
+        ) from None
+    try:
+        data = yaml.safe_load(text)
+    except RecursionError:
+        raise BadInput(f"{where} is nested too deeply") from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise BadInput(f"{where} is not valid YAML: {said}") from None
+    if not isinstance(data, dict):
+        raise BadInput(f"{where} must hold keys and values, not {type(data).__name__}")
+    return data
+
+
+def flat(data: Mapping[Any, Any], where: str) -> dict[str, Any]:
+    """key.key -> value, in the order of the file; lists are values."""
+    found: dict[str, Any] = {}
+    _flatten(data, "", found, where, DEEPEST)
+    return found
+
+
+def _flatten(data: Any, path: str, found: dict[str, Any], where: str, depth: int) -> None:
+    if not depth or len(found) > MOST_KEYS:
+        raise BadInput(f"{where} is nested too deeply, or has more than {MOST_KEYS:,} keys")
+    for key, value in data.items():
+        name = f"{path}.{key}" if path else str(key)
+        if isinstance(value, Mapping) and value:
+            _flatten(value, name, found, where, depth - 1)
+        else:
+            found[name] = value
+
+
+def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of dotted keys, in their order."""
+    data: dict[str, Any] = {}
+    for path, value in keys.items():
+        *steps, last = path.split(".")
+        table = data
+        for step in steps:
+            table = table.setdefault(step, {})
+        table[last] = value
+    return data
+
+
+def yaml_text(data: Mapping[str, Any], indent: int = 0) -> str:
+    """Plain data as YAML text (strings as JSON writes them, which YAML reads)."""
+    lines = []
+    for key, value in data.items():
+        pad = " " * indent
+        if isinstance(value, Mapping):
+            lines += [f"{pad}{key}:", yaml_text(value, indent + 2).rstrip("\n")]
+        else:
+            lines.append(f"{pad}{key}: {_scalar(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.1f}"
+    plain = isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum()
+    if plain and value.lower() not in YAML_WORDS and value[0].isalpha():
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+YAML_WORDS = ("true", "false", "yes", "no", "on", "off", "null", "none", "y", "n")
+"""Texts that YAML takes for something else."""

@@ -1,0 +1,132 @@
+"""From a job to a foreign file. What its format cannot say is refused; no field is dropped."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ...describe.job import Job
+from ...describe.layout import Layout
+from ...describe.model import Model
+from ...describe.software import Software
+from ...errors import BadInput
+from ...layout.placement import placed
+from .table import UNSAID, Cell, Format
+
+Writer = Callable[[Job, dict[str, Any]], None]
+ABOUT = ("name", "notes", "sources")
+"""Fields of a model that describe no work."""
+RUN = ("seq", "batch", "tokens", "precision", "optimizer", "attention_kernel")
+"""Fields of a job that the software runs; the others say how it is predicted."""
+
+
+def written(
+    format: Format, job: Job, writers: Mapping[str, Writer]
+) -> tuple[dict[str, Any], list[str]]:
+    """(their keys with values, sentences on what the training script must say).
+
+    Raises BadInput with a sentence for each field that the format cannot say.
+    """
+    out: dict[str, Any] = {}
+    refused, script = [*_framework(format, job), *_placed(format, job)], []
+    for path, value, default in fields(job, whole="model" not in format.cells):
+        cell = format.cells.get(path)
+        try:
+            if cell is None:
+                demand_default(format, path, value, default)
+            elif cell.script:
+                script.append(f"{cell.script} = {value}")
+            elif cell.always is not UNSAID:
+                demand_default(format, path, value, cell.always)
+            elif cell.by:
+                writers[path](job, out)
+            else:
+                _simple(format, path, cell, value, default, out)
+        except BadInput as error:
+            refused.append(str(error))
+    if refused:
+        raise BadInput("; ".join(dict.fromkeys(refused)))
+    return out, script
+
+
+def fields(job: Job, whole: bool) -> Iterator[tuple[str, Any, Any]]:
+    """(path, value, default) of everything a run is made of; whole: of the model field by field."""
+    if whole:
+        for f in dataclasses.fields(Model):
+            if f.name not in ABOUT:
+                yield f"model.{f.name}", getattr(job.model, f.name), _default(f)
+    else:
+        yield "model", job.model, None
+    for f in dataclasses.fields(Layout):
+        if f.name != "placement":
+            yield f"layout.{f.name}", getattr(job.layout, f.name), _default(f)
+    defaults = {f.name: _default(f) for f in dataclasses.fields(Job)}
+    for name in RUN:
+        yield f"job.{name}", job.T if name == "seq" else getattr(job, name), defaults[name]
+    for f in dataclasses.fields(Software):
+        yield f"software.{f.name}", getattr(job.software, f.name), None
+
+
+def _default(f: dataclasses.Field[Any]) -> Any:
+    if f.default is not dataclasses.MISSING:
+        return f.default
+    return None if f.default_factory is dataclasses.MISSING else f.default_factory()
+
+
+def demand_default(format: Format, path: str, value: Any, default: Any) -> None:
+    """BadInput for a value that the format has no key for."""
+    if value != default:
+        word = "nothing" if default is None else str(default).lower()
+        raise BadInput(f"{format.title} cannot say {path} = {_shown(value)}, only {word}")
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower()[:60] if isinstance(value, bool) else str(value)[:60]
+
+
+def _simple(
+    format: Format, path: str, cell: Cell, value: Any, default: Any, out: dict[str, Any]
+) -> None:
+    """A key that holds the value itself, or a word for it."""
+    theirs = default if cell.default is UNSAID else cell.default
+    if value == theirs and not cell.write:
+        return
+    if value is None:
+        raise BadInput(f"{format.title} cannot leave {path} open: it would mean {theirs}")
+    if cell.words is not None:
+        if value not in cell.words:
+            words = ", ".join(map(str, cell.words))
+            raise BadInput(f"{format.title} cannot say {path} = {_shown(value)}: {words}")
+        value = cell.words[value]
+    out[cell.keys[0]] = int(value) if isinstance(value, float) and value == int(value) else value
+
+
+def _framework(format: Format, job: Job) -> list[str]:
+    """A plan for one framework is not written for another."""
+    if job.framework is None or job.framework.name in format.frameworks:
+        return []
+    mine = job.framework.name
+    return [
+        f"this plan is for {mine}, and {format.title} runs {', '.join(format.frameworks)}:"
+        f" predict it with --framework {format.frameworks[0]} first"
+    ]
+
+
+def _placed(format: Format, job: Job) -> list[str]:
+    """Ranks lie in the order tp, cp, dp, pp, nearest first, in all of these."""
+    if not job.layout.placement or placement_is_usual(job):
+        return []
+    return [
+        f"{format.title} lays ranks out with tp nearest, then cp, dp and pp, and this placement is "
+        "another one: leave placement out of the layout, and predict it so"
+    ]
+
+
+def placement_is_usual(job: Job) -> bool:
+    """The placement is the one that a layout gets which names none."""
+    bare = dataclasses.replace(job.layout, placement={})
+    usual = placed(bare, job.cluster.sizes).placement
+    return {a: tuple(map(int, s)) for a, s in usual.items()} == {
+        a: tuple(map(int, s)) for a, s in job.layout.placement.items()
+    }

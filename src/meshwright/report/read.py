@@ -1,0 +1,104 @@
+"""A file of another tool as it was read: the job, what is missing, what is not in it, what next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..count.model import parameters
+from ..describe.job import Job
+from ..describe.read import to_dict as plain
+from ..formats.bridge import Found
+from ..layout.stages import microbatches
+from ..units import show
+from .text import layout_words
+
+
+def report(
+    found: Found, file: str, job: Job | None, needs: list[str], given: Mapping[str, str]
+) -> RenderableType:
+    """Everything `read` prints."""
+    return Group(*_lines(found, file, job, needs, given))
+
+
+def _lines(
+    found: Found, file: str, job: Job | None, needs: list[str], given: Mapping[str, str]
+) -> Iterator[RenderableType]:
+    started = f", {found.chips:,} ranks" if found.chips else ""
+    yield Text(f"{file}: {found.format.title}{started}", "bold")
+    if job:
+        yield Text(f"  model    {job.model.name}, {show(parameters(job.model), '')} parameters")
+        yield Text(f"  cluster  {job.cluster.name or job.cluster.chips}")
+        yield Text(f"  layout   {layout_words(job.layout, int(microbatches(job, job.layout)))}")
+        numbers = job.precision.name or job.precision.compute
+        yield Text(f"  job      {job.batch:,} sequences of {job.T:,} tokens, {numbers}")
+    else:
+        yield from _parts(found)
+    for need in needs:
+        yield Text(f"  missing: the file {need}", "yellow")
+    used, rest = len(found.used), len(found.harmless)
+    yield Text(f"  {used} keys are in the job; {rest} change neither time nor memory", "dim")
+    for note in found.notes:
+        yield Text(f"  note: {note}", "yellow")
+    if found.left:
+        yield Text(f"  not in the job ({len(found.left)}):", "yellow")
+        yield _left(found.left)
+    yield from _next(file, job, given)
+
+
+def _parts(found: Found) -> Iterator[Text]:
+    """What a file says that is no whole job."""
+    for name, table in found.tables.items():
+        if isinstance(table, Mapping):
+            words = ", ".join(
+                f"{key} {value}" for key, value in table.items() if key != "framework"
+            )
+        else:
+            words = str(table)
+        if words:
+            yield Text(f"  {name:8} {words}")
+
+
+def _left(left: Mapping[str, str]) -> Table:
+    """Key beside sentence."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(overflow="fold", max_width=34)
+    table.add_column(overflow="fold")
+    for key, why in left.items():
+        table.add_row(f"    {key}", why)
+    return table
+
+
+def _next(file: str, job: Job | None, given: Mapping[str, str]) -> Iterator[Text]:
+    """What to do with it."""
+    flags = [
+        w for name, text in given.items() for w in ("--" + name.strip("_").replace("_", "-"), text)
+    ]
+    words = shlex.join([file, *flags])
+    if job is None:
+        yield Text(f"  next: meshwright read {words} ...  with what is missing", "dim")
+        return
+    yield Text(f"  next: meshwright predict {words}", "dim")
+    yield Text(f"        meshwright plan {words} -o plan.toml", "dim")
+
+
+def to_dict(found: Found, job: Job | None, needs: list[str]) -> dict[str, Any]:
+    """The fields of `read --json`."""
+    return {
+        "format": found.format.name,
+        "title": found.format.title,
+        "chips": found.chips,
+        "on": found.on,
+        "tables": found.tables,
+        "job": plain(job) if job else None,
+        "missing": needs,
+        "used": list(found.used),
+        "left": dict(found.left),
+        "harmless": list(found.harmless),
+        "notes": list(found.notes),
+    }
