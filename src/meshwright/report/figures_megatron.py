@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from matplotlib.figure import Figure
 
 from .figures_lbl import COLOURS, LINES, MARKERS
 
+Curves = Mapping[str, Sequence[tuple[float, float]]]
+WIDE = 16
+"""Ratio of the largest to the smallest x from which the axis is logarithmic."""
+GAP = 0.05
+"""Least share of the axis between two ticks."""
+NONE: Curves = MappingProxyType({})
 
-def lines(
-    curves: Mapping[str, Sequence[tuple[float, float]]], title: str, x: str, y: str
-) -> Figure:
-    """Lines with markers over a doubling (or evenly spaced) x axis."""
+
+def lines(curves: Curves, title: str, x: str, y: str, printed: Curves = NONE) -> Figure:
+    """Lines with markers over a doubling (or evenly spaced) x axis; printed: points of the paper, as
+    open markers.
+    """
     figure = Figure(figsize=(6.0, 4.0), layout="constrained")
     axes = figure.subplots()
     for i, (name, points) in enumerate(curves.items()):
@@ -20,15 +29,37 @@ def lines(
         axes.plot(
             xs, ys, label=name, color=COLOURS[i % 6], marker=MARKERS[i % 10], linestyle=LINES[i % 4]
         )
-    every = sorted({a for points in curves.values() for a, _ in points})
-    if all(b in (a, 2 * a) for a, b in zip(every, every[1:], strict=False)):
+    for i, (name, points) in enumerate(printed.items()):
+        axes.plot(
+            *zip(*points, strict=True),
+            label=name,
+            color=COLOURS[i % 6],
+            marker=MARKERS[i % 10],
+            linestyle="none",
+            markerfacecolor="none",
+        )
+    shown = [*curves.values(), *printed.values()]
+    every = sorted({a for points in shown for a, _ in points})
+    wide = every[-1] >= WIDE * every[0]
+    if wide or all(b in (a, 2 * a) for a, b in zip(every, every[1:], strict=False)):
         axes.set_xscale("log", base=2)
-    axes.set_xticks(every, [f"{a:g}" for a in every])
+    ticks = apart(every, log=wide)
+    axes.set_xticks(ticks, [f"{a:g}" for a in ticks])
     axes.minorticks_off()
-    axes.set_ylim(0, 1.08 * max(b for points in curves.values() for _, b in points))
+    axes.set_ylim(0, 1.08 * max(b for points in shown for _, b in points))
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
     return figure
+
+
+def apart(every: Sequence[float], log: bool) -> list[float]:
+    """Those of the ascending x that are far enough from the tick before."""
+    at = [math.log(x) if log else x for x in every]
+    kept = [0]
+    for i in range(1, len(every)):
+        if at[i] - at[kept[-1]] >= GAP * (at[-1] - at[0]):
+            kept.append(i)
+    return [every[i] for i in kept]

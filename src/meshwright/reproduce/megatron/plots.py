@@ -7,6 +7,7 @@ from typing import Any
 
 from ..report import Figure, Table
 from . import formulas as f
+from . import tables
 from . import takeaways as t
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
@@ -14,9 +15,10 @@ RATE = "TFLOP/s a GPU, predicted"
 
 
 def every() -> tuple[Figure, ...]:
-    """In the order of the paper."""
+    """In the order of the paper; open markers are what it prints."""
     return (
         _lines("6", "bubble against data parallelism, t = 1", bubbles, "d", "(p-1)/m"),
+        _lines("7", "1B (4 layers, h 4096) on one GPU", sizes, "microbatch", RATE),
         _lines(
             "8",
             "1B, p 8: (b'/b + p - 1)(t_f + t_b), predicted",
@@ -24,6 +26,8 @@ def every() -> tuple[Figure, ...]:
             "microbatch",
             "of the best",
         ),
+        _lines("10", "PTD-P and ZeRO-3, table 2", table_2, "GPUs", RATE, printed_2),
+        _lines("11", "weak scaling of the pipeline, t 8", weak_scaling, "p", RATE),
         _lines("12", "175B on 96 GPUs, t 8, p 12: interleaving", schedules, "batch", RATE),
         _lines(
             "13",
@@ -53,7 +57,74 @@ def every() -> tuple[Figure, ...]:
             "microbatch",
             RATE,
         ),
+        _lines(
+            "17", "145B on 128 GPUs, t 8, p 16", recomputation, "batch", "sequences/s, predicted"
+        ),
+        _lines("18", "175B on 96 GPUs, interleaved", scatter_gather, "batch", RATE),
+        _lines("table-1", "weak scaling, table 1", table_1, "GPUs", RATE, printed_1),
     )
+
+
+def sizes() -> Curves:
+    """Figure 7."""
+    return {"1B": [(b, t.tflops(t.single(b))) for b in (1, 2, 4, 8, 16)]}
+
+
+def table_1() -> Curves:
+    """Table 1 as predicted."""
+    return {"predicted": [(row[3], row[-2]) for row in tables.predicted_table_1().rows]}
+
+
+def printed_1() -> Curves:
+    """Table 1 as printed."""
+    return {"printed": [(row[3], row[-3]) for row in tables.predicted_table_1().rows]}
+
+
+def table_2() -> Curves:
+    """Figure 10, predicted."""
+    return _table_2(3, 6)
+
+
+def printed_2() -> Curves:
+    """Figure 10, as table 2 prints it."""
+    return {f"{k}, printed": points for k, points in _table_2(2, 5).items()}
+
+
+def _table_2(ptd: int, zero3: int) -> Curves:
+    """Columns of the predicted table 2 by scheme and model."""
+    rows = tables.predicted_table_2().rows
+    models = list(dict.fromkeys(row[0] for row in rows))
+    return {
+        f"{scheme}, {str(m).removeprefix('GPT ')}": [(r[x], r[y]) for r in rows if r[0] == m]
+        for scheme, x, y in (("PTD-P", 1, ptd), ("ZeRO-3", 4, zero3))
+        for m in models
+    }
+
+
+def weak_scaling() -> Curves:
+    """Figure 11."""
+    return _of(t.weak, (8, 128))
+
+
+def recomputation() -> Curves:
+    """Figure 17: what needs more than the memory is left out."""
+    found = {batch: t.recomputed(batch) for batch in (1, 2, 4, 8, 16, 32, 64, 128, 256)}
+    return {
+        f"recomputation {how}": [
+            (batch, batch / p[how].step_time_s)
+            for batch, p in found.items()
+            if p[how].risk_of_oom <= 0.5
+        ]
+        for how in ("none", "full")
+    }
+
+
+def scatter_gather() -> Curves:
+    """Figure 18."""
+    return {
+        f"stage messages {how}": [(b, t.tflops(t.interleaving(b, how)[1][2])) for b in t.BATCHES]
+        for how in ("scattered", "whole")
+    }
 
 
 def bubbles() -> Curves:
@@ -89,20 +160,34 @@ def _of(runs: Callable[[int], Sequence[t.Run]], batches: Sequence[int]) -> Curve
     return {f"batch {b}": [(value, t.tflops(p)) for _, value, p in runs(b)] for b in batches}
 
 
-def _lines(number: str, what: str, curves: Callable[[], Curves], x: str, y: str) -> Figure:
-    name, title = f"megatron-fig-{number}", f"Figure {number}: {what}"
+def _lines(
+    number: str,
+    what: str,
+    curves: Callable[[], Curves],
+    x: str,
+    y: str,
+    printed: Callable[[], Curves] = dict,
+) -> Figure:
+    figure = number[0].isdigit()
+    name = f"megatron-fig-{number}" if figure else f"megatron-{number}"
+    title = f"{'Figure' if figure else 'Table'} {number.removeprefix('table-')}: {what}"
 
     def draw() -> Any:
         from ...report.figures_megatron import lines
 
-        return lines(curves(), title, x, y)
+        return lines(curves(), title, x, y, printed())
 
     def table() -> Table:
         return Table(
             name,
             title,
             ("", x, y),
-            tuple((k, a, b) for k, points in curves().items() for a, b in points),
+            tuple(
+                (k, a, b)
+                for found in (curves(), printed())
+                for k, points in found.items()
+                for a, b in points
+            ),
         )
 
     return Figure(name, title, draw, table)
