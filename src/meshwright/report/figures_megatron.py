@@ -19,8 +19,8 @@ NONE: Curves = MappingProxyType({})
 
 
 def lines(curves: Curves, title: str, x: str, y: str, printed: Curves = NONE) -> Figure:
-    """Lines with markers over a doubling (or evenly spaced) x axis; printed: points of the paper, as
-    open markers.
+    """Lines with markers over a doubling (or evenly spaced) x axis; printed: points of the paper,
+    as open markers.
     """
     figure = Figure(figsize=(6.0, 4.0), layout="constrained")
     axes = figure.subplots()

@@ -244,8 +244,8 @@ FUSED = (
     (("175B", 96, 12288, 96, 96, 60), 135 / 113 - 1),
     (("530B", 105, 20480, 128, 280, 280), 148 / 133 - 1),
 )
-"""((model, layers, width, heads, GPUs, batch), printed gain); GPUs and batches by us, the paper does
-not say them."""
+"""((model, layers, width, heads, GPUs, batch), printed gain); GPUs and batches by us, the paper
+does not say them."""
 
 
 def _same(id: str, published: int, ours: int, note: str) -> Check:
