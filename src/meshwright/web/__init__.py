@@ -1,6 +1,6 @@
 """The page: the answer while you type. Thin: it reads questions, calls public functions and hands
 out their fields.
 
-question (texts as in an address or on a command line) -> answers (the fields of --json) -> app (HTTP)
-or page (one file)
+question (texts as in an address or on a command line) -> answers (the fields of --json)
+-> app (HTTP) or page (one file)
 """

@@ -18,6 +18,7 @@ from ..describe.read import brief
 from ..errors import BadInput, MeshwrightError
 from ..formats.flags import flags
 from ..formats.toml import dump_job
+from ..prediction.certainty import evidence
 from ..prediction.prediction import Prediction
 from ..prediction.prediction import predict as compute_step
 from ..report.console import SCHEMA, envelope
@@ -60,7 +61,13 @@ def plan(body: Body, progress: Progress) -> Answer:
     told = replace(found, notes=(*notes, *found.notes)).to_dict()
     every = [p for p in (found.best, *found.alternatives) if p]
     words = [layout_words(p.layout, p.microbatches) for p in every]
-    return envelope("plan", {**told, "layouts_in_words": words, "price": price(job)})
+    return envelope("plan", {**told, "layouts_in_words": words, "price": price(job), **ties(job)})
+
+
+def ties(job: Job) -> dict[str, float]:
+    """Below which share two layouts are a tie, where runs were compared with predictions."""
+    known = evidence().get(job.assumptions.name, {})
+    return {"resolution": float(known["resolution"])} if "resolution" in known else {}
 
 
 def price(job: Job) -> Mapping[str, Any]:
@@ -201,7 +208,9 @@ def texts(body: Body, name: str) -> list[str]:
 
 
 def copies(body: Body, progress: Progress) -> Answer:
-    """The question as a command, as Python and as a JOB.toml; with a layout, the job that runs it."""
+    """The question as a command, as Python and as a JOB.toml (with a layout: the job that runs
+    it).
+    """
     question = checked(body.get("question"))
     job, _ = ask(question, [])
     found = {"command": command_of(question), "python": python_of(question)}

@@ -1,4 +1,4 @@
-"""What people drop on the page: a config.json, a JOB.toml, a command line; each becomes a question."""
+"""What people drop on the page (a config.json, a JOB.toml, a command line) becomes a question."""
 
 from __future__ import annotations
 

@@ -65,9 +65,7 @@ def timeline(body: Body, progress: Progress) -> Answer:
 
 
 def actions(found: Replay) -> dict[str, Any]:
-    """Each rank's actions as [kind, stage, microbatch, start, end], and the microbatches it holds as
-    they come and go.
-    """
+    """Each rank's actions as [kind, stage, microbatch, start, end]; None if there are too many."""
     t = found.timeline
     if sum(map(len, t.order)) > MOST_SHOWN:
         return {"actions": None}
@@ -127,7 +125,8 @@ def scaled(found: Scenario, factors: object) -> Scenario:
             how = replace(how, chip=replace(how.chip, launch_s=how.chip.launch_s * by))
         else:
             raise BadInput(
-                f"factors.{brief(name)} is not known: flops, hbm, memory, bandwidth, latency or launch"
+                f"factors.{brief(name)} is not known: flops, hbm, memory, bandwidth, latency or"
+                " launch"
             )
     marks = ", ".join(f"{name} x{factors[name]:g}" for name in factors if factors[name] != 1)
     label = f"{found.name} ({marks})" if marks else found.name

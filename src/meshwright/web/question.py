@@ -124,7 +124,7 @@ def without_layout(text: str) -> str:
 
 
 def command_of(question: Question, verb: str = "plan") -> str:
-    """The command that answers a question; a model or job given as text is the file of that name."""
+    """The command that answers a question; a model or job given as text is a file there."""
     named = {flag.name: flag.spelled for flag in flags()}
     model = question.get(MODEL, "")
     first = "config.json" if model.startswith("{") else model or "job.toml"

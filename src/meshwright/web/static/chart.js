@@ -89,7 +89,7 @@ export function bars({ rows, kinds, label, most, limit, limitName, write = sig }
   return (width) => {
     const key = ++pictures;
     const narrow = width < 520;
-    const left = narrow ? 0 : Math.min(210, 12 + 7 * Math.max(...rows.map((r) => r.name.length)));
+    const left = narrow ? 0 : Math.min(230, 16 + 7.6 * Math.max(...rows.map((r) => r.name.length)));
     const right = 8 + 6.6 * Math.max(...rows.map((r) => (r.text || "").length));
     const each = narrow ? 40 : 26;
     const legend = kinds.length > 1 ? laid(kinds, width) : { lines: 0, at: [] };
@@ -133,6 +133,8 @@ function laid(names, width) {
   return { at, lines: line + 1 };
 }
 
+const trimmed = (text) => text.replace(/\.0+(?=\D|$)/, "");
+
 function ticks(low, high, log, room) {
   if (log) {
     const [a, b] = [Math.floor(Math.log10(low) + 1e-9), Math.ceil(Math.log10(high) - 1e-9)];
@@ -168,18 +170,18 @@ export function lines({ series, x, y, label, across = [], down = [], diagonal, h
     const tall = width < 520 ? Math.round(height * 0.9) : height;
     const names = series.map((one) => one.name);
     const legend = names.length > 1 ? laid(names, width - 10) : { at: [], lines: 0 };
-    const [left, right, top, bottom] = [62, width - 12, 10 + 20 * legend.lines, tall - 44];
+    const [left, right, top, bottom] = [72, width - 12, 10 + 20 * legend.lines, tall - 44];
     const all = series.flatMap((one) => one.points);
     const px = scale([...all.map((p) => p[0]), ...down.map((m) => m.x)], left, right, x.log, x.range);
     const py = scale([...all.map((p) => p[1]), ...across.map((m) => m.y)], bottom, top, y.log, y.range);
     const svg = s("svg", { width, height: tall, role: "img", "aria-label": label });
     for (const tick of ticks(px.low, px.high, x.log, width / 90)) {
       svg.append(s("line", { x1: px(tick), x2: px(tick), y1: top, y2: bottom, class: "grid" }),
-        s("text", { x: px(tick), y: bottom + 17, "text-anchor": "middle", class: "small" }, x.write(tick)));
+        s("text", { x: px(tick), y: bottom + 17, "text-anchor": "middle", class: "small" }, trimmed(x.write(tick))));
     }
     for (const tick of ticks(py.low, py.high, y.log, tall / 50)) {
       svg.append(s("line", { x1: left, x2: right, y1: py(tick), y2: py(tick), class: "grid" }),
-        s("text", { x: left - 6, y: py(tick) + 4, "text-anchor": "end", class: "small" }, y.write(tick)));
+        s("text", { x: left - 6, y: py(tick) + 4, "text-anchor": "end", class: "small" }, trimmed(y.write(tick))));
     }
     svg.append(s("text", { x: (left + right) / 2, y: tall - 6, "text-anchor": "middle" }, x.name),
       s("text", { x: 14, y: (top + bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 14 ${(top + bottom) / 2})` }, y.name));

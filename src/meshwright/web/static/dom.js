@@ -39,8 +39,11 @@ export function table(head, rows, caption, props) {
       caption && h("caption", {}, caption),
       h("thead", {}, h("tr", {}, head.map((text) => h("th", { scope: "col" }, text)))),
       h("tbody", {}, rows.map((row) => h("tr", row.props,
-        (row.cells || row).map((cell, i) => i ? h("td", {}, cell) : h("th", { scope: "row" }, cell)))))));
+        (row.cells || row).map((cell, i) => h(i ? "td" : "th", { scope: i ? null : "row", class: long(cell) ? "text" : null }, cell)))))));
 }
+
+// Words, which may take several lines; numbers may not.
+const long = (cell) => (cell?.textContent ?? String(cell ?? "")).length > 36;
 
 // Let the reader save a text or a blob under a name.
 export function save(name, content, type) {

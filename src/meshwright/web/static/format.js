@@ -33,7 +33,8 @@ const COUNTS = [[1e15, 1e15, " P"], [1e12, 1e12, " T"], [1e9, 1e9, " B"], [1e6, 
 export function count(x, digits = 3) {
   if (x === null || x === undefined) return "–";
   const found = COUNTS.find(([least]) => Math.abs(x) >= least * 0.9995);
-  return found ? sig(x / found[1], digits) + found[2] : sig(x, Math.max(digits, 4));
+  if (found) return sig(x / found[1], digits) + found[2];
+  return Number.isInteger(x) ? grouped(x) : sig(x, digits);
 }
 
 export function flop(x, digits = 2) {

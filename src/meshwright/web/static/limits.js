@@ -87,7 +87,7 @@ function draw(ctx, found) {
     id: "limits", title: "Utilisation against the size of the run", source: "model of Erdil & Schneider-Joseph 2024, arXiv 2411.01137",
     note: "The dashed line is where scaling stops counting as linear; a vertical line marks where the first scenario crosses it.",
     draw: curves({ series, x: { name: "training compute, FLOP", log: true, write: (x) => flop(x) }, y: { name: "share of the peak", write: (x) => percent(x), range: [0, Math.max(0.8, ...series.flatMap((one) => one.points.map((p) => p[1])))] },
-      across: [...new Map(found.map((f) => [f.threshold.toFixed(3), { y: f.threshold, name: f === found[0] ? `threshold ${percent(f.threshold)}` : "" }])).values()],
+      across: [...new Map(found.map((f) => [f.threshold.toFixed(3), { y: f.threshold, name: `${f.name}: linear above ${percent(f.threshold)}` }])).values()],
       down: found.filter((f) => end(f)).slice(0, 1).map((f) => ({ x: end(f), name: `${f.name}: ${flop(end(f))}` })), label: said }),
     head: ["scenario", "FLOP", "utilisation", "chips", "parameters", "tokens a step", "cost"],
     rows: found.flatMap((f) => f.points.map((p) => [named(f), flop(p.flops, 3), percent(p.utilisation, 1), count(p.chips), count(p.parameters), count(p.batch_tokens), usd(p.cost_usd)])),

@@ -74,7 +74,14 @@ function failed(error) {
   drawn("error");
 }
 
-function announce(text) { $("said").textContent = text; }
+// Told to those who do not see the page; seen: shown to the others too, for a while.
+function announce(text, seen = false) {
+  const said = $("said");
+  said.textContent = text;
+  said.classList.toggle("hidden", !seen);
+  clearTimeout(page.timer);
+  if (seen) page.timer = setTimeout(() => said.classList.add("hidden"), 4000);
+}
 
 // --- header -------------------------------------------------------------------------------------
 
@@ -102,8 +109,8 @@ async function share() {
 }
 
 async function copied(text, said) {
-  try { await navigator.clipboard.writeText(text); announce(said); }
-  catch { announce("The browser does not allow copying; select the text instead."); }
+  try { await navigator.clipboard.writeText(text); announce(said, true); }
+  catch { announce("The browser does not allow copying; select the text instead.", true); }
 }
 
 function dialog(title, ...kids) {
@@ -120,7 +127,7 @@ async function copyDialog() {
     const told = await ask("copies", { question: question(page.state), ...(layout ? { layout } : {}) });
     const part = (name, text) => [h("h3", {}, name, " ", h("button", { type: "button", onclick: () => copied(text, `${name} copied.`) }, "Copy")), h("pre", { tabindex: 0 }, text)];
     dialog("Copy as", part("Command", told.command), part("Python", told.python), part("JOB.toml", told.toml));
-  } catch (error) { announce(error.message); }
+  } catch (error) { announce(error.message, true); }
 }
 
 function readDialog() {
@@ -145,7 +152,7 @@ function replace(state, said) {
   page.state = { ...state };
   history.pushState(null, "", address(page.state));
   draw();
-  announce(`Read as ${said}.`);
+  announce(`Read as ${said}.`, true);
 }
 
 async function savePage() {
@@ -236,7 +243,7 @@ async function start() {
   addEventListener("drop", async (e) => {
     e.preventDefault();
     const text = e.dataTransfer.files[0] ? await e.dataTransfer.files[0].text() : e.dataTransfer.getData("text");
-    try { await taken(text); } catch (error) { announce(error.message); }
+    try { await taken(text); } catch (error) { announce(error.message, true); }
   });
   history.replaceState(null, "", address(page.state));
   draw({ first: true });

@@ -113,7 +113,7 @@ function selectors(ctx, told, found) {
   put($("layout"),
     h("h2", { id: "layout-title" }, "Layout ", pins(ctx.state).length ? free(ctx) : null),
     h("p", { class: "note" }, "Marked: what the best layout has. Choose a value to fix it. ",
-      h("em", {}, "In italics"), ": this one thing changed, the rest kept. ", h("b", {}, "In bold"), ": the rest searched again."),
+      h("em", {}, "In italics"), ": this one thing changed, the rest kept. ", h("b", {}, "In bold"), ": the rest searched again.", told.resolution ? ` Less than ${percent(told.resolution)} is a tie: nobody can tell.` : ""),
     names.map((field) => fieldset(ctx, best, field, values[field] || [best.layout[field]], by)));
 }
 
@@ -185,7 +185,7 @@ function families(ctx, told) {
   put($("families"), h("h2", { id: "families-title" }, "What else"),
     table(["layout", "slower by", "step", "memory", "MFU", "what differs", ""], rows.map((row, i) => {
       const p = row.prediction || row.best || row;
-      return [h("span", {}, row.name ? `${row.name}: ` : "", wordsOf(p, i)), i ? change(decides(p) / decides(told.best)) + (row.tie ? ", a tie" : "") : "best",
+      return [h("span", {}, row.name ? `${row.name}: ` : "", wordsOf(p, i)), i ? change(decides(p) / decides(told.best)) + (row.tie || decides(p) < decides(told.best) * (1 + (told.resolution || 0)) ? ", a tie" : "") : "best",
         step(p.step_time_s), gib(p.memory_bytes.needed), percent(p.mfu), h("span", { class: "note" }, i ? differs(p, told.best) : ""),
         h("button", { type: "button", "aria-label": `fix this layout: ${wordsOf(p, i)}`, onclick: () => ctx.set(fixed(p.layout)) }, "fix")];
     }), "The fastest layouts and what they lose"));

@@ -4,7 +4,7 @@ import { h, put, table } from "./dom.js";
 import { ask } from "./ask.js";
 import { figure, lines as curves } from "./chart.js";
 import { fields, question } from "./state.js";
-import { change, grouped, percent, seconds, step } from "./format.js";
+import { change, grouped, percent, plural, range, seconds, step } from "./format.js";
 
 export const sure = { name: "sure", title: "How sure", show, skeleton };
 const $ = (id) => document.getElementById(id);
@@ -16,22 +16,27 @@ function skeleton() {
 
 async function show(ctx) {
   put($("sure-error"));
-  const near = ask("nearest", { question: question(ctx.state, true) }, ctx.signal);
-  nearest(ctx, await near);
+  const found = await ask("plan", { question: question(ctx.state) }, ctx.signal);
+  said(ctx, found.best || found.closest);
+  nearest(ctx, await ask("nearest", { question: question(ctx.state, true) }, ctx.signal));
   ctx.drawn("nearest");
   scatter(ctx, (await ask("runs", {}, ctx.signal)).rows);
 }
 
+// The interval of this question and what it rests on.
+function said(ctx, p) {
+  const e = p?.evidence;
+  const text = !e ? "No published runs were compared with predictions of this kind: there is no interval for this question."
+    : `${step(p.step_time_s)} a step; nine of ten runs like this take ${range(p.interval_s, step)}. That rests on ${plural(e.rows, "published run")} of its class (${e.class}) from ${plural(e.sources.length, "source")}${e.note ? `; less sure than most, because: ${e.note}` : ""}.`;
+  $("sure-sentence").textContent = text;
+  ctx.announce(text);
+}
+
 function nearest(ctx, told) {
-  const s = told.spread;
-  const said = s ? `Class "${told.class}": nine of ten of its ${grouped(s.rows)} published runs, from ${s.sources} ${s.sources === 1 ? "source" : "sources"}, took ${s.low.toFixed(2)} to ${s.high.toFixed(2)} times what is predicted for them.`
-    : `No published runs of the class "${told.class}": there is no interval for this question.`;
-  $("sure-sentence").textContent = said;
-  ctx.announce(said);
   put($("sure-near"), h("h2", {}, "The published runs nearest to this question"),
-    table(["run", "chips", "predicted", "measured", "off by", "software", "layout", "source", ""], told.rows.map((r) => [
-      r.model, `${grouped(r.chips)} × ${r.chip}`, step(r.predicted_s), step(r.measured_s), change(r.predicted_s / r.measured_s), r.software, h("span", { class: "note" }, r.layout_words), h("span", { class: "note", title: r.id }, r.source_ref || r.source),
-      h("button", { type: "button", "aria-label": `Load ${r.model} on ${r.chips} ${r.chip}`, onclick: () => load(ctx, r.question) }, "load")]), "Nearest published runs"));
+    table(["run", "chips", "numbers", "predicted", "measured", "off by", "software", "layout", "source", ""], told.rows.map((r) => [
+      r.model, `${grouped(r.chips)} × ${r.chip}`, r.precision, step(r.predicted_s), step(r.step_s), change(r.predicted_s / r.step_s), r.software || r.framework, h("span", { class: "note" }, r.layout_words || ""), h("span", { class: "note", title: r.id }, r.source_ref || r.source),
+      r.question && h("button", { type: "button", "aria-label": `Load ${r.model} on ${r.chips} ${r.chip}`, onclick: () => load(ctx, r.question) }, "load")]), "Nearest published runs"));
 }
 
 // Their configuration becomes the question; their layout becomes "mine".
@@ -48,17 +53,17 @@ function scatter(ctx, rows) {
   put($("sure-controls"), h("label", { class: "field" }, "source", h("select", { id: "sure-source", onchange: (e) => ctx.set({ source: e.target.value }) },
     h("option", { value: "" }, `all ${rows.length} runs`), sources.map((name) => h("option", { value: name, selected: name === chosen }, `${name} (${rows.filter((r) => r.source === name).length})`)))));
   const used = rows.filter((r) => !chosen || r.source === chosen);
-  const errors = used.map((r) => Math.abs(r.predicted_s / r.measured_s - 1)).sort((a, b) => a - b);
+  const errors = used.map((r) => Math.abs(r.predicted_s / r.step_s - 1)).sort((a, b) => a - b);
   const at = (share) => percent(errors[Math.min(Math.floor(errors.length * share), errors.length - 1)] || 0);
   const series = sources.filter((name) => !chosen || name === chosen).map((name) => {
     const mine = used.filter((r) => r.source === name);
-    return { name, dots: true, points: mine.map((r) => [r.measured_s, r.predicted_s]), titles: mine.map((r) => `${r.model}, ${r.chips} × ${r.chip}: ${step(r.predicted_s)} predicted, ${step(r.measured_s)} measured`), ids: mine.map((r) => r.id) };
+    return { name, dots: true, points: mine.map((r) => [r.step_s, r.predicted_s]), titles: mine.map((r) => `${r.model}, ${r.chips} × ${r.chip}: ${step(r.predicted_s)} predicted, ${step(r.step_s)} measured`), ids: mine.map((r) => r.id) };
   });
   put($("sure-chart"), figure({
     id: "sure", title: "Predicted against measured, every published run", note: `Half of them are off by less than ${at(0.5)}, nine of ten by less than ${at(0.9)}. On the line the prediction is right. Choose a dot to load its configuration.`,
     draw: curves({ series, diagonal: true, height: 460, x: { name: "measured seconds a step", log: true, write: (x) => seconds(x, 2) }, y: { name: "predicted seconds a step", log: true, write: (x) => seconds(x, 2) }, label: `Predicted against measured step times of ${used.length} published runs; half are off by less than ${at(0.5)}`,
       picked: async (one, k) => load(ctx, (await ask("run_question", { id: one.ids[k] })).question) }),
-    head: ["run", "source", "chips", "predicted", "measured", "off by"], rows: used.map((r) => [r.model, r.source, `${grouped(r.chips)} × ${r.chip}`, step(r.predicted_s), step(r.measured_s), change(r.predicted_s / r.measured_s)]),
+    head: ["run", "source", "chips", "predicted", "measured", "off by"], rows: used.map((r) => [r.model, r.source, `${grouped(r.chips)} × ${r.chip}`, step(r.predicted_s), step(r.step_s), change(r.predicted_s / r.step_s)]),
   }));
   ctx.drawn("runs");
 }
