@@ -6,6 +6,8 @@ import pytest
 
 from meshwright import BadInput, chip, network
 from meshwright.limits import closed_forms as cf
+from meshwright.limits.answer import limits
+from meshwright.limits.laws import LAWS
 
 RUN = cf.Setting()
 H100 = cf.node(chip("epoch-h100"), network("epoch-h100"))
@@ -66,3 +68,21 @@ def test_directions() -> None:
 def test_without_memories() -> None:
     with pytest.raises(BadInput, match="memory hierarchy"):
         cf.node(replace(chip("epoch-h100"), hierarchy=None), network("epoch-h100"))
+
+
+def test_growth_of_a_law_follows_from_its_exponents() -> None:
+    """b ~ T^(1/6) and L ~ T^(d/(2 + 2 d)): constant b/L in the paper's words, 0.2 for DeepSeek's."""
+    smooth = replace(LAWS["baseline"], stated_growth=None)
+    assert smooth.growth == pytest.approx(1 / 6 - 0.3751 / (2 * 1.3751))
+    assert LAWS["baseline"].growth == 0.0
+    deepseek = replace(LAWS["deepseek"], stated_growth=None)
+    assert deepseek.growth == pytest.approx(LAWS["deepseek"].growth, abs=0.01)
+    assert LAWS["fixed"].growth < 0
+
+
+@pytest.mark.parametrize("name", ["h100", "h100-deepseek", "h100-fixed"])
+def test_each_law_has_its_own_closed_form(name: str) -> None:
+    """Within a factor of two of what the search finds for that law (`limits h100-deepseek`)."""
+    (found,) = limits(name, smooth=False).lines
+    assert found.closed
+    assert 0.5 < found.closed.critical_flops / found.crossing.first_flops < 2

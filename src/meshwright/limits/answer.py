@@ -14,7 +14,7 @@ import numpy as np
 from ..describe.frozen import shown
 from ..errors import BadInput, NoLayout
 from ..units import show
-from .closed_forms import ClosedForms, Setting, closed_forms, node
+from .closed_forms import ClosedForms, Setting, closed_forms, node, under_law
 from .crossing import Crossing, crossing
 from .curve import Curve, Point, curve, points_at
 from .laws import Law, shape
@@ -102,7 +102,7 @@ def _limit(scenario: Scenario, smooth: bool) -> Limit:
     if scenario.chip.hierarchy and not scenario.law.experts:
         on, s = (
             node(scenario.chip, scenario.network, scenario.precision.compute),
-            Setting(duration_s=scenario.duration_s),
+            under_law(Setting(duration_s=scenario.duration_s), scenario.law),
         )
         closed = closed_forms(on, s)
     return Limit(exact, ends(exact), line, ends(line) if line else None, closed)

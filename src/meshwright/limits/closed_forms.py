@@ -11,7 +11,7 @@ section 5 (equations 13-18) and appendix 8.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from ..describe.chip import Chip
@@ -20,6 +20,7 @@ from ..describe.network import Network
 from ..errors import BadInput
 from ..num import Num
 from ..units import YEAR_S
+from .laws import LAWS, Law
 
 FLOP_PER_MAC = 2.0
 BANDWIDTH_CONSTANT = 960.0
@@ -28,6 +29,10 @@ LATENCY_CONSTANT = 320.0 / 3.0
 """Equation 18 is 3 X^2 / (320 E), nine times equation 14: only the critical path of one microbatch
 is left.
 """
+FIRST_FLOPS = 3e23
+"""T0: training FLOPs of GPT-3, from which batches are scaled."""
+MACS_A_PARAMETER = 60.0
+"""T = 60 N^2/E multiply-adds: 3 passes over N parameters for each of 20 N tokens."""
 RESIDENT = 4.0
 """Memory on the chip, in slices d'^2, that lets weights and gradients stay there, so that small
 nanobatches do.
@@ -61,6 +66,10 @@ class Setting:
     duration_s: Annotated[float, Unit("s")] = YEAR_S / 4
     layer_latency_s: Annotated[float, Unit("s")] = 9e-6
     """t_L: two phases on two levels of 1.125 us each, and a kernel of 4.5 us."""
+    growth: float = 0.0
+    """a: b/L grows with the training FLOPs T as (T/T0)^a, `batch` and `layers` being those at
+    T0.
+    """
 
 
 def node(chip: Chip, network: Network, precision: str = "fp16", word: float = 2.0) -> Node:
@@ -122,7 +131,7 @@ def scaled_flops(
     reach: Num,
     exponent: Num,
     constant: float = BANDWIDTH_CONSTANT,
-    at: float = 3e23,
+    at: float = FIRST_FLOPS,
     macs: bool = False,
 ) -> Num:
     """T if b/L grows as (T/T0)^a (appendix 8.3): T = [ (b0/L0 T0^-a X)^2 / (constant E) ]^(1/(1 -
@@ -166,16 +175,25 @@ class ClosedForms:
         return {**self.__dict__}
 
 
+def under_law(s: Setting, law: Law) -> Setting:
+    """The setting of a law: the paper's tokens a layer at T0, times the law's batch over the
+    baseline's there, growing as the law has it.
+    """
+    more = float(law.batch(FIRST_FLOPS) / LAWS["baseline"].batch(FIRST_FLOPS))
+    return replace(s, batch=s.batch * more, growth=law.growth)
+
+
 def closed_forms(n: Node, s: Setting) -> ClosedForms:
-    """Everything section 5 says about a node and a run."""
+    """Everything section 5 and appendix 8.3 say about a node and a run."""
     side = slice_side(n)
     tokens = nanobatch(n, side)
+    limit = scaled_flops(s, latency_reach(s), s.growth, LATENCY_CONSTANT, macs=True)
     return ClosedForms(
         side,
         tokens,
         n.sram_words / side**2,
-        float(critical_flops(s, bandwidth_reach(n, s, side, tokens))),
-        float(critical_flops(s, latency_reach(s))),
-        float(critical_flops(s, latency_reach(s), LATENCY_CONSTANT)),
-        largest_parameters(s),
+        float(scaled_flops(s, bandwidth_reach(n, s, side, tokens), s.growth, macs=True)),
+        float(scaled_flops(s, latency_reach(s), s.growth, macs=True)),
+        float(limit),
+        float((limit * s.experts / (FLOP_PER_MAC * MACS_A_PARAMETER)) ** 0.5),
     )

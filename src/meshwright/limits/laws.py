@@ -62,6 +62,19 @@ class Law:
     mantissas: tuple[int, ...] = (1, 3, 5, 7, 9)
     """Depth, experts and batch are rounded to these times a power of two; none = not rounded."""
     source: str = ""
+    stated_growth: float | None = None
+    """What the paper takes for `growth`, in round numbers; None: what follows from the
+    exponents.
+    """
+
+    @property
+    def growth(self) -> float:
+        """a: tokens of a batch for each layer grow as T^a. With L ~ (D F)^d and T ~ N^2,
+        N ~ L D F, that is the batch's exponent less d / (2 (1 + d)).
+        """
+        d = self.depth.exponent
+        follows = self.batch.exponent - d / (2 * (1 + d))
+        return follows if self.stated_growth is None else self.stated_growth
 
 
 class Shape(NamedTuple):
@@ -136,11 +149,13 @@ LAWS = {
             "baseline",
             Power(2.0**22, 1 / 6, 3e23),
             source=f"{EPOCH}, section 6: 4M tokens at 3e23 FLOP, b ~ T^(1/6)",
+            stated_growth=0.0,
         ),
         Law(
             "deepseek",
             Power(0.2920, 0.3271),
             source="DeepSeek-AI 2024, arXiv 2401.02954: 0.2920 T^0.3271",
+            stated_growth=0.2,
         ),
         Law(
             "fixed",
