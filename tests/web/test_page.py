@@ -9,7 +9,11 @@ from importlib import resources
 
 import pytest
 
-from meshwright.web import page
+from meshwright.cli.main import main
+from meshwright.errors import BadInput
+from meshwright.search import selectors
+from meshwright.web import answers, page
+from meshwright.web import recorded as web
 
 STATIC = resources.files("meshwright.web") / "static"
 FILES = {f.name: f.read_text("utf-8") for f in STATIC.iterdir()}
@@ -68,3 +72,69 @@ def test_one_file_holds_the_page_and_its_answers() -> None:
     held = re.search(r'id="recorded">(.*?)</script>', text, re.S)
     assert held and json.loads(held[1])["answers"]["plan{}"]["note"] == "</script><b>"
     assert not re.search(r"^\s*(import|export) ", text, re.M)
+
+
+def recorded(text: str) -> dict:
+    held = re.search(r'id="recorded">(.*?)</script>', text, re.S)
+    assert held
+    found: dict = json.loads(held[1])
+    return found
+
+
+def told(*_: object) -> None:
+    """Nobody listens."""
+
+
+def test_a_result_becomes_a_page(tmp_path) -> None:
+    """What the page looks up is what the command wrote."""
+    file = tmp_path / "plan.json"
+    words = ["plan", "llama3-8b", "--on", "8xh100-sxm", "--batch", "64seq", "--pp", "1"]
+    assert main([*words, "-o", str(file)]) == 0
+    assert main(["report", str(file), "-o", str(tmp_path / "r.html")]) == 0
+    held = recorded((tmp_path / "r.html").read_text("utf-8"))
+    (found,) = [v for k, v in held["answers"].items() if k.startswith("plan")]
+    assert found == json.loads(file.read_text("utf-8"))
+    assert "model=llama3-8b" in held["state"]
+
+
+def test_every_view_of_a_job(tmp_path, monkeypatch) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(
+        '[model]\nname = "llama3-8b"\n[cluster]\non = "8xh100-sxm"\n[job]\nbatch = "16seq"\n'
+        "[layout]\ntp = 2\ndp = 4\nzero = 1\n"
+    )
+    monkeypatch.setattr(web, "CLUSTERS", ["8xh100-sxm"])
+    monkeypatch.setattr(web, "SCENARIOS", ["h100"])
+    monkeypatch.setattr(selectors, "choices_of", lambda job, layout: {"tp": (1, 2)})
+    monkeypatch.setattr(answers, "changes_of", lambda job: ())
+    held = recorded(web.report(str(file), told))
+    asked = {re.split(r"[{]", name)[0] for name in held["answers"]}
+    assert asked >= {"catalogue", "plan", "predict", "beside", "choices", "what_if", "timeline"}
+    assert asked >= {"clusters", "roofline", "nearest", "runs", "limits", "copies"}
+    assert "mine=tp%202%20" in held["state"]
+
+
+def test_a_validation_becomes_a_page(tmp_path) -> None:
+    rows = [{"id": "a", "source": "s", "quantity": "step_time", "predicted": 2.0, "measured": 1.0}]
+    data = {"schema": "meshwright/3", "verb": "validate", "rows": [{**rows[0], "ratio": 2.0}]}
+    state, held = web.of_result(data)
+    assert state["view"] == "sure"
+    (shown,) = held.values()
+    assert (shown["rows"][0]["step_s"], shown["rows"][0]["predicted_s"]) == (1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    "name, text, words",
+    [
+        ("a.txt", "", "must be a JOB.toml"),
+        ("a.json", "{}", "not of 'None'"),
+        ("a.json", '{"verb": "limits"}', "not of 'limits'"),
+        ("a.json", '{"verb": "sweep"}', "no complete result"),
+        ("a.json", '{"verb": "plan"}', "does not say what was asked"),
+        ("a.toml", "x = 1", "x"),
+    ],
+)
+def test_what_makes_no_page_is_a_sentence(tmp_path, name: str, text: str, words: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BadInput, match=words):
+        web.report(str(tmp_path / name), told)

@@ -1,4 +1,4 @@
-"""The verb `serve`."""
+"""The verbs of the page: `serve` shows it, `report` writes it as one file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import BadInput
-from .command import verb, word
+from .command import output, verb, word
 
 Folders = Annotated[str, Parameter(help="Folders of runs of meshwright train, to be shown too.")]
 Host = Annotated[
@@ -20,6 +20,10 @@ Host = Annotated[
 Port = Annotated[int, word("Port; 0 takes a free one.", "N")]
 Name = Annotated[
     tuple[str, ...], word("Also answer under this host name, such as that of a proxy.", "NAME")
+]
+Source = Annotated[
+    str,
+    Parameter(help="A JOB.toml, a result that -o wrote as .json, or the folder of a run."),
 ]
 HIGHEST_PORT = 65535
 
@@ -74,3 +78,25 @@ def run_folder(text: str) -> Path:
     if not (path / "job.toml").is_file():
         raise BadInput(f"{text[:80]!r} is no folder of a run: it has no job.toml")
     return path
+
+
+@verb()
+def report(
+    source: Source,
+    /,
+    *,
+    output: Annotated[str, output("one .html file, with everything in it")] = "report.html",
+) -> int:
+    """Write a job, a result or a run as one HTML file: every view, with its answers, for any
+    browser and without a network.
+
+    Example: meshwright report plan.toml -o report.html
+    """
+    from ..report import console, files
+    from ..web.recorded import report as compute
+
+    files.suffix(output, (".html",))
+    with console.progress() as told:
+        text = compute(source, told or (lambda what, share: None))
+    files.write(output, {".html": lambda: text})
+    return 0

@@ -149,29 +149,36 @@ def planned(job: Job, space: Space, change: Change, progress: Progress) -> dict[
     return few(found.best)
 
 
+FEW = (
+    "chips",
+    "step_time_s",
+    "interval_s",
+    "tokens_per_s",
+    "tokens_per_s_per_chip",
+    "mfu",
+    "train_time_s",
+    "chip_hours",
+    "cost_usd",
+    "energy_j",
+    "time_s",
+    "fits",
+    "risk_of_oom",
+    "layout",
+    "evidence",
+    "notes",
+)
+"""Fields of a prediction that a row shows."""
+
+
+def few_of(told: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a prediction that a row shows."""
+    return {name: told[name] for name in FEW if name in told}
+
+
 def few(p: Prediction) -> dict[str, Any]:
-    """The numbers of a row."""
-    names = [
-        "chips",
-        "step_time_s",
-        "interval_s",
-        "tokens_per_s",
-        "tokens_per_s_per_chip",
-        "mfu",
-        "train_time_s",
-        "chip_hours",
-        "cost_usd",
-        "energy_j",
-        "time_s",
-        "fits",
-        "risk_of_oom",
-        "layout",
-        "evidence",
-        "notes",
-    ]
-    told = p.to_dict()
-    row = {name: told[name] for name in names if name in told}
-    return {**row, "layout_words": layout_words(p.layout), "chip": p.job.cluster.chip.name}
+    """A row of a prediction."""
+    words = layout_words(p.layout)
+    return {**few_of(p.to_dict()), "layout_words": words, "chip": p.job.cluster.chip.name}
 
 
 def clusters(body: Body, progress: Progress) -> Iterator[Answer]:

@@ -90,7 +90,7 @@ function header() {
     h("nav", { "aria-label": "Views" }, VIEWS.map((v) => h("a", { href: address({ ...page.state, view: v.name }), "aria-current": v === page.shown ? "page" : null,
       onclick: (e) => { e.preventDefault(); set({ view: v.name }); } }, v.title))),
     h("div", { class: "actions" },
-      h("button", { type: "button", onclick: readDialog }, "Paste or drop"),
+      !source.recorded && h("button", { type: "button", onclick: readDialog }, "Paste or drop"),
       h("button", { type: "button", onclick: share }, "Copy link"),
       h("button", { type: "button", onclick: copyDialog }, "Copy as …"),
       !source.recorded && h("button", { type: "button", onclick: savePage }, "Save page"),

@@ -1,7 +1,7 @@
 // The view Plan: the answer, what each other choice costs, what each change would bring.
 
 import { h, put, table, wait } from "./dom.js";
-import { ask, lines } from "./ask.js";
+import { Refused, ask, lines, source } from "./ask.js";
 import { fields, pins, question, words } from "./state.js";
 import { change, gib, grouped, percent, seconds, step } from "./format.js";
 import { binding, decides, differs, headline, memoryFigure, notesList, spoken, timeFigure } from "./answer.js";
@@ -44,11 +44,15 @@ async function show(ctx) {
   draw(ctx, told);
   ctx.drawn("plan");
   if (!told.best) return;
-  await Promise.all([compared(ctx, told), mineShown(ctx, told)]);
-  await beside(ctx, told);
-  await wait(IDLE, ctx.signal);
-  await searchedAgain(ctx, told);
-  await whatIf(ctx, told);
+  try {
+    await Promise.all([compared(ctx, told), mineShown(ctx, told)]);
+    await beside(ctx, told);
+    await wait(IDLE, ctx.signal);
+    await searchedAgain(ctx, told);
+    await whatIf(ctx, told);
+  } catch (error) {
+    if (!(error instanceof Refused) || !source.recorded) throw error;
+  }
 }
 
 function stale(yes) {

@@ -1,7 +1,7 @@
 // The view Runs: a run of meshwright train beside its prediction, also while it trains.
 
 import { h, put, table, wait } from "./dom.js";
-import { ask } from "./ask.js";
+import { ask, source } from "./ask.js";
 import { bars, figure, lines as curves } from "./chart.js";
 import { change, gib, grouped, seconds, sig, step } from "./format.js";
 import { CAUSES } from "./answer.js";
@@ -30,6 +30,7 @@ async function show(ctx) {
     before = steps;
     ctx.drawn("runs");
     document.body.dataset.busy = "no";
+    if (source.recorded) return undefined;
     await wait(EVERY, ctx.signal);
   }
 }

@@ -1,7 +1,7 @@
 // The view How sure: every published run beside its prediction, and those nearest to this question.
 
 import { h, put, table } from "./dom.js";
-import { ask } from "./ask.js";
+import { Refused, ask, source } from "./ask.js";
 import { figure, lines as curves } from "./chart.js";
 import { fields, question } from "./state.js";
 import { change, grouped, percent, plural, range, seconds, step } from "./format.js";
@@ -16,10 +16,14 @@ function skeleton() {
 
 async function show(ctx) {
   put($("sure-error"));
-  const found = await ask("plan", { question: question(ctx.state) }, ctx.signal);
-  said(ctx, found.best || found.closest);
-  nearest(ctx, await ask("nearest", { question: question(ctx.state, true) }, ctx.signal));
-  ctx.drawn("nearest");
+  try {
+    const found = await ask("plan", { question: question(ctx.state) }, ctx.signal);
+    said(ctx, found.best || found.closest);
+    nearest(ctx, await ask("nearest", { question: question(ctx.state, true) }, ctx.signal));
+    ctx.drawn("nearest");
+  } catch (error) {
+    if (!(error instanceof Refused) || !source.recorded) throw error;
+  }
   scatter(ctx, (await ask("runs", {}, ctx.signal)).rows);
 }
 
@@ -57,13 +61,13 @@ function scatter(ctx, rows) {
   const at = (share) => percent(errors[Math.min(Math.floor(errors.length * share), errors.length - 1)] || 0);
   const series = sources.filter((name) => !chosen || name === chosen).map((name) => {
     const mine = used.filter((r) => r.source === name);
-    return { name, dots: true, points: mine.map((r) => [r.step_s, r.predicted_s]), titles: mine.map((r) => `${r.model}, ${r.chips} × ${r.chip}: ${step(r.predicted_s)} predicted, ${step(r.step_s)} measured`), ids: mine.map((r) => r.id) };
+    return { name, dots: true, points: mine.map((r) => [r.step_s, r.predicted_s]), titles: mine.map((r) => `${r.model}${r.chips ? `, ${r.chips} × ${r.chip}` : ""}: ${step(r.predicted_s)} predicted, ${step(r.step_s)} measured`), ids: mine.map((r) => r.id) };
   });
   put($("sure-chart"), figure({
     id: "sure", title: "Predicted against measured, every published run", note: `Half of them are off by less than ${at(0.5)}, nine of ten by less than ${at(0.9)}. On the line the prediction is right. Choose a dot to load its configuration.`,
     draw: curves({ series, diagonal: true, height: 460, x: { name: "measured seconds a step", log: true, write: (x) => seconds(x, 2) }, y: { name: "predicted seconds a step", log: true, write: (x) => seconds(x, 2) }, label: `Predicted against measured step times of ${used.length} published runs; half are off by less than ${at(0.5)}`,
       picked: async (one, k) => load(ctx, (await ask("run_question", { id: one.ids[k] })).question) }),
-    head: ["run", "source", "chips", "predicted", "measured", "off by"], rows: used.map((r) => [r.model, r.source, `${grouped(r.chips)} × ${r.chip}`, step(r.predicted_s), step(r.step_s), change(r.predicted_s / r.step_s)]),
+    head: ["run", "source", "chips", "predicted", "measured", "off by"], rows: used.map((r) => [r.model, r.source, r.chips ? `${grouped(r.chips)} × ${r.chip}` : "", step(r.predicted_s), step(r.step_s), change(r.predicted_s / r.step_s)]),
   }));
   ctx.drawn("runs");
 }

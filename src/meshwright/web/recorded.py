@@ -1,0 +1,197 @@
+"""A page that holds its answers: what `meshwright report` writes, of a job, a result or a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..errors import BadInput, MeshwrightError
+from ..formats import parse_json, read_text
+from ..formats.toml import load_job
+from ..report.console import SCHEMA
+from ..search.evaluate import Progress
+from .answers import few_of
+from .dropped import result
+from .endpoints import endpoints
+from .page import key, single
+from .question import question_of
+from .runs import of_folder
+
+LARGEST = 64 * 2**20
+"""Bytes of a result."""
+CLUSTERS = ["512xh100-sxm", "512xh200", "256xb200", "512xmi300x", "512xtpu-v5p"]
+SCENARIOS = ["h100", "a100", "v100"]
+"""What the page shows where nothing was chosen."""
+RESULTS = ("plan", "predict", "sweep", "validate", "roofline", "compare")
+Answers = dict[str, Any]
+
+
+def report(source: str, progress: Progress) -> str:
+    """The page of a JOB.toml, a result (-o FILE.json) or the folder of a run.  Raises BadInput."""
+    path = Path(source[:4096])
+    if path.is_dir():
+        state, answers = of_run(path)
+    elif path.suffix.lower() == ".json":
+        state, answers = of_result(parse_json(read_text(path, LARGEST), str(path)[:200]))
+    elif path.suffix.lower() == ".toml":
+        state, answers = of_job(load_job(path), progress)
+    else:
+        raise BadInput(
+            f"{source[:80]!r} must be a JOB.toml, a result that -o wrote as .json, or the folder"
+            " of a run"
+        )
+    catalogue = endpoints()["catalogue"].ask({}, progress)
+    return single(address(state), {**answers, key("catalogue", {}): catalogue})
+
+
+def address(state: Mapping[str, str]) -> str:
+    """The address of a state."""
+    return "#" + "&".join(f"{name}={quote(text, safe=',:/')}" for name, text in state.items())
+
+
+def of_run(path: Path) -> tuple[dict[str, str], Answers]:
+    """A run beside its prediction."""
+    told = of_folder(path)
+    name = str(told["folder"])
+    shown = {"schema": SCHEMA, "runs": [name]}
+    state = {"view": "runs", **question_of(load_job(path / "job.toml", files=False))}
+    return state, {key("folders", {}): shown, key("folder", {"run": name}): told}
+
+
+def of_job(job: Job, progress: Progress) -> tuple[dict[str, str], Answers]:
+    """Every view of a job; a layout in its file is laid beside the best."""
+    question = question_of(job)
+    mine = {k: v for k, v in question_of(job, layout=True).items() if k not in question}
+    state = {"view": "plan", **question}
+    answers: Answers = {}
+    asked = endpoints()
+
+    def keep(name: str, body: Mapping[str, Any]) -> Any:
+        progress(name, len(answers) / 14)
+        found = asked[name].ask(body, progress)
+        told = list(found) if isinstance(found, Iterator) else found
+        answers[key(name, body)] = told
+        return told
+
+    best = keep("plan", {"question": question})["best"]
+    if job.layout != Layout():
+        state["mine"] = " ".join(f"{k} {v}" for k, v in mine.items())
+        keep("predict", {"question": question, "layout": mine})
+    if best:
+        body = {"question": question, "layout": best["layout"]}
+        for name in ("beside", "choices", "copies"):
+            keep(name, body)
+        keep("what_if", {"question": question})
+        for name in ("timeline",):
+            attempted(keep, name, {"question": question, "layout": mine or best["layout"]})
+    for name, rest in (
+        ("clusters", {"clusters": CLUSTERS, "prices": {}}),
+        ("roofline", {"layer": "book"}),
+        ("nearest", {}),
+    ):
+        attempted(keep, name, {"question": question, **rest})
+    keep("runs", {})
+    keep("scenarios", {})
+    keep("limits", {"scenarios": SCENARIOS, "months": 3, "linear": 0.8})
+    return state, answers
+
+
+def attempted(keep: Any, name: str, body: Mapping[str, Any]) -> None:
+    """What some jobs have no answer to is left out: the page says so."""
+    try:
+        keep(name, body)
+    except MeshwrightError:
+        return
+
+
+def of_result(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
+    """A result that a command wrote, in the view that shows it."""
+    verb = data.get("verb")
+    if verb not in RESULTS:
+        raise BadInput(
+            f"a page is made of the results of {', '.join(RESULTS)}, not of {str(verb)[:40]!r}"
+        )
+    try:
+        return SHOWN[str(verb)](data)
+    except (KeyError, TypeError, AttributeError, IndexError):
+        raise BadInput(f"this is no complete result of meshwright {verb}") from None
+
+
+def of_plan(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
+    """A plan, or a prediction as the only layout of one."""
+    found = data if "best" in data else {**ALONE, "best": data}
+    asked = result(found)
+    return {"view": "plan", **asked}, {key("plan", {"question": asked}): found}
+
+
+ALONE = {"alternatives": [], "searched": 1, "elapsed_s": 0.0, "rejected": {}, "notes": []}
+"""What a plan says of a layout that was not searched for."""
+
+
+def of_sweep(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
+    """A row for each value that was varied."""
+    rows = [
+        {"cluster": str(p["value"]), **few_of(p["prediction"])}
+        if p["prediction"]
+        else {"cluster": str(p["value"]), "why": str(p["note"])}
+        for p in data["points"]
+    ]
+    first = next(p["prediction"] for p in data["points"] if p["prediction"])
+    asked, names = result({"best": first}), [row["cluster"] for row in rows]
+    state = {"view": "clusters", **asked, "clusters": ",".join(names)}
+    return state, {key("clusters", {"question": asked, "clusters": names, "prices": {}}): rows}
+
+
+def of_validation(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
+    """Every step time that was compared."""
+    rows = [
+        {
+            "id": row["id"],
+            "model": row["id"],
+            "source": row["source"],
+            "step_s": row["measured"],
+            "predicted_s": row["predicted"],
+        }
+        for row in data["rows"]
+        if row["quantity"] == "step_time" and row["ratio"]
+    ]
+    return {"view": "sure", "model": "runs"}, {key("runs", {}): {"schema": SCHEMA, "rows": rows}}
+
+
+def of_roofline(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
+    """The roofline of one layer."""
+    asked = {
+        "model": str(data["model"]),
+        "on": f"{data['chips']}x{data['chip']}",
+        "batch": f"{data['batch_tokens']:.0f}",
+    }
+    state = {"view": "roofline", **asked, "layer": str(data["layer"])}
+    return state, {key("roofline", {"question": asked, "layer": data["layer"]}): data}
+
+
+def of_comparison(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
+    """A run beside its prediction, without its steps."""
+    name = Path(str(data["run"])).name
+    told = {
+        "folder": name,
+        "series": {},
+        "prediction": {"step_time_s": data["step_time_s"]["predicted"]},
+        "comparison": data,
+    }
+    state = {"view": "runs", "model": str(data["model"])}
+    shown = {"schema": SCHEMA, "runs": [name]}
+    return state, {key("folders", {}): shown, key("folder", {"run": name}): told}
+
+
+SHOWN = {
+    "plan": of_plan,
+    "predict": of_plan,
+    "sweep": of_sweep,
+    "validate": of_validation,
+    "roofline": of_roofline,
+    "compare": of_comparison,
+}
