@@ -121,6 +121,12 @@ BAD = {
     "a truth for a number": (json.dumps({"question": QUESTION, "top": True}).encode(), 422),
     "a list in it": (json.dumps({"question": {**QUESTION, "tp": ["1"]}}).encode(), 422),
     "a file": (json.dumps({"question": {**QUESTION, "model": "/etc/passwd"}}).encode(), 422),
+    "a script": (json.dumps({"question": {**QUESTION, "model": "run.sh"}}).encode(), 422),
+    "a tree": (json.dumps({"question": {**QUESTION, "model": "a/b.yaml"}}).encode(), 422),
+    "another model": (
+        json.dumps({"question": {**QUESTION, "model_": "/etc/passwd"}}).encode(),
+        422,
+    ),
     "a toml file": (json.dumps({"question": {**QUESTION, "model": "a.toml"}}).encode(), 422),
     "a machine's file": (
         json.dumps({"question": {**QUESTION, "on": "8x/tmp/m.toml"}}).encode(),

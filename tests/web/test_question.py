@@ -127,3 +127,33 @@ def test_a_file_can_be_changed_by_fields() -> None:
 def test_what_cannot_be_read_is_a_sentence(text: str, words: str) -> None:
     with pytest.raises(BadInput, match=words.replace("(", r"\(")):
         dropped_as(text)
+
+
+MEGATRON = """torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 \\
+ --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 11008 --swiglu --seq-length 4096 \\
+ --max-position-embeddings 4096 --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 \\
+ --micro-batch-size 1 --global-batch-size 128 --bf16 --use-distributed-optimizer \\
+ --vocab-size 32000 --make-vocab-size-divisible-by 128 --disable-bias-linear --use-flash-attn \\
+ --normalization RMSNorm --untie-embeddings-and-output-weights --position-embedding-type rope
+"""
+
+
+def test_another_tools_script_is_a_question() -> None:
+    kept = {"model": "llama3-8b", "on": "512xh100-sxm", "batch": "4Mi"}
+    told_of = dropped.read({"text": MEGATRON, "question": kept}, told)
+    assert "Megatron-LM" in str(told_of["said"])
+    question = told_of["question"]
+    assert (question["tp"], question["pp"]) == ("4", "2")
+    job, space = ask(question, [])
+    assert (job.cluster.chips, job.cluster.chip.name, job.batch) == (16, "h100-sxm", 128)
+    assert (job.model.layers, job.model.hidden) == (32, 4096)
+    assert space.choices["tp"] == (4,)
+
+
+def test_a_plan_is_written_for_other_tools() -> None:
+    question = {"model": "llama3-8b", "on": "16xh100-sxm", "batch": "128seq"}
+    found = copies({"question": question, "layout": {"tp": 4, "zero": 1}}, told)
+    texts = {tool["name"]: tool for tool in found["tools"]}  # type: ignore[attr-defined]
+    assert "--tensor-model-parallel-size 4" in texts["megatron"]["text"]
+    back = dropped.read({"text": texts["megatron"]["text"], "question": question}, told)
+    assert back["question"]["tp"] == "4"

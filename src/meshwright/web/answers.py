@@ -16,6 +16,9 @@ from ..describe.job import OPTIMIZERS, PRECISIONS, Job
 from ..describe.layout import Layout
 from ..describe.read import brief
 from ..errors import BadInput, MeshwrightError
+from ..formats import bridge, torchrun
+from ..formats.bridge.launch import Place
+from ..formats.bridge.table import get
 from ..formats.flags import flags
 from ..formats.toml import dump_job
 from ..prediction.certainty import evidence
@@ -224,7 +227,21 @@ def copies(body: Body, progress: Progress) -> Answer:
     layout = body.get("layout")
     if layout is not None:
         job = compute_step(job, laid_out(job, layout)).job
-    return {"schema": SCHEMA, **found, "toml": dump_job(job)}
+    return {"schema": SCHEMA, **found, "toml": dump_job(job), "tools": tools(job)}
+
+
+def tools(job: Job) -> list[dict[str, str]]:
+    """The job in the words of each other tool, or why it cannot be said there."""
+    found = []
+    for name in bridge.TOOLS:
+        one = {"name": name, "title": get(name).title}
+        try:
+            nodes, ranks = torchrun.nodes(job, None)
+            text, _ = bridge.write(job, name, Place(nodes, ranks, None, job.model.name))
+            found.append({**one, "text": text})
+        except MeshwrightError as error:
+            found.append({**one, "why": str(error)})
+    return found
 
 
 def catalogue(body: Body, progress: Progress) -> Answer:

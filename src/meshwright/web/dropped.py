@@ -6,16 +6,17 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from .. import catalog
 from ..describe.read import brief
 from ..errors import BadInput, unknown
-from ..formats import LARGEST, parse_json, parse_toml
+from ..formats import LARGEST, bridge, parse_json, parse_toml
 from ..formats.flags import flags
 from ..formats.hf import read_hf
 from ..formats.toml import load_job
 from ..report.console import SCHEMA
 from ..search.evaluate import Progress
 from .answers import Answer, Body
-from .question import JOB, MODEL, checked, question_of
+from .question import FIRST, JOB, MODEL, checked, described, question_of
 
 COMMAND = "meshwright"
 VERBS = ("predict", "plan", "sweep", "timeline", "roofline")
@@ -37,6 +38,8 @@ def read(body: Body, progress: Progress) -> Answer:
 def taken(text: str, kept: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """(question, what the text was taken for); kept: what stands where the text says nothing."""
     if text.startswith("{"):
+        if (found := bridged(text)) is not None:
+            return theirs(found, kept)
         data = parse_json(text, "the text")
         if "schema" in data and "verb" in data:
             return result(data), f"a result of meshwright {str(data['verb'])[:20]}"
@@ -46,9 +49,50 @@ def taken(text: str, kept: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     words = command_words(text)
     if words is not None:
         return words, "a command line"
+    if (found := bridged(text)) is not None:
+        return theirs(found, kept)
     job = load_job(parse_toml(text, "the text"), files=False)
     own = bool(job.layout.chips > 1)
     return question_of(job, layout=own), "a JOB.toml"
+
+
+KINDS = (".json", ".sh", ".yaml", ".toml")
+"""As what a text may be read by a tool's reader."""
+
+
+def bridged(text: str) -> bridge.Found | None:
+    """The text as a file of another tool; None if no tool here knows it."""
+    for kind in KINDS if text.startswith("{") else KINDS[1:]:
+        try:
+            return bridge.read(f"{DROPPED}{kind}", text)
+        except BadInput as error:
+            if not any(words in str(error) for words in NOT_THEIRS):
+                raise
+    return None
+
+
+DROPPED = "dropped"
+NOT_THEIRS = ("is no file of", "is not valid", "must hold", "is nested")
+"""What a reader says of a text that is none of its tool's files."""
+
+
+def theirs(found: bridge.Found, kept: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The question of another tool's file; what it leaves open stays as it is on the page."""
+    tables = {name: dict(t) if isinstance(t, Mapping) else t for name, t in found.tables.items()}
+    if isinstance(tables.get(MODEL), dict):
+        tables[MODEL].setdefault("name", DROPPED)
+    tables.setdefault(MODEL, described(str(kept.get(MODEL) or FIRST)))
+    on = found.on or catalog.counted(str(kept.get("on") or "8xh100-sxm"))[1]
+    count = found.chips or catalog.counted(str(kept.get("on") or "8xh100-sxm"))[0]
+    tables["cluster"] = {"on": on if "x" in on and on[0].isdigit() else f"{count}x{on}"}
+    tables["job"].setdefault("batch", str(kept.get("batch") or "4Mi"))
+    job = load_job(tables, files=False)
+    left = f"; not in it: {', '.join([*found.left][:NAMED])}" if found.left else ""
+    return question_of(job, layout=True), f"a file of {found.format.title}{left}"
+
+
+NAMED = 6
+"""Keys that a sentence names."""
 
 
 def command_words(text: str) -> dict[str, str] | None:

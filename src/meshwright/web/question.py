@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from pprint import pformat
 from typing import Any
 
@@ -19,13 +20,16 @@ from ..describe.layout import Layout
 from ..describe.read import brief, read, to_dict
 from ..errors import BadInput, unknown
 from ..formats import parse_json, parse_toml
-from ..formats.flags import STDIN, describe, flags, is_file, split
+from ..formats.flags import STDIN, describe, flags, split
 from ..formats.hf import read_hf
 from ..formats.toml import dump_job, known, load_job
 from ..formats.toml_writer import dumps_toml
 from ..search import Space
 
 MODEL, JOB = "model", "job"
+FIRST = "llama3-70b"
+"""The model where none is named."""
+FILES = (".toml", ".json", ".yaml", ".yml", ".sh")
 LONGEST = 2000
 """Characters of a text of a question, but for models and jobs."""
 Question = Mapping[str, str]
@@ -33,7 +37,8 @@ Question = Mapping[str, str]
 
 def keys() -> tuple[str, ...]:
     """What a question may hold, in canonical order."""
-    return (MODEL, JOB, *(flag.name for flag in flags() if flag.name != "placement"))
+    known = (flag for flag in flags() if flag.table != MODEL and flag.name != "placement")
+    return (MODEL, JOB, *(flag.name for flag in known))
 
 
 def checked(question: object) -> dict[str, str]:
@@ -57,9 +62,10 @@ def tables(question: Question, given: Mapping[str, str]) -> dict[str, Any]:
     if job is not None:
         found = describe(STDIN, given, io.StringIO(job))
         return found if not model else {**found, MODEL: described(model)}
-    if is_file(model):
-        raise BadInput(f"model {model[:80]!r}: files are not read here, give their text")
-    return {**describe(model or "llama3-70b", given), MODEL: described(model or "llama3-70b")}
+    named = model or FIRST
+    if Path(named).suffix.lower() in FILES:
+        raise BadInput(f"model {named[:80]!r}: files are not read here, give their text")
+    return {**describe(FIRST, given), MODEL: described(named)}
 
 
 def described(model: str) -> Any:

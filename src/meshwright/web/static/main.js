@@ -126,7 +126,8 @@ async function copyDialog() {
   try {
     const told = await ask("copies", { question: question(page.state), ...(layout ? { layout } : {}) });
     const part = (name, text) => [h("h3", {}, name, " ", h("button", { type: "button", onclick: () => copied(text, `${name} copied.`) }, "Copy")), h("pre", { tabindex: 0 }, text)];
-    dialog("Copy as", part("Command", told.command), part("Python", told.python), part("JOB.toml", told.toml));
+    dialog("Copy as", part("Command", told.command), part("Python", told.python), part("JOB.toml", told.toml),
+      (told.tools || []).map((t) => (t.text ? part(t.title, t.text) : [h("h3", {}, t.title), h("p", { class: "note" }, t.why)])));
   } catch (error) { announce(error.message, true); }
 }
 
