@@ -259,7 +259,7 @@ BODY = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "sequence_parallel")
 
 
 def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], int, int]:
-    """The k best by (seconds, bytes, degrees, options, placement); how many were searched; how many
+    """The k best by (seconds over the chance to fit, bytes, degrees, options, placement); how many were searched; how many
     fit.
     """
     found, searched, bodies = [], 0, {}
@@ -282,8 +282,15 @@ def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], in
                 layout.microbatch,
                 layout.panels,
             )
+            fits = 1.0 - float(room.risk(job, np.array([use]))[0])
             found.append(
-                (seconds, use, *degrees, *numbers, *(s for a in AXES for s in layout.placement[a]))
+                (
+                    seconds / fits,
+                    use,
+                    *degrees,
+                    *numbers,
+                    *(s for a in AXES for s in layout.placement[a]),
+                )
             )
     return sorted(found)[:k], searched, len(found)
 

@@ -137,8 +137,20 @@ def test_a_strict_set_takes_what_divides_unless_asked_otherwise() -> None:
 
 def test_a_set_without_choices_leaves_the_space_alone() -> None:
     job, space = Job("gpt2", "8xh100-sxm", 8), Space(zero=(1,), tp=(2,))
-    assert strategies(job, space) == ([space.but(scheme=("megatron",))], [])
+    assert strategies(job, space, proposals=False) == ([space.but(scheme=("megatron",))], [])
     assert not plan(job, space).tried.startswith("realistic")
+
+
+def test_a_framework_proposes_what_its_released_version_runs() -> None:
+    """Megatron-Core: no zero bubble, gradients and weights sharded without pipelines only."""
+    job = Job("gpt2", "8xh100-sxm", 8)
+    (first, second), said = strategies(job, Space())
+    assert not said and first.values("zero") == (0, 1) and first.values("pp") is None
+    assert second.values("zero") == (2, 3) and second.values("pp") == (1,)
+    assert {*first.values("schedule"), *second.values("schedule")} == {"1f1b", "interleaved"}
+    (asked,), said = strategies(job, Space(schedule=("zb-h1",), pp=(2,), zero=(2,)))
+    assert asked.values("schedule") == ("zb-h1",) and asked.values("zero") == (2,)
+    assert [sentence.split(" is searched")[0] for sentence in said] == ["schedule zb-h1", "zero 2"]
 
 
 def test_several_schemes_are_several_searches() -> None:
@@ -155,13 +167,14 @@ def test_several_schemes_are_several_searches() -> None:
 
 def test_choices_of_a_set_of_ones_own_restrict_the_plan() -> None:
     """Each of these sets finds what a search with the same constraints finds."""
-    job = Job("llama3-8b", "16xh100-sxm", 32)
+    plain = replace(REALISTIC, resolution=0.0)
+    job = Job("llama3-8b", "16xh100-sxm", 32, assumptions=plain)
     for choices in (
         Choices(zero=3),
         Choices(tp=(2, 4), schedule="gpipe"),
         Choices(recompute="full", pp=2),
     ):
-        how = replace(REALISTIC, name="mine", choices=(choices,))
+        how = replace(plain, name="mine", choices=(choices,))
         mine = plan(replace(job, assumptions=how))
         same = plan(job, Space(choices))
         assert mine.best and same.best and choices.allows(mine.best.layout)
@@ -178,7 +191,7 @@ def test_strategies_that_overlap_are_ranked_once_and_what_none_tries_is_said() -
     found = plan(replace(job, assumptions=how))
     layouts = [p.layout for p in (found.best, *found.alternatives) if p]
     assert len(layouts) == len({*layouts}) == 10
-    assert "schedules gpipe, interleaved-zb, dualpipev; ZeRO 2;" in found.untried
+    assert "schedules gpipe, interleaved-zb, dualpipev" in found.untried
     assert not any("of each scheme" in note for note in found.notes)
 
 

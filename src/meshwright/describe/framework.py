@@ -126,6 +126,10 @@ class Framework(Checked):
     """
     choices: tuple[Choices, ...] = ()
     """Layouts it can run: those that one of these allows; empty = all."""
+    proposes: tuple[Choices, ...] = ()
+    """Those of them that its released version runs, and so a plan takes unless other values are
+    named, each a strategy of its own; empty = all.
+    """
     rules: tuple[str, ...] = ()
     """Names of rules (`layout.trainable`) that its layouts keep beside those of all."""
     sources: Mapping[str, Mapping[str, str]] = field(default_factory=FrozenDict, compare=False)

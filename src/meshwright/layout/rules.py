@@ -14,7 +14,7 @@ from ..describe.layout import Layout
 from ..describe.model import Model
 from ..errors import BadInput, unknown
 from ..schedule import get as schedule_named
-from . import trainable
+from . import practice, trainable
 from .rule import Rule, divides, may_be, sharded
 from .stages import microbatches
 
@@ -255,7 +255,7 @@ microbatch are partly idle.
 """
 
 
-NAMED = {rule.name: rule for rule in (*ALWAYS, *STRICT, *trainable.TRAINER)}
+NAMED = {rule.name: rule for rule in (*ALWAYS, *STRICT, *trainable.TRAINER, *practice.PRACTICE)}
 
 
 def of_framework(job: Job) -> tuple[Rule, ...]:

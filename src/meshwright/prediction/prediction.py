@@ -30,6 +30,9 @@ from .exact import replayed
 from .notes import chip_unmeasured, choices, corners, unmeasured
 from .terms import Term, explained, memory_term, step_term
 
+LEAST_CHANCE = 1e-9
+"""That anything fits."""
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -106,6 +109,12 @@ class Prediction:
         """Seconds of the step with its pipeline replayed action by action; None under a paper's
         set, whose closed form is the answer, and where there are too many actions."""
         return replayed(self.job, [self.layout])[0]
+
+    @property
+    def merit_s(self) -> float:
+        """What ranks layouts: the expected seconds of a step over the chance that it fits."""
+        seconds = self.step_time_s if self.replayed_s is None else self.replayed_s
+        return seconds / max(1.0 - self.risk_of_oom, LEAST_CHANCE)
 
     @cached_property
     def cpu_time_s(self) -> dict[str, float] | None:

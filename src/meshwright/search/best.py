@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,14 @@ from .placement import Shares
 from .space import DEGREES, Options, Table
 
 ROUNDING = 1 + 1e-12
+NEAR = 4
+"""Times that rounding may come in between two ways to the same number."""
+NEARLY = 1.01
+"""Of closed forms: replays seldom change the order of what differs by more."""
+MOST_TIES = 512
+"""Layouts that are kept because they are as good as the first."""
+Weigh = Callable[[Any, Any], Any]
+"""(seconds, bytes) of layouts -> what ranks them: never less than the seconds."""
 
 
 @dataclass
@@ -22,19 +31,52 @@ class Best:
     k: int
     choice: Options
     within: float = np.inf
-    """Seconds that no layout may exceed, whatever was found."""
+    """What no layout may exceed, whatever was found."""
+    weigh: Weigh | None = None
+    """None: seconds rank."""
+    slack: float = 0.0
+    """Beyond the k best, layouts that the first beats by no more than this share are kept too."""
+    sure: bool = False
+    """The first, and what is nearly as good, is kept whatever `within` says."""
     rows: list[tuple[Any, ...]] = field(default_factory=list)
-    """(seconds, bytes, degrees..., option numbers..., placement...), sorted."""
+    """(what ranks, bytes, degrees..., option numbers..., placement...), sorted."""
     searched: int = 0
     feasible: int = 0
     evaluated: int = 0
     too_big: int = 0
 
     @property
+    def first(self) -> float:
+        """Of the best; inf: there is none."""
+        return float(self.rows[0][0]) if self.rows else np.inf
+
+    @property
     def limit(self) -> float:
-        """Seconds that a newcomer must not exceed; bounds may round up."""
-        found = float(self.rows[-1][0]) if len(self.rows) >= self.k else np.inf
-        return min(found, self.within) * ROUNDING
+        """What a newcomer must not exceed; bounds may round up."""
+        found = float(self.rows[self.k - 1][0]) if len(self.rows) >= self.k else np.inf
+        if len(self.rows) >= self.k:
+            found = max(found, min(self.first * (1.0 + self.slack), self._last))
+        found = min(found, self.within)
+        return (max(found, self._sure) if self.sure else found) * ROUNDING
+
+    @property
+    def _sure(self) -> float:
+        """What is kept in any case."""
+        return self.first * NEARLY
+
+    @property
+    def _last(self) -> float:
+        """Of the last that there is room for."""
+        room = max(MOST_TIES, self.k)
+        return float(self.rows[room - 1][0]) if len(self.rows) >= room else np.inf
+
+    def complete(self, limit: float) -> bool:
+        """Whether no layout within this limit was left out."""
+        far = max(self.within, self._sure) if self.sure else self.within
+        if limit > far * ROUNDING**NEAR:
+            return False
+        kept = len(self.rows) < self.k or bool(self.rows[-1][0] > limit)
+        return kept or (self.slack > 0.0 and limit <= self.limit and len(self.rows) < MOST_TIES)
 
     def count(self, p: Pieces, seconds: Grid, covered: bool) -> None:
         """Count the legal and the fitting points of a grid; covered: they are not in `searched`
@@ -47,21 +89,31 @@ class Best:
 
     def add(self, seconds: Grid, use: Grid, p: Pieces, table: Table, shares: Shares) -> None:
         """Merge a grid of layouts (`grid.exact`); only those within the limit are touched."""
-        flat = seconds.ravel()
-        good = np.flatnonzero(flat <= min(self.limit, np.finfo(float).max))
-        if len(good) > 4 * self.k:
-            cut = np.partition(flat[good], self.k - 1)[self.k - 1]
-            good = good[flat[good] <= cut]
-        if not len(good):
-            return
+        flat, limit = seconds.ravel(), min(self.limit, np.finfo(float).max)
+        good = np.flatnonzero(flat <= limit)
         place = np.unravel_index(good, seconds.shape)
-        row = place[-1]
+        worth, bytes_ = flat[good], use[(*place[:-1], p.of[place[-1]])]
+        if self.weigh:
+            worth = self.weigh(worth, bytes_)
+        most = limit
+        if len(good) > 4 * self.k:
+            least = np.partition(worth, self.k - 1)
+            most = min(limit, max(least[self.k - 1], least.min() * (1.0 + self.slack)))
+        kept = np.flatnonzero(worth <= most)
+        if not len(kept):
+            return
+        row = place[-1][kept]
         columns = [table[d][row] for d in DEGREES]
         where = [share[row] for axis in AXES for share in shares[axis]]
-        numbers = [np.array(n)[at] for n, at in zip(p.choice.numbers, place[:-1], strict=True)]
-        values = [flat[good], use[(*place[:-1], p.of[row])], *columns, *numbers, *where]
+        numbers = [
+            np.array(n)[at[kept]] for n, at in zip(p.choice.numbers, place[:-1], strict=True)
+        ]
+        values = [worth[kept], bytes_[kept], *columns, *numbers, *where]
         fresh = list(zip(*(x.tolist() for x in values), strict=True))
-        self.rows = sorted({*self.rows, *fresh})[: self.k]
+        self.rows = sorted({*self.rows, *fresh})
+        limit, k = self.limit, self.k
+        tied = self.slack > 0.0
+        self.rows = [x for n, x in enumerate(self.rows) if (n < k or tied) and x[0] <= limit]
 
     def layouts(self, scheme: str, dims: int) -> list[Layout]:
         """The layouts found, best first."""

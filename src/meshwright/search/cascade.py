@@ -10,6 +10,7 @@ brute force.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from . import laws
 from .best import Best
 from .evaluate import LARGEST, Progress, best_first, evaluate, lower
 from .grid import legal_options
+from .merit import weigh
 from .placement import count
 from .relaxed import covered, relaxed_rounds
 from .space import Column, Space, Table, cross, fill, keep, length, options, pipelines, shards, take
@@ -36,12 +38,13 @@ def search(
     k: int = 10,
     relaxed: bool = False,
     progress: Progress | None = None,
-    within: float = np.inf,
+    **limits: Any,
 ) -> Best:
-    """The k best layouts of the space (that take at most `within` seconds), exactly, without
-    evaluating all of them.
+    """The k best layouts of the space, exactly, without evaluating all of them.
+
+    limits: `within`, `slack` and `sure` of `Best`.
     """
-    best = Best(k, options(job, space), within)
+    best = Best(k, options(job, space), **{"weigh": weigh(job), **limits})
     for table in _rounds(job, space, best, relaxed, progress):
         evaluate(job, space, best, table, relaxed)
     return best

@@ -14,6 +14,7 @@ from ..describe.job import Job
 from ..step import clock, room
 from .best import Best
 from .grid import pieces
+from .merit import weigh
 from .nearest import pick
 from .pieces import bound, exact
 from .placement import Shares, placements
@@ -42,13 +43,11 @@ Progress = Callable[[str, float], None]
 """Called with what is being done and the share that is done."""
 
 
-def brute(
-    job: Job, space: Space, k: int = 10, relaxed: bool = False, within: float = np.inf
-) -> Best:
+def brute(job: Job, space: Space, k: int = 10, relaxed: bool = False, **limits: Any) -> Best:
     """Every grid point of the space, evaluated: the oracle of the cascade, exact counts, heat
     maps.
     """
-    best = Best(k, options(job, space), within)
+    best = Best(k, options(job, space), **{"weigh": weigh(job), **limits})
     for table in everything(job, space, relaxed):
         evaluate(job, space, best, table, relaxed, count=True)
     return best

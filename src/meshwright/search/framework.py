@@ -39,6 +39,14 @@ def allowed(job: Job, named: Choices) -> tuple[Choices, ...]:
     return found
 
 
+def proposed(job: Job, runs: tuple[Choices, ...]) -> tuple[Choices, ...]:
+    """What a plan takes of the layouts that the framework can run."""
+    profile = job.profile
+    if not profile or not job.assumptions.resolution:
+        return runs
+    return profile.proposes or runs
+
+
 def holds(job: Job, layout: Layout, speaks: Callable[[Rule], bool]) -> Any:
     """Where the rules that one chooses hold, row by row."""
     fine: Any = True

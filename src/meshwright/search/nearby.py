@@ -8,17 +8,17 @@ in common bounds dp.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ..describe.job import Job
 from ..describe.slices import axes
 from ..num import divisors
-from .best import Best
-from .cascade import search
-from .space import DEGREES, Space
+from .merit import seconds_of
+from .space import DEGREES
 
 LEAST_CHIPS = 0.5
 """Fewer chips than this share of those asked for are not tried."""
@@ -36,12 +36,18 @@ DP = 2 + DEGREES.index("dp")
 """Place of dp in a row of `Best`, after seconds and bytes."""
 
 
-def dp_is_bound(job: Job, best: Best) -> bool:
+Row = tuple[Any, ...]
+"""Of `Best`."""
+Look = Callable[[Job, float], Row | None]
+"""The best layout of a job whose merit is within a limit, if there is one."""
+
+
+def dp_is_bound(job: Job, best: Row | None) -> bool:
     """The best layout has nearly the largest dp that divides chips and batch, or there is none:
     others may do better.
     """
     common = math.gcd(job.cluster.chips, job.batch)
-    return not best.rows or bool(FREE * best.rows[0][DP] > common)
+    return best is None or bool(FREE * best[DP] > common)
 
 
 def fewer_chips(job: Job) -> list[Job]:
@@ -92,29 +98,29 @@ def on(job: Job, chips: int, ports: int | None = None) -> Job:
     return replace(job, cluster=replace(job.cluster, chips=chips, network=network, name=""))
 
 
-def on_fewer(job: Job, space: Space, k: int, best: Best) -> tuple[Job, Best]:
-    """(job, layouts): of strict layouts on all chips (`best`) and on cleaner numbers of them, the
-    fastest.
+def on_fewer(job: Job, look: Look, best: Row | None) -> Job:
+    """The job on all its chips (`best`: the best layout there) or on a cleaner number of them,
+    where that is the fastest.
     """
-    used, within = job, best.rows[0][0] / FASTER if best.rows else np.inf
+    used, within = job, best[0] / FASTER if best else np.inf
     for fewer in fewer_chips(job) if dp_is_bound(job, best) else ():
-        if rows := search(fewer, space, 1, within=within).rows:
-            used, within = fewer, rows[0][0]
-    return used, best if used is job else search(used, space, k)
+        if row := look(fewer, within):
+            used, within = fewer, row[0]
+    return used
 
 
-def why_fewer(job: Job, used: Job, seconds: float, all_chips: Best) -> str:
+def why_fewer(job: Job, used: Job, best: Row, all_chips: Row | None) -> str:
     """The sentence for an answer that leaves chips idle."""
     N, ports, size = job.cluster.chips, used.cluster.sizes[0], job.cluster.sizes[0]
     part = f" ({ports} of each {size})" if ports < size else ""
     head = f"{used.cluster.chips:,} of {N:,} chips{part}: "
     more = "; --relaxed also looks at batches cut unevenly"
-    if not all_chips.rows:
+    if not all_chips:
         return (
             f"{head}no layout that fits uses all {N:,} with a batch of {job.batch:,} sequences cut"
             f" evenly{more}"
         )
-    times = all_chips.rows[0][0] / seconds
+    times = all_chips[0] / best[0]
     return (
         f"{head}the fastest layout that uses all {N:,} evenly takes {times:.3g} times as long{more}"
     )
@@ -132,20 +138,20 @@ def batches(job: Job) -> Iterator[int]:
             yield near
 
 
-def better_batch(job: Job, space: Space, answer: Best) -> str | None:
-    """A batch near the job's that would train far more tokens a second than the best layout of
-    `answer`, as a sentence.
+def better_batch(job: Job, look: Look, best: Row) -> str | None:
+    """A batch near the job's that would train far more tokens a second than the best layout, as a
+    sentence.
     """
-    if not dp_is_bound(job, answer):
+    if not dp_is_bound(job, best):
         return None
-    seconds, best = float(answer.rows[0][0]), None
+    merit, better = float(best[0]), None
     for batch, _ in zip(batches(job), range(TRIED), strict=False):
-        within = seconds * batch / job.batch / (best[0] if best else WORTH_SAYING)
-        if rows := search(replace(job, batch=batch), space, 1, within=within).rows:
-            best = seconds / rows[0][0] * batch / job.batch, batch, rows[0][0]
-    if not best:
+        within = merit * batch / job.batch / (better[0] if better else WORTH_SAYING)
+        if row := look(replace(job, batch=batch), within):
+            better = merit / row[0] * batch / job.batch, batch, seconds_of(job, row)
+    if not better:
         return None
-    times, batch, took = best
+    times, batch, took = better
     return (
         f"a batch of {batch:,} sequences ({batch / job.batch - 1:+.1%}) would train {times:.3g}"
         f" times as many tokens a second ({took:.3g} s a step): {job.batch:,} and"

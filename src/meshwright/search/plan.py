@@ -1,34 +1,35 @@
-"""A plan: the fastest layouts that fit, the front of time against memory, what was looked at, and
-what would help if nothing fits.
+"""A plan: the best layouts that fit, by family too, the front of time against memory, what was
+looked at, and what would help if nothing fits.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from textwrap import indent
 from typing import Any
 
 import numpy as np
 
-from ..describe.job import OPTIMIZERS, PRECISIONS, Job, demand
-from ..describe.layout import Layout
-from ..describe.recompute import RECOMPUTE
+from ..describe.job import Job, demand
 from ..describe.slices import axes
-from ..layout import rules
-from ..num import divisors
+from ..layout import practice
 from ..prediction.prediction import Prediction, predict
 from ..program import resident
 from ..step import room
 from ..units import show
 from .cascade import search
-from .evaluate import Progress, smallest
-from .named import at_fault
-from .nearby import better_batch, fewer_chips, on, on_fewer, why_fewer
-from .ranked import ranked, wide
-from .space import Column, Space, cross, described
+from .evaluate import Progress
+from .families import Family, parts
+from .nearby import better_batch, on_fewer, why_fewer
+from .ranked import Placed, Ranked, wide
+from .several import first, quickest, several
+from .space import Space, described
 from .strategies import strategies
+from .unfit import nearest_fit, rejections
 
 WALK_ROOM = 0.95
 """Share of a chip's memory to plan with where the closed form took too little: it is within 5 % of
@@ -37,14 +38,6 @@ the walk.
 FRONT_STEP = 0.1
 """Each point of the front needs at least this share less memory than the one before."""
 FRONT_POINTS = 8
-MORE_CHIPS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""Factors tried when nothing fits."""
-
-
-LIGHTER = ("adamw-no-master", "adafactor")
-"""Optimizers suggested when nothing fits, the lightest last."""
-NOTHING = "no combination of degrees is legal"
-UNEVEN = "batches cut unevenly and idle chips (--relaxed)"
 
 
 @dataclass(frozen=True)
@@ -53,7 +46,9 @@ class Plan:
 
     best: Prediction | None
     alternatives: tuple[Prediction, ...] = ()
-    """The runners-up."""
+    """The others, best first; some of them may be as good as `best`, which is the simplest."""
+    families: tuple[Family, ...] = ()
+    """The best of each family of layouts; empty under a paper's set."""
     pareto: tuple[Prediction, ...] | None = None
     """Layouts that nothing beats in both time and memory, thinned out: each needs a tenth less
     memory than the one before. None: not asked for."""
@@ -79,6 +74,8 @@ class Plan:
     """Among which layouts these are the fastest."""
     untried: str = ""
     """What the space leaves out."""
+    kept: tuple[str, ...] = ()
+    """Conventions of published runs that these layouts keep."""
 
     def __repr__(self) -> str:
         found = f"best: {self.best!r}" if self.best else "no layout fits"
@@ -88,18 +85,32 @@ class Plan:
         )
         return f"Plan: {counts}; {len(self.alternatives)} alternatives\n{indent(found, '  ')}"
 
+    def slower(self, p: Prediction) -> float:
+        """What a layout takes beside the best, over the chance to fit, less 1; negative: less."""
+        return p.merit_s / self.best.merit_s - 1 if self.best else 0.0
+
+    def tie(self, p: Prediction) -> bool:
+        """As good as the best, as far as the model can tell."""
+        every = (self.best, *self.alternatives)
+        least = min(x.merit_s for x in every if x)
+        return bool(p.merit_s <= least * (1.0 + p.job.assumptions.resolution))
+
     def to_dict(self) -> dict[str, Any]:
         """The fields of `plan --json`."""
         return {
             "best": self.best.to_dict() if self.best else None,
-            "alternatives": [p.to_dict() for p in self.alternatives],
+            "alternatives": [
+                {**p.to_dict(), "slower": self.slower(p), "tie": self.tie(p)}
+                for p in self.alternatives
+            ],
+            "families": [family.to_dict() for family in self.families],
             "pareto": None if self.pareto is None else [p.to_dict() for p in self.pareto],
             "searched": self.searched,
             "feasible": self.feasible,
             "rejected": dict(self.rejected or {}),
             "elapsed_s": self.elapsed_s,
             "notes": [*([self.idle] if self.idle else []), *self.notes],
-            "space": {"tried": self.tried, "not_tried": self.untried},
+            "space": {"tried": self.tried, "not_tried": self.untried, "kept": list(self.kept)},
             "closest": self.closest.to_dict() if self.closest else None,
         }
 
@@ -111,18 +122,28 @@ def plan(
     progress: Progress | None = None,
     pareto: bool = False,
 ) -> Plan:
-    """The `top` fastest layouts of the space that fit, exactly; the job's own layout is ignored.
+    """The `top` best layouts of the space that fit; the job's own layout is ignored.
 
-    What the space leaves open is as the job's set of assumptions searches it (`strategies`), else
-    as `Space` says. pareto: also the front of time against memory (a search for each of its
-    points). Nothing that fits is not an error: `best` is None, `closest` and `notes` say what is
-    missing.
+    Layouts rank by the expected time over the chance to fit, exactly; of those that the model
+    cannot tell apart (`Assumptions.resolution`) the simplest is the answer. What the space leaves
+    open is as the job's set of assumptions or its framework searches it (`strategies`), and keeps
+    the conventions of published runs. pareto: also the front of time against memory (a search for
+    each of its points). Nothing that fits is not an error: `best` is None, `closest` and `notes`
+    say what is missing.
     """
     demand(job)
     start = time.perf_counter()
-    spaces, beyond = strategies(job, space or Space())
-    found = [_searched(job, each, top, progress, pareto) for each in spaces]
-    one = found[0] if len(found) == 1 else _together(found, [each.scheme for each in spaces], top)
+    asked = space or Space()
+    spaces, beyond = strategies(job, asked)
+    ask = partial(_searched, job, top=top, progress=progress, pareto=pareto)
+    if job.assumptions.resolution:
+        one = _practised(job, asked, spaces, ask)
+    else:
+        found = [ask(job, [("", each)]) for each in spaces]
+        schemes = [each.scheme for each in spaces]
+        one = found[0] if len(found) == 1 else _together(found, schemes, top)
+        if one.best is None:
+            one = _unfit(job, spaces[0], one)
     tried, untried = described(job, spaces)
     whose = f"{job.assumptions.name}: " if job.assumptions.choices else ""
     return replace(
@@ -132,6 +153,153 @@ def plan(
         notes=(*beyond, *one.notes),
         elapsed_s=time.perf_counter() - start,
     )
+
+
+def _practised(job: Job, asked: Space, spaces: list[Space], ask: Any) -> Plan:
+    """The plan that keeps the conventions of published runs, or, if none of its layouts fits, one
+    of all layouts; and what is faster outside.
+    """
+    conventions = practice.kept(job, asked.choices)
+    usual = practice.keeping(job, conventions)
+    every, _ = strategies(job, asked, proposals=False)
+    one: Plan = ask(usual, parts(job, spaces))
+    if one.best:
+        outside = _outside(job, every, one)
+        kept = tuple(each.words for each in conventions)
+        return replace(one, kept=kept, families=(*one.families, *outside))
+    one = ask(job, parts(job, every))
+    if one.best is None:
+        return _unfit(job, every[0], one)
+    broken = practice.broken(job, one.best.layout)
+    said = f"no layout like those of published runs fits: {'; '.join(broken)}" if broken else ""
+    return replace(one, notes=(*filter(None, [said]), *one.notes))
+
+
+def _outside(job: Job, every: list[Space], one: Plan) -> list[Family]:
+    """The best layout that breaks a convention, or that the framework's released version does not
+    run, where it is faster by more than the model's resolution.
+    """
+    best = one.best
+    assert best is not None
+    if best.idle or axes(job.cluster.network):
+        return []
+    relaxed, within = bool(every[0].relaxed), best.merit_s / (1.0 + job.assumptions.resolution)
+    found = [(each, search(job, each, 1, relaxed, within=within)) for each in every]
+    placed = Ranked(job, found, relaxed).best(1)
+    if not placed or placed[0].merit > within:
+        return []
+    p = predict(job, placed[0].layout)
+    why = [*practice.broken(job, p.layout), *practice.not_proposed(job, p.layout)]
+    return [Family("outside published practice", p, one.slower(p), False, "; ".join(why))]
+
+
+def _unfit(job: Job, space: Space, one: Plan) -> Plan:
+    """A plan without a layout, with what would help."""
+    relaxed = bool(space.relaxed)
+    _, sentences = rejections(job, space, relaxed)
+    closest, why = nearest_fit(job, space, relaxed, sentences)
+    return replace(one, closest=closest, notes=(*job.model.notes, *one.notes, *why))
+
+
+def _searched(
+    job: Job,
+    usual: Job,
+    named: Sequence[tuple[str, Space]],
+    top: int,
+    progress: Progress | None,
+    pareto: bool,
+) -> Plan:
+    """The plan of some spaces, each a family where it has a name.
+
+    usual: the job as it is searched, which may run less than `job` does.
+    """
+    spaces, notes = [space for _, space in named], list[str]()
+    relaxed, idle, used = bool(spaces[0].relaxed), "", usual
+    if spaces[0].placements and axes(job.cluster.network):
+        spaces = [replace(space, placements=False) for space in spaces]
+        notes.append(
+            "on a torus only one placement is looked at: tp nearest, then cp, dp, pp, along the"
+            " axes in order"
+        )
+    if progress:
+        progress("layouts", 0.0)
+    look, slack = partial(_look, spaces), job.assumptions.resolution
+    found = several(usual, spaces, wide(top), relaxed, progress, slack)
+    row = first(found)
+    if spaces[0].relaxed is None:
+        used = on_fewer(usual, look, row)
+        if used is not usual:
+            found, all_chips = several(used, spaces, wide(top), relaxed, progress, slack), row
+            row = first(found)
+            idle = why_fewer(job, used, row, all_chips) if row else ""
+    ranked = Ranked(used, found, relaxed)
+    chosen = _chosen(ranked, top, slack)
+    predicted, fuller = walk_checked(tuple(predict(job, each.layout) for each in chosen))
+    if chosen and not predicted:  # with room for what the closed form may lack
+        roomy = room.just_fitting(used, room.limit(job) * WALK_ROOM)
+        ranked = Ranked(roomy, several(roomy, spaces, wide(top), relaxed, progress, slack), relaxed)
+        chosen = _chosen(ranked, top, slack)
+        predicted, _ = walk_checked(tuple(predict(job, each.layout) for each in chosen))
+    seen = Plan(
+        None,
+        searched=sum(best.searched for _, best in found),
+        feasible=sum(best.feasible for _, best in found) if predicted else 0,
+        rejected=_rejected(job, named, found, relaxed),
+        pareto=() if pareto else None,
+        notes=(*notes, *fuller),
+    )
+    if not predicted:
+        return seen
+    if not relaxed and row and (told := better_batch(used, look, row)):
+        seen = replace(seen, notes=(*seen.notes, told))
+    front = _front(used, spaces, predicted[0], relaxed) if pareto else None
+    one = replace(seen, best=predicted[0], alternatives=predicted[1:], pareto=front, idle=idle)
+    names = [name for name, _ in named]
+    return replace(one, families=_families(job, one, ranked, names)) if names[0] else one
+
+
+def _look(spaces: Sequence[Space], job: Job, within: float) -> Any:
+    """What `nearby` asks: the best layout of other chips or another batch."""
+    return quickest(spaces, job, within)
+
+
+def _chosen(ranked: Ranked, top: int, resolution: float) -> list[Placed]:
+    """The k best layouts; of those that the first does not clearly beat the simplest is first."""
+    best = ranked.best(top)
+    if not best or not resolution:
+        return best
+    simplest = ranked.simplest(best[0].merit * (1.0 + resolution))
+    if simplest is None:
+        return best
+    return [simplest, *(each for each in best if each.layout != simplest.layout)][:top]
+
+
+def _families(job: Job, one: Plan, ranked: Ranked, names: Sequence[str]) -> tuple[Family, ...]:
+    """The best of each family, best first; the plan's own stands for its family."""
+    found: dict[str, Family] = {}
+    for i, name in enumerate(names):
+        for each in ranked.best(1, of=i):
+            known = {p.layout: p for p in (one.best, *one.alternatives) if p}
+            p = known.get(each.layout) or predict(job, each.layout)
+            mine = Family(name, p, one.slower(p), one.tie(p))
+            if name not in found or (found[name].slower or 0.0) > (mine.slower or 0.0):
+                found[name] = mine
+        if any(x.layout == one.best.layout for x in ranked.of(i)) and one.best:
+            found[name] = Family(name, one.best, 0.0, True)
+    return tuple(sorted(found.values(), key=lambda family: family.slower or 0.0))
+
+
+def _rejected(
+    job: Job, named: Sequence[tuple[str, Space]], found: Any, relaxed: bool
+) -> dict[str, int]:
+    """Rule or bound -> how many layouts it left out."""
+    counts: Counter[str] = Counter()
+    for _, space in named:
+        counts.update(rejections(job, space, relaxed)[0])
+    for _, best in found:
+        counts["memory"] += best.too_big
+        counts["bound"] += max(best.searched - best.feasible - best.too_big, 0)
+    return dict(counts)
 
 
 def _together(plans: list[Plan], schemes: list[str], top: int) -> Plan:
@@ -183,63 +351,6 @@ def _thinned(plans: list[Plan]) -> tuple[Prediction, ...]:
     return tuple(kept[:FRONT_POINTS])
 
 
-def _searched(job: Job, space: Space, top: int, progress: Progress | None, pareto: bool) -> Plan:
-    """The plan of one strategy."""
-    relaxed, idle, used = bool(space.relaxed), "", job
-    notes: list[str] = []
-    if space.placements and axes(job.cluster.network):
-        space = replace(space, placements=False)
-        notes.append(
-            "on a torus only one placement is looked at: tp nearest, then cp, dp, pp, along the"
-            " axes in order"
-        )
-    if progress:
-        progress("layouts", 0.0)
-    best = search(job, space, wide(top), relaxed, progress)
-    if space.relaxed is None:
-        all_chips = best
-        used, best = on_fewer(job, space, wide(top), all_chips)
-        idle = why_fewer(job, used, best.rows[0][0], all_chips) if used is not job else ""
-    predicted = tuple(
-        predict(job, layout) for layout in ranked(used, space, top, relaxed, best).layouts
-    )
-    found, fuller = walk_checked(predicted)
-    if predicted and not found:  # with room for what the closed form may lack
-        roomy = room.just_fitting(used, room.limit(job) * WALK_ROOM)
-        best = search(roomy, space, wide(top), relaxed, progress)
-        found, _ = walk_checked(
-            tuple(
-                predict(job, layout) for layout in ranked(roomy, space, top, relaxed, best).layouts
-            )
-        )
-    notes += fuller
-    broken, sentences = rejections(job, space, relaxed)
-    rejected = broken | {
-        "memory": best.too_big,
-        "bound": max(best.searched - best.feasible - best.too_big, 0),
-    }
-    seen = Plan(
-        None,
-        searched=best.searched,
-        feasible=best.feasible if found else 0,
-        rejected=rejected,
-        pareto=() if pareto else None,
-    )
-
-    def answer(**more: Any) -> Plan:
-        return replace(seen, notes=tuple(notes), **more)
-
-    if not found:
-        closest, why = _nearest_fit(job, space, relaxed, sentences)
-        notes[:0] = job.model.notes  # a prediction says them itself
-        notes += why
-        return answer(closest=closest)
-    if not relaxed and (told := better_batch(job, space, best)):
-        notes.append(told)
-    front = _front(used, space, found[0], relaxed) if pareto else None
-    return answer(best=found[0], alternatives=found[1:], pareto=front, idle=idle)
-
-
 def walk_checked(found: tuple[Prediction, ...]) -> tuple[tuple[Prediction, ...], list[str]]:
     """The layouts from the first on that fits by a walk through its program too, and a sentence on
     those before it.
@@ -259,7 +370,9 @@ def walk_checked(found: tuple[Prediction, ...]) -> tuple[tuple[Prediction, ...],
     return (), [said] if found else []
 
 
-def _front(used: Job, space: Space, best: Prediction, relaxed: bool) -> tuple[Prediction, ...]:
+def _front(
+    used: Job, spaces: Sequence[Space], best: Prediction, relaxed: bool
+) -> tuple[Prediction, ...]:
     """From the fastest layout on, the fastest that needs at least a tenth less memory than the
     last.
 
@@ -269,154 +382,12 @@ def _front(used: Job, space: Space, best: Prediction, relaxed: bool) -> tuple[Pr
     points = [best]
     while len(points) < FRONT_POINTS:
         limit = points[-1].memory_bytes["allocated"] * (1 - FRONT_STEP)
-        smaller = search(room.just_fitting(used, limit), space, 1, relaxed)
-        if not smaller.rows:
+        tight = room.just_fitting(used, limit)
+        found = [(space, search(tight, space, 1, relaxed, weigh=None)) for space in spaces]
+        smaller = [(best.rows[0], best, space) for space, best in found if best.rows]
+        if not smaller:
             break
-        points.append(predict(job, smaller.layouts(space.scheme, len(job.cluster.network.dims))[0]))
+        row, best_there, space = min(smaller, key=lambda each: each[0])
+        dims = len(job.cluster.network.dims)
+        points.append(predict(job, best_there.layout(row, space.scheme, dims)))
     return tuple(points)
-
-
-def rejections(
-    job: Job, space: Space, relaxed: bool = False
-) -> tuple[dict[str, int], tuple[str, ...]]:
-    """(rule -> combinations of (tp, cp, pp, dp[, ep]) that break it, the sentence of one of them
-    for each rule); each counts for its first rule.
-
-    Combinations: what the space allows, else the divisors of the chips; they use all chips, or
-    (relaxed) at most all.
-    """
-    N, factors = job.cluster.chips, divisors(job.cluster.chips)
-
-    def column(axis: str) -> Column:
-        allowed = space.values(axis)
-        return np.array(sorted(allowed)[:64] if allowed else factors, dtype=np.float64)
-
-    table = cross(cross(cross({}, tp=column("tp")), cp=column("cp")), pp=column("pp"))
-    ranks = table["tp"] * table["cp"] * table["pp"]
-    fine = ranks <= N if relaxed else N % ranks == 0
-    table = {k: c[fine] for k, c in table.items()}
-    if job.model.moe or space.values("ep"):
-        table = cross(table, ep=column("ep"))
-    degrees: dict[str, Any] = table | {
-        "dp": np.floor(N / (table["tp"] * table["cp"] * table["pp"]))
-    }
-    layout = Layout(**degrees, scheme=space.scheme, sequence_parallel=False)
-    left, counts, sentences = np.ones(len(table["tp"]), dtype=bool), {}, []
-    more = [rule for rule in rules.of_framework(job) if not rule.options and not rule.placed]
-    for rule in dict.fromkeys((*rules.ALWAYS, rules.EVEN_BATCH, *more)):
-        if rule is rules.EXPERT_SEQUENCE or (
-            relaxed and rule is rules.EVEN_BATCH
-        ):  # choices of the search, not of degrees
-            continue
-        broken = left & ~np.broadcast_to(rule.holds(job, layout), left.shape)
-        if broken.any():
-            counts[rule.name] = int(broken.sum())
-            first: dict[str, Any] = {
-                k: int(c[np.flatnonzero(broken)[0]]) for k, c in degrees.items()
-            }
-            sentences.append(
-                rule.sentence(job, Layout(**first, scheme=space.scheme, sequence_parallel=False))
-            )
-        left &= ~broken
-    return counts, tuple(sentences)
-
-
-def _nearest_fit(
-    job: Job, space: Space, relaxed: bool, broken: tuple[str, ...]
-) -> tuple[Prediction | None, tuple[str, ...]]:
-    """The layout that needs the least memory, and what would make one fit: options left out,
-    constraints, more chips.
-    """
-    dims = len(job.cluster.network.dims)
-    layouts = smallest(job, space, relaxed).layouts(space.scheme, dims)
-    if not layouts and space.relaxed is None:
-        fewer = (smallest(less, space).layouts(space.scheme, dims) for less in fewer_chips(job))
-        layouts = next(filter(None, fewer), [])
-    if not layouts:
-        uneven = () if relaxed else (f"not tried: {UNEVEN}",)
-        return None, (NOTHING, *at_fault(job, space, relaxed), *unfilled(job), *uneven, *broken[:6])
-    closest = predict(job, layouts[0])
-    note = "even the smallest layout does not fit: " + room.too_big(
-        job, closest.memory_bytes["allocated"]
-    )
-    if terms := resident.walked(closest.job, closest.layout):
-        note += f"; the trainer holds {resident.named(terms)}"
-    return closest, (note, *_would_fit(job, space))
-
-
-def unfilled(job: Job) -> list[str]:
-    """The sentence for chips that leave a unit of the network partly used: strict layouts fill
-    all.
-    """
-    N, unit = job.cluster.chips, 1
-    for dim, size in zip(job.cluster.network.dims[:-1], job.cluster.sizes, strict=False):
-        unit *= size
-        if N % unit:
-            near = ", ".join(f"{n:,}" for n in (N // unit * unit, -(-N // unit) * unit) if n)
-            return [
-                f"{N:,} chips do not fill units of {unit:,} ({dim.name}) evenly: {near} would, or"
-                " --relaxed"
-            ]
-    return []
-
-
-def _lighter(job: Job, space: Space) -> list[tuple[str, Job, Space]]:
-    """Numbers and optimizers that keep fewer bytes for each parameter."""
-    p, ways = job.precision, []
-    pure = PRECISIONS.get(f"{p.compute}-pure")
-    if pure and pure.gradient_bytes < p.gradient_bytes:
-        ways.append(
-            (
-                f"2-byte gradients (--precision {p.compute}-pure)",
-                replace(job, precision=pure),
-                space,
-            )
-        )
-    for name in LIGHTER:
-        if OPTIMIZERS[name].state_bytes < job.optimizer.state_bytes:
-            lighter = replace(job, optimizer=OPTIMIZERS[name])
-            ways.append(
-                (
-                    (
-                        f"{OPTIMIZERS[name].state_bytes:g} bytes of state a parameter (--optimizer"
-                        f" {name})"
-                    ),
-                    lighter,
-                    space,
-                )
-            )
-    return ways
-
-
-def _would_fit(job: Job, space: Space) -> list[str]:
-    """Changes, one at a time, that make something fit, the least first."""
-    ways: list[tuple[str, Job, Space]] = [*_lighter(job, space)]
-    if not space.relaxed:
-        ways.append((UNEVEN, job, replace(space, relaxed=True)))
-    if "full" not in space.values("recompute"):
-        ways.append(("full recomputation (--recompute full)", job, space.but(recompute=RECOMPUTE)))
-    if 3 not in space.values("zero"):
-        ways.append(("ZeRO-3 (--zero 3)", job, space.but(zero=(0, 1, 2, 3))))
-    if min(space.values("microbatch") or (1,)) > 1:
-        ways.append(("a microbatch of 1 (--microbatch 1)", job, space.but(microbatch=(1,))))
-    for field in ("tp", "pp", "cp", "ep", "dp"):
-        if space.values(field) is not None:
-            ways.append((f"any {field} (without --{field})", job, space.but(**{field: None})))
-    helpful = [
-        f"{name} would make it fit" for name, j, s in ways if search(j, s, 1, bool(s.relaxed)).rows
-    ]
-    for factor in MORE_CHIPS:
-        more = on(job, int(job.cluster.chips * factor))
-        if search(more, space, 1, bool(space.relaxed)).rows:
-            return [
-                *helpful,
-                (
-                    f"{more.cluster.chips:,} chips of this kind ({factor:g} times as many) would"
-                    " make it fit"
-                ),
-            ]
-    need = (
-        f"even {MORE_CHIPS[-1]} times the chips would not make it fit at this batch and sequence"
-        " length"
-    )
-    return [*helpful, need]

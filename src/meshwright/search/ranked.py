@@ -1,12 +1,15 @@
-"""The fastest layouts by replay: those whose closed forms do not exceed the best replays, replayed.
+"""The best layouts by replay: those whose closed forms do not exceed the best replays, replayed.
 
-A closed form is never above its replay (`prediction.exact`). So the k-th best replay of any layouts
-bounds the closed forms of all that can be among the k best; they are searched for, and replayed
-best closed form first, until the next one is above the k-th best replay found.
+A closed form is never above its replay (`prediction.exact`), and what ranks them grows with their
+seconds (`merit`). So the k-th best replay of any layouts bounds the closed forms of all that can be
+among the k best; they are searched for, and replayed best closed form first, until the next one is
+above the k-th best replay found.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +20,7 @@ from ..prediction.exact import replayed
 from ..step import by_order
 from .best import ROUNDING, Best
 from .cascade import search
+from .merit import burden, weigh
 from .space import Space
 
 CANDIDATES = 256
@@ -29,63 +33,124 @@ SAME = 12
 
 def wide(k: int) -> int:
     """How many layouts to search for where the k fastest by replay are asked for: those whose
-    closed forms are not above the k-th best replay are seldom more, and then one search is
-    enough."""
+    closed forms are not above the k-th best replay are seldom more, and then one search is enough.
+    """
     return 2 * k + 4
 
 
-class Ranked(NamedTuple):
-    """Layouts, fastest first."""
+class Placed(NamedTuple):
+    """A layout that was found, with what ranks it."""
 
-    layouts: tuple[Layout, ...]
-    candidates: int
-    """How many were replayed."""
+    merit: float
+    ties: tuple[Any, ...]
+    """What ranks it among those of one merit: the rest of its row."""
+    layout: Layout
 
 
-def ranked(job: Job, space: Space, k: int, relaxed: bool, first: Best) -> Ranked:
-    """The k fastest layouts of a space by replay; first: the fastest by closed form, `wide(k)` of
-    them or more.
+class Ranked:
+    """Layouts of one job that searches of several spaces found, by replay.
 
     Ties rank as in the search. A paper's set is ranked by its closed form.
     """
-    dims = len(job.cluster.network.dims)
-    if not first.rows or not by_order(job):
-        return Ranked(tuple(first.layouts(space.scheme, dims)[:k]), 0)
-    found, more, many = _Found(job, space.scheme, dims, k), first, CANDIDATES
-    while True:
-        for start in range(0, len(more.rows), max(k, TOGETHER)):
-            some = more.rows[start : start + max(k, TOGETHER)]
-            found.replay(more, [row for row in some if row[0] <= found.limit])
-        if len(more.rows) < more.k or more.rows[-1][0] > found.limit:
-            break
-        more = search(job, space, many, relaxed, within=found.limit)
-        many *= 4
-    return Ranked(tuple(layout for *_, layout in found.best()), len(found.seen))
 
-
-class _Found:
-    """Layouts replayed so far."""
-
-    def __init__(self, job: Job, scheme: str, dims: int, k: int) -> None:
-        self.job, self.scheme, self.dims, self.k = job, scheme, dims, k
-        self.seen: dict[tuple[Any, ...], tuple[float, Layout]] = {}
-
-    def replay(self, best: Best, rows: list[tuple[Any, ...]]) -> None:
-        """Replay the rows that are new."""
-        new = [row for row in rows if row not in self.seen]
-        layouts = [best.layout(row, self.scheme, self.dims) for row in new]
-        for row, layout, seconds in zip(new, layouts, replayed(self.job, layouts), strict=True):
-            self.seen[row] = (row[0] if seconds is None else seconds), layout
-
-    def best(self) -> list[tuple[Any, ...]]:
-        """(seconds to SAME digits, what ranks ties, layout) of the k best."""
-        every = [
-            (float(f"{s:.{SAME}g}"), row[1:], layout) for row, (s, layout) in self.seen.items()
-        ]
-        return sorted(every, key=lambda one: one[:2])[: self.k]
+    def __init__(self, job: Job, found: Sequence[tuple[Space, Best]], relaxed: bool) -> None:
+        self.job, self.found, self.relaxed = job, list(found), relaxed
+        self.dims, self.weigh = len(job.cluster.network.dims), weigh(job)
+        self.seen: dict[tuple[int, tuple[Any, ...]], Placed] = {}
+        self.exact = by_order(job)
 
     @property
-    def limit(self) -> float:
-        """Seconds that the closed form of a newcomer must not exceed."""
-        best = self.best()
-        return float(best[-1][0]) * ROUNDING if len(best) == self.k else np.inf
+    def candidates(self) -> int:
+        """How many were replayed."""
+        return len(self.seen) if self.exact else 0
+
+    def best(self, k: int, of: int | None = None) -> list[Placed]:
+        """The k best layouts of all spaces, or of one."""
+        many = CANDIDATES
+        while True:
+            limit = np.inf
+            rows = self._rows(of)
+            for start in range(0, len(rows), max(k, TOGETHER)):
+                some = rows[start : start + max(k, TOGETHER)]
+                self._replay([row for row in some if row[1][0] <= limit])
+                limit = self._limit(k, of)
+                if rows[min(start + len(some), len(rows) - 1)][1][0] > limit:
+                    break
+            if not self._widen(limit, many, of):
+                return self._sorted(of)[:k]
+            many *= 4
+
+    def simplest(self, within: float) -> Placed | None:
+        """Of the layouts whose merit is at most `within` the one with the least burden, then the
+        best.
+        """
+        self._widen(within, CANDIDATES * 4, None)
+        rows = [(number, row) for number, row in self._rows(None) if row[0] <= within * ROUNDING]
+        by_burden = sorted((burden(self._layout(number, row)), number, row) for number, row in rows)
+        for _, alike in groupby(by_burden, key=lambda each: each[0]):
+            group = [(number, row) for _, number, row in alike]
+            self._replay(group)
+            fine = sorted(self.seen[each][:2] + (each,) for each in group)
+            if fine and fine[0][0] <= within * ROUNDING:
+                return self.seen[fine[0][2]]
+        return None
+
+    def of(self, number: int) -> list[Placed]:
+        """The layouts of a space that were replayed."""
+        return self._sorted(number)
+
+    def _rows(self, of: int | None) -> list[tuple[int, tuple[Any, ...]]]:
+        """(number of the space, row), best closed form first."""
+        every = enumerate(self.found)
+        rows = [(i, row) for i, (_, best) in every if of in (None, i) for row in best.rows]
+        return sorted(rows, key=lambda each: each[1])
+
+    def _layout(self, number: int, row: tuple[Any, ...]) -> Layout:
+        space, best = self.found[number]
+        return best.layout(row, space.scheme, self.dims)
+
+    def _replay(self, rows: Iterable[tuple[int, tuple[Any, ...]]]) -> None:
+        """Replay the rows that are new."""
+        new = [each for each in rows if each not in self.seen]
+        layouts = [self._layout(*each) for each in new]
+        times = replayed(self.job, layouts) if self.exact else [None] * len(new)
+        for each, layout, seconds in zip(new, layouts, times, strict=True):
+            row = each[1]
+            worth = row[0]
+            if seconds is not None:
+                worth = self.weigh(seconds, row[1]) if self.weigh else seconds
+            self.seen[each] = Placed(float(f"{worth:.{SAME}g}"), row[1:], layout)
+
+    def _sorted(self, of: int | None) -> list[Placed]:
+        each = sorted((x for (i, _), x in self.seen.items() if of in (None, i)), key=_rank)
+        found: dict[Layout, Placed] = {}
+        for one in each:  # spaces may overlap
+            found.setdefault(one.layout, one)
+        return [*found.values()]
+
+    def _limit(self, k: int, of: int | None) -> float:
+        """What the closed form of a newcomer must not exceed."""
+        best = self._sorted(of)
+        return best[k - 1].merit * ROUNDING if len(best) >= k else np.inf
+
+    def _widen(self, limit: float, many: int, of: int | None) -> bool:
+        """Search again where a space may hold more layouts within the limit; False: nowhere."""
+        again = False
+        for i, (space, best) in enumerate(self.found):
+            if of in (None, i) and self.exact and not best.complete(limit):
+                more = search(self.job, space, many, self.relaxed, within=limit)
+                more.rows = sorted({*more.rows, *best.rows})
+                self.found[i], again = (space, more), True
+        return again
+
+
+def _rank(each: Placed) -> tuple[Any, ...]:
+    return each.merit, each.ties
+
+
+def ranked(job: Job, space: Space, k: int, relaxed: bool, first: Best) -> tuple[Layout, ...]:
+    """The k best layouts of one space by replay; first: the best by closed form, `wide(k)` of them
+    or more.
+    """
+    found = Ranked(job, [(space, first)], relaxed).best(k)
+    return tuple(each.layout for each in found)

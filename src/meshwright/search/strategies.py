@@ -1,5 +1,5 @@
 """The spaces of a plan: what the user names, and for the rest the strategies that the set of
-assumptions searches.
+assumptions searches, or the framework proposes.
 """
 
 from __future__ import annotations
@@ -7,21 +7,21 @@ from __future__ import annotations
 from ..describe.choices import Choices, listed
 from ..describe.job import Job
 from ..num import divisors
-from .framework import allowed
+from .framework import allowed, proposed
 from .space import Space
 
 
-def strategies(job: Job, space: Space) -> tuple[list[Space], list[str]]:
-    """(a space for each strategy of the job's set and each scheme, sentences on what was named
+def strategies(job: Job, space: Space, proposals: bool = True) -> tuple[list[Space], list[str]]:
+    """(a space for each strategy of the job's set or framework and each scheme, sentences on what was named
     beyond them).
 
     A value that the user names and some strategy has is searched in those that have it; one that
     none has is searched in all, and said so. Thus a set's own space is only a default.
     """
-    how, found = (
-        job.assumptions,
-        list(job.assumptions.choices or allowed(job, space.choices)) or [Choices()],
-    )
+    how = job.assumptions
+    runs = allowed(job, space.choices)
+    found = list(how.choices or (proposed(job, runs) if proposals else runs)) or [Choices()]
+    whose = how.name if how.choices or not job.profile else job.profile.name
     relaxed = space.relaxed
     if how.strict and not relaxed:
         relaxed, even = False, divisors(job.model.layers)
@@ -34,7 +34,7 @@ def strategies(job: Job, space: Space) -> tuple[list[Space], list[str]]:
         if beyond := [v for v in asked if v not in own]:
             searches = listed(dict.fromkeys(own))
             said.append(
-                f"{name} {listed(beyond)} is searched as asked; {how.name} itself searches {name}"
+                f"{name} {listed(beyond)} is searched as asked; {whose} itself searches {name}"
                 f" {searches}"
             )
         each = [(choices, {*choices.get(name, asked), *beyond}) for choices in found]

@@ -1,0 +1,53 @@
+"""What ranks layouts: the expected time over the chance that they fit, and among ties simplicity.
+
+    merit = seconds / (1 - risk)
+
+A run that runs out of memory is tried again with another layout: of layouts that take t and fit
+with probability 1 - r, the one with the least t / (1 - r) takes least until a step is done.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import log2
+from typing import Any
+
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..num import Num
+from ..step import room
+from .best import Weigh
+
+PLAIN = ("gpipe", "1f1b", "interleaved")
+"""Schedules that all frameworks have."""
+
+
+def weigh(job: Job) -> Weigh | None:
+    """What ranks a job's layouts; None: seconds do, since its set knows no risk."""
+    return partial(merit, job) if job.how.memory.risk_width else None
+
+
+def merit(job: Job, seconds: Num, allocated: Num) -> Any:
+    """Expected seconds over the chance to fit of layouts that hold so many bytes of tensors."""
+    return seconds / (1.0 - room.risk(job, allocated))
+
+
+def seconds_of(job: Job, row: tuple[Any, ...]) -> float:
+    """The seconds of a row of `Best`."""
+    by = weigh(job)
+    return float(row[0] / by(1.0, row[1])) if by else float(row[0])
+
+
+def burden(layout: Layout) -> tuple[int, ...]:
+    """How involved a (scalar, placed) layout is, compared from left to right: its axes, tp outside
+    the nearest dimension, schedules that few frameworks have, ZeRO stage (0 and 1 are as simple),
+    tp without sequence parallelism, microbatches that are no power of two, chunks.
+    """
+    l = layout
+    axes = sum(int(n > 1) for n in (l.tp, l.cp, l.pp, l.ep, l.etp, l.dp_replicate))
+    outside = bool(l.placement) and l.placement["tp"][0] < l.tp
+    odd = l.pp > 1 and l.schedule not in PLAIN
+    whole = l.tp > 1 and not l.sequence_parallel
+    uneven = log2(l.microbatch) % 1 > 0
+    zero, chunks = max(int(l.zero), 1), int(l.interleave)
+    return (axes, int(outside), int(odd), zero, int(whole), int(uneven), chunks)

@@ -1,0 +1,177 @@
+"""Why nothing fits, or is legal, and what would help: the counts of each rule, the layout that needs
+the least memory, changes that make one fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..describe.job import OPTIMIZERS, PRECISIONS, Job
+from ..describe.layout import Layout
+from ..describe.recompute import RECOMPUTE
+from ..layout import rules
+from ..num import divisors
+from ..prediction.prediction import Prediction, predict
+from ..program import resident
+from ..step import room
+from .cascade import search
+from .evaluate import smallest
+from .named import at_fault
+from .nearby import fewer_chips, on
+from .space import Column, Space, cross
+
+MORE_CHIPS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Factors tried when nothing fits."""
+LIGHTER = ("adamw-no-master", "adafactor")
+"""Optimizers suggested when nothing fits, the lightest last."""
+NOTHING = "no combination of degrees is legal"
+UNEVEN = "batches cut unevenly and idle chips (--relaxed)"
+
+
+def rejections(
+    job: Job, space: Space, relaxed: bool = False
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """(rule -> combinations of (tp, cp, pp, dp[, ep]) that break it, the sentence of one of them
+    for each rule); each counts for its first rule.
+
+    Combinations: what the space allows, else the divisors of the chips; they use all chips, or
+    (relaxed) at most all.
+    """
+    N, factors = job.cluster.chips, divisors(job.cluster.chips)
+
+    def column(axis: str) -> Column:
+        allowed = space.values(axis)
+        return np.array(sorted(allowed)[:64] if allowed else factors, dtype=np.float64)
+
+    table = cross(cross(cross({}, tp=column("tp")), cp=column("cp")), pp=column("pp"))
+    ranks = table["tp"] * table["cp"] * table["pp"]
+    fine = ranks <= N if relaxed else N % ranks == 0
+    table = {k: c[fine] for k, c in table.items()}
+    if job.model.moe or space.values("ep"):
+        table = cross(table, ep=column("ep"))
+    degrees: dict[str, Any] = table | {
+        "dp": np.floor(N / (table["tp"] * table["cp"] * table["pp"]))
+    }
+    layout = Layout(**degrees, scheme=space.scheme, sequence_parallel=False)
+    left, counts, sentences = np.ones(len(table["tp"]), dtype=bool), {}, []
+    more = [rule for rule in rules.of_framework(job) if not rule.options and not rule.placed]
+    for rule in dict.fromkeys((*rules.ALWAYS, rules.EVEN_BATCH, *more)):
+        if rule is rules.EXPERT_SEQUENCE or (
+            relaxed and rule is rules.EVEN_BATCH
+        ):  # choices of the search, not of degrees
+            continue
+        broken = left & ~np.broadcast_to(rule.holds(job, layout), left.shape)
+        if broken.any():
+            counts[rule.name] = int(broken.sum())
+            first: dict[str, Any] = {
+                k: int(c[np.flatnonzero(broken)[0]]) for k, c in degrees.items()
+            }
+            sentences.append(
+                rule.sentence(job, Layout(**first, scheme=space.scheme, sequence_parallel=False))
+            )
+        left &= ~broken
+    return counts, tuple(sentences)
+
+
+def nearest_fit(
+    job: Job, space: Space, relaxed: bool, broken: tuple[str, ...]
+) -> tuple[Prediction | None, tuple[str, ...]]:
+    """The layout that needs the least memory, and what would make one fit: options left out,
+    constraints, more chips.
+    """
+    dims = len(job.cluster.network.dims)
+    layouts = smallest(job, space, relaxed).layouts(space.scheme, dims)
+    if not layouts and space.relaxed is None:
+        fewer = (smallest(less, space).layouts(space.scheme, dims) for less in fewer_chips(job))
+        layouts = next(filter(None, fewer), [])
+    if not layouts:
+        uneven = () if relaxed else (f"not tried: {UNEVEN}",)
+        return None, (NOTHING, *at_fault(job, space, relaxed), *unfilled(job), *uneven, *broken[:6])
+    closest = predict(job, layouts[0])
+    note = "even the smallest layout does not fit: " + room.too_big(
+        job, closest.memory_bytes["allocated"]
+    )
+    if terms := resident.walked(closest.job, closest.layout):
+        note += f"; the trainer holds {resident.named(terms)}"
+    return closest, (note, *_would_fit(job, space))
+
+
+def unfilled(job: Job) -> list[str]:
+    """The sentence for chips that leave a unit of the network partly used: strict layouts fill
+    all.
+    """
+    N, unit = job.cluster.chips, 1
+    for dim, size in zip(job.cluster.network.dims[:-1], job.cluster.sizes, strict=False):
+        unit *= size
+        if N % unit:
+            near = ", ".join(f"{n:,}" for n in (N // unit * unit, -(-N // unit) * unit) if n)
+            return [
+                f"{N:,} chips do not fill units of {unit:,} ({dim.name}) evenly: {near} would, or"
+                " --relaxed"
+            ]
+    return []
+
+
+def _lighter(job: Job, space: Space) -> list[tuple[str, Job, Space]]:
+    """Numbers and optimizers that keep fewer bytes for each parameter."""
+    p, ways = job.precision, []
+    pure = PRECISIONS.get(f"{p.compute}-pure")
+    if pure and pure.gradient_bytes < p.gradient_bytes:
+        ways.append(
+            (
+                f"2-byte gradients (--precision {p.compute}-pure)",
+                replace(job, precision=pure),
+                space,
+            )
+        )
+    for name in LIGHTER:
+        if OPTIMIZERS[name].state_bytes < job.optimizer.state_bytes:
+            lighter = replace(job, optimizer=OPTIMIZERS[name])
+            ways.append(
+                (
+                    (
+                        f"{OPTIMIZERS[name].state_bytes:g} bytes of state a parameter (--optimizer"
+                        f" {name})"
+                    ),
+                    lighter,
+                    space,
+                )
+            )
+    return ways
+
+
+def _would_fit(job: Job, space: Space) -> list[str]:
+    """Changes, one at a time, that make something fit, the least first."""
+    ways: list[tuple[str, Job, Space]] = [*_lighter(job, space)]
+    if not space.relaxed:
+        ways.append((UNEVEN, job, replace(space, relaxed=True)))
+    if "full" not in space.values("recompute"):
+        ways.append(("full recomputation (--recompute full)", job, space.but(recompute=RECOMPUTE)))
+    if 3 not in space.values("zero"):
+        ways.append(("ZeRO-3 (--zero 3)", job, space.but(zero=(0, 1, 2, 3))))
+    if min(space.values("microbatch") or (1,)) > 1:
+        ways.append(("a microbatch of 1 (--microbatch 1)", job, space.but(microbatch=(1,))))
+    for field in ("tp", "pp", "cp", "ep", "dp"):
+        if space.values(field) is not None:
+            ways.append((f"any {field} (without --{field})", job, space.but(**{field: None})))
+    helpful = [
+        f"{name} would make it fit" for name, j, s in ways if search(j, s, 1, bool(s.relaxed)).rows
+    ]
+    for factor in MORE_CHIPS:
+        more = on(job, int(job.cluster.chips * factor))
+        if search(more, space, 1, bool(space.relaxed)).rows:
+            return [
+                *helpful,
+                (
+                    f"{more.cluster.chips:,} chips of this kind ({factor:g} times as many) would"
+                    " make it fit"
+                ),
+            ]
+    need = (
+        f"even {MORE_CHIPS[-1]} times the chips would not make it fit at this batch and sequence"
+        " length"
+    )
+    return [*helpful, need]
