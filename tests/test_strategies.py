@@ -167,7 +167,7 @@ def test_several_schemes_are_several_searches() -> None:
 
 def test_choices_of_a_set_of_ones_own_restrict_the_plan() -> None:
     """Each of these sets finds what a search with the same constraints finds."""
-    plain = replace(REALISTIC, resolution=0.0)
+    plain = replace(REALISTIC, name="plain")
     job = Job("llama3-8b", "16xh100-sxm", 32, assumptions=plain)
     for choices in (
         Choices(zero=3),

@@ -195,7 +195,7 @@ def _planned(job: Job, over: str, value: Value, space: Space | None) -> Point:
         )
     if name in FIELDS:
         space = space.but(**{name: getattr(job.layout, name)})
-    found = plan(job, space, top=1)
+    found = plan(job, space, top=1, families=False)
     note = "" if found.best else "; ".join(found.notes) or "nothing fits"
     return Point(value, job, found.best, note)
 

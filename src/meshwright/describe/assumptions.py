@@ -341,11 +341,6 @@ class Assumptions:
     """Name of the framework that is asked (`ASK`) where the job names none; empty: the one usual on
     the chip.
     """
-    resolution: float = 0.0
-    """A plan takes layouts whose times differ by less than this share for equally good, chooses
-    the simplest of them, and keeps the conventions of published runs (`layout.practice`).
-    0: every difference counts, as in a paper's own search.
-    """
 
     __repr__ = shown
 
@@ -377,10 +372,6 @@ REALISTIC = Assumptions(
     # logistic in the logarithm: fitted once to 1,071 published runs, of which 214 ran out, its
     # centre kept at needed = capacity
     memory=MemoryCount(capacity_share=1.0, resident=ASK, risk_width=0.075, headroom=0.1),
-    # the median error of the predicted ratio of two layouts of one job: 5.0 % of 3,067 pairs of
-    # published runs (tests/validate/test_resolution.py). Of pairs predicted to differ by less
-    # than 2 %, 56 in 100 are in the right order; from 2 % to 5 % it is 76, from 5 % to 12 % 81
-    resolution=0.05,
 )
 
 LBL_SEARCH = Choices(schedule=("1f1b",), zero=(1,), recompute=("none",), sequence_parallel=(True,))
@@ -516,7 +507,6 @@ PYTORCH = replace(
     chip=ChipTime("calibrated", attention_forward=0.73, attention_backward=0.63),
     network=NetworkTime(collective="measured"),
     framework="meshwright",
-    resolution=0.0,
 )
 
 JOINTS = ("count", "chip", "network", "overlap", "memory")

@@ -93,7 +93,7 @@ PRACTICE = tuple(rule for convention in CONVENTIONS for rule in convention.rules
 
 def kept(job: Job, named: Collection[str] = ()) -> tuple[Convention, ...]:
     """The conventions that a plan of the job keeps; named: fields that the user has decided."""
-    if not job.profile or not job.assumptions.resolution:
+    if not job.profile:
         return ()
     return tuple(each for each in CONVENTIONS if not {*each.fields} & {*named})
 

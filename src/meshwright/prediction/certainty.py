@@ -203,11 +203,12 @@ def ratio(one: Predicted, other: Predicted) -> tuple[float, float] | None:
     return math.exp(-wide), math.exp(wide)
 
 
-def resolution() -> float:
+def resolution(job: Job) -> float:
     """Share by which predicted times of two layouts of one job must differ before the faster one is
-    more often faster than not by a clear margin: below it they are ties.
+    more often faster than not by a clear margin: below it they are ties. 0: the job's set was
+    compared with no runs, so every difference counts.
     """
-    return float(evidence()["realistic"]["resolution"])
+    return float(evidence().get(job.assumptions.name, {}).get("resolution", 0.0))
 
 
 def nearest(job: Job, count: int = NEAREST) -> tuple[Run, ...]:

@@ -75,6 +75,8 @@ def _split(space: Space, axis: str, every: Any, several: bool | None) -> tuple[i
     return tuple(n for n in (every if values is None else values) if (n > 1) == several)
 
 
-def parts(job: Job, spaces: list[Space]) -> list[tuple[str, Space]]:
-    """(name, space) of every family of some spaces."""
+def parts(job: Job, spaces: list[Space], split: bool) -> list[tuple[str, Space]]:
+    """(name, space) of every family of some spaces; not split: the spaces, without names."""
+    if not split:
+        return [("", space) for space in spaces]
     return [each for space in spaces for each in families(job, space).items()]

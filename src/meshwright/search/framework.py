@@ -41,10 +41,7 @@ def allowed(job: Job, named: Choices) -> tuple[Choices, ...]:
 
 def proposed(job: Job, runs: tuple[Choices, ...]) -> tuple[Choices, ...]:
     """What a plan takes of the layouts that the framework can run."""
-    profile = job.profile
-    if not profile or not job.assumptions.resolution:
-        return runs
-    return profile.proposes or runs
+    return (job.profile.proposes if job.profile else ()) or runs
 
 
 def holds(job: Job, layout: Layout, speaks: Callable[[Rule], bool]) -> Any:

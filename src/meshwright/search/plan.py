@@ -17,6 +17,7 @@ import numpy as np
 from ..describe.job import Job, demand
 from ..describe.slices import axes
 from ..layout import practice
+from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction, predict
 from ..program import resident
 from ..step import room
@@ -93,7 +94,7 @@ class Plan:
         """As good as the best, as far as the model can tell."""
         every = (self.best, *self.alternatives)
         least = min(x.merit_s for x in every if x)
-        return bool(p.merit_s <= least * (1.0 + p.job.assumptions.resolution))
+        return bool(p.merit_s <= least * (1.0 + resolution(p.job)))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `plan --json`."""
@@ -121,23 +122,25 @@ def plan(
     top: int = 10,
     progress: Progress | None = None,
     pareto: bool = False,
+    families: bool = True,
 ) -> Plan:
     """The `top` best layouts of the space that fit; the job's own layout is ignored.
 
     Layouts rank by the expected time over the chance to fit, exactly; of those that the model
-    cannot tell apart (`Assumptions.resolution`) the simplest is the answer. What the space leaves
+    cannot tell apart (`certainty.resolution`) the simplest is the answer. What the space leaves
     open is as the job's set of assumptions or its framework searches it (`strategies`), and keeps
     the conventions of published runs. pareto: also the front of time against memory (a search for
-    each of its points). Nothing that fits is not an error: `best` is None, `closest` and `notes`
-    say what is missing.
+    each of its points). families: also the best layout of each family, and what is faster outside
+    published practice. Nothing that fits is not an error: `best` is None, `closest` and `notes` say
+    what is missing.
     """
     demand(job)
     start = time.perf_counter()
     asked = space or Space()
-    spaces, beyond = strategies(job, asked)
+    spaces, beyond = strategies(job, asked, proposals=resolution(job) > 0)
     ask = partial(_searched, job, top=top, progress=progress, pareto=pareto)
-    if job.assumptions.resolution:
-        one = _practised(job, asked, spaces, ask)
+    if resolution(job):
+        one = _practised(job, asked, parts(job, spaces, families), ask)
     else:
         found = [ask(job, [("", each)]) for each in spaces]
         schemes = [each.scheme for each in spaces]
@@ -155,19 +158,19 @@ def plan(
     )
 
 
-def _practised(job: Job, asked: Space, spaces: list[Space], ask: Any) -> Plan:
+def _practised(job: Job, asked: Space, named: list[tuple[str, Space]], ask: Any) -> Plan:
     """The plan that keeps the conventions of published runs, or, if none of its layouts fits, one
     of all layouts; and what is faster outside.
     """
     conventions = practice.kept(job, asked.choices)
     usual = practice.keeping(job, conventions)
     every, _ = strategies(job, asked, proposals=False)
-    one: Plan = ask(usual, parts(job, spaces))
+    one: Plan = ask(usual, named)
     if one.best:
-        outside = _outside(job, every, one)
+        outside = _outside(job, every, one) if one.families else []
         kept = tuple(each.words for each in conventions)
         return replace(one, kept=kept, families=(*one.families, *outside))
-    one = ask(job, parts(job, every))
+    one = ask(job, parts(job, every, bool(named[0][0])))
     if one.best is None:
         return _unfit(job, every[0], one)
     broken = practice.broken(job, one.best.layout)
@@ -183,7 +186,7 @@ def _outside(job: Job, every: list[Space], one: Plan) -> list[Family]:
     assert best is not None
     if best.idle or axes(job.cluster.network):
         return []
-    relaxed, within = bool(every[0].relaxed), best.merit_s / (1.0 + job.assumptions.resolution)
+    relaxed, within = bool(every[0].relaxed), best.merit_s / (1.0 + resolution(job))
     found = [(each, search(job, each, 1, relaxed, within=within)) for each in every]
     placed = Ranked(job, found, relaxed).best(1)
     if not placed or placed[0].merit > within:
@@ -223,7 +226,7 @@ def _searched(
         )
     if progress:
         progress("layouts", 0.0)
-    look, slack = partial(_look, spaces), job.assumptions.resolution
+    look, slack = partial(_look, spaces), resolution(job)
     found = several(usual, spaces, wide(top), relaxed, progress, slack)
     row = first(found)
     if spaces[0].relaxed is None:
@@ -263,12 +266,12 @@ def _look(spaces: Sequence[Space], job: Job, within: float) -> Any:
     return quickest(spaces, job, within)
 
 
-def _chosen(ranked: Ranked, top: int, resolution: float) -> list[Placed]:
+def _chosen(ranked: Ranked, top: int, slack: float) -> list[Placed]:
     """The k best layouts; of those that the first does not clearly beat the simplest is first."""
     best = ranked.best(top)
-    if not best or not resolution:
+    if not best or not slack:
         return best
-    simplest = ranked.simplest(best[0].merit * (1.0 + resolution))
+    simplest = ranked.simplest(best[0].merit * (1.0 + slack))
     if simplest is None:
         return best
     return [simplest, *(each for each in best if each.layout != simplest.layout)][:top]

@@ -164,7 +164,7 @@ def _pinned(job: Job, space: Space, field: str, value: Value, progress: Progress
     if field in space.choices and value not in space.choices[field]:
         return Choice(field, value, None, None, f"{field} {value} is not among those asked for")
     try:
-        found = plan(job, space.but(**{field: (value,)}), top=1, progress=progress)
+        found = plan(job, space.but(**{field: (value,)}), top=1, progress=progress, families=False)
     except BadInput as error:
         return Choice(field, value, None, None, str(error))
     if found.best is None:

@@ -12,8 +12,8 @@ from .space import Space
 
 
 def strategies(job: Job, space: Space, proposals: bool = True) -> tuple[list[Space], list[str]]:
-    """(a space for each strategy of the job's set or framework and each scheme, sentences on what was named
-    beyond them).
+    """(a space for each strategy of the job's set or framework and each scheme, sentences on what
+    was named beyond them).
 
     A value that the user names and some strategy has is searched in those that have it; one that
     none has is searched in all, and said so. Thus a set's own space is only a default.

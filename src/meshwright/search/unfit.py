@@ -1,5 +1,5 @@
-"""Why nothing fits, or is legal, and what would help: the counts of each rule, the layout that needs
-the least memory, changes that make one fit.
+"""Why nothing fits, or is legal, and what would help: the counts of each rule, the layout that
+needs the least memory, changes that make one fit.
 """
 
 from __future__ import annotations
