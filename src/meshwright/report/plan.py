@@ -5,43 +5,32 @@ and what was searched.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..describe.layout import Layout
 from ..prediction.prediction import Prediction
 from ..units import show
+from .lines import Line, noted
 from .predict import answer, memory_table, notes, plain, time_table
-from .text import CAUSES, SPLITS, WORDED, layout_words, near, percent, seconds
+from .text import CAUSES, layout_words, percent, risk_words, seconds, short_words
 
 if TYPE_CHECKING:
     from ..search import Plan
 
-ALWAYS = ("tp", "pp", "dp")
-"""Degrees shown even if all are 1."""
-PLAIN = {
-    (f.name, str(f.default)) for f in fields(Layout) if f.name in SPLITS or f.name not in WORDED
-}
-IDLE = {*PLAIN, ("schedule", "-"), ("seq. parallel", "-")}
-"""Columns that say nothing if all rows hold this."""
-REJECTED = {
-    "memory": "do not fit in memory",
-    "bound": "ruled out by a bound: they cannot be among the fastest, or cannot fit",
-}
-"""What the counts that are no rules mean."""
 BINDING = 0.02
 """Share of the step from which a cause is named among those that bind."""
+SAID = 3
+"""Differences of two layouts that are named."""
 
 
 def report(plan: Plan, command: str, ascii_only: bool = False) -> RenderableType:
     """Everything `plan` prints; `command`: what predicts the best layout again."""
     parts: list[RenderableType] = []
     if plan.idle:
-        parts.append(Text(plan.idle, "yellow"))
+        parts.append(Line(plan.idle, "yellow"))
     if plan.best:
         best = plan.best
         parts += [
@@ -52,12 +41,15 @@ def report(plan: Plan, command: str, ascii_only: bool = False) -> RenderableType
             memory_table(best, ascii_only),
             Text(),
         ]
-        parts += [*why(plan), Text(), ranking("layouts, fastest first", (best, *plan.alternatives))]
+        parts += [*why(plan), Text()]
+        if plan.families:
+            parts += [*families(plan), Text()]
+        parts.append(ranking("layouts", (best, *plan.alternatives), plan))
         if plan.pareto and len(plan.pareto) > 1:
-            parts += [Text(), ranking("time against memory", plan.pareto)]
+            parts += [Text(), ranking("time against memory", plan.pareto, plan)]
     else:
         parts.append(Text("no layout fits", "bold red"))
-        parts += [Text(f"  {note}") for note in plan.notes]
+        parts += [Line(note, indent=2) for note in plan.notes]
         if plan.closest:
             parts += [
                 Text(),
@@ -69,7 +61,7 @@ def report(plan: Plan, command: str, ascii_only: bool = False) -> RenderableType
     parts += [Text(), *searched(plan)]
     if plan.best:
         parts += [
-            *(Text(f"note: {note}", "yellow") for note in plan.notes),
+            *noted(plan.notes),
             *notes(plan.best),
             Text(),
             Text(f"again: {command}"),
@@ -77,8 +69,8 @@ def report(plan: Plan, command: str, ascii_only: bool = False) -> RenderableType
     return Group(*parts)
 
 
-def why(plan: Plan) -> Iterator[Text]:
-    """What binds the best layout, and what the runner-up loses."""
+def why(plan: Plan) -> Iterator[RenderableType]:
+    """What binds the best layout, and what the next one gains or loses."""
     best = plan.best
     if not best:
         return
@@ -89,91 +81,99 @@ def why(plan: Plan) -> Iterator[Text]:
     words = ", ".join(
         f"{CAUSES[cause]} {show(s, 's')} ({percent(s / best.step_time_s)})" for cause, s in binding
     )
-    yield Text("why", "bold")
-    share = percent(best.time_s["compute"] / best.step_time_s)
-    yield Text(f"  besides arithmetic ({share}) the step waits for: {words or 'nothing much'}")
-    if not plan.alternatives:
-        return
-    second = plan.alternatives[0]
-    slower = _decides(second) / _decides(best) - 1
-    changes = [(cause, second.time_s[cause] - s) for cause, s in best.time_s.items()]
-    largest = sorted(changes, key=lambda item: -abs(item[1]))[:3]
-    parts = ", ".join(
+    share = percent(best.time_s["compute"] / best.step_time_s, 0)
+    yield Line(f"{share} of the step is compute." + (f" Next: {words}." if words else ""))
+    if plan.alternatives:
+        second = plan.alternatives[0]
+        yield Line(
+            f"second: {short_words(second.layout)} ({beside(plan, second)};"
+            f" {differences(best, second)})"
+        )
+
+
+def beside(plan: Plan, p: Prediction) -> str:
+    """What a layout takes beside the best, in words."""
+    slower = plan.slower(p)
+    if p is plan.best:
+        return "best"
+    tie = ", a tie" if plan.tie(p) else ""
+    return f"{100 * slower:+.1f} %{tie}"
+
+
+def differences(best: Prediction, other: Prediction) -> str:
+    """The causes in which two layouts differ most, and the risk where that differs."""
+    changes = [(cause, other.time_s[cause] - s) for cause, s in best.time_s.items()]
+    largest = sorted(changes, key=lambda item: -abs(item[1]))[:SAID]
+    parts = [
         f"{cause} {'+' if d > 0 else '-'}{show(abs(d), 's')}"
         for cause, d in largest
         if abs(d) > 1e-9 * best.step_time_s
-    )
-    loses = f"is {percent(slower, 2)} slower ({parts})" if slower > 1e-9 else "is as fast"
-    yield Text(f"  the runner-up, {layout_words(second.layout)}, {loses}")
-
-
-def ranking(title: str, predictions: Sequence[Prediction]) -> RenderableType:
-    """One layout a row; what is the same in all of them is said once, above."""
-    fastest = min(_decides(p) for p in predictions)
-    rows = [_row(p) for p in predictions]
-    varied = [name for name in rows[0] if name in ALWAYS or len({row[name] for row in rows}) > 1]
-    same = [
-        f"{name} {text}"
-        for name, text in rows[0].items()
-        if name not in varied and (name, text) not in IDLE
     ]
-    replays = any(p.replayed_s is not None for p in predictions)
-    table = plain("", "step", *(["replay"] if replays else []), "slower", "MFU", "memory", *varied)
-    for rank, (p, row) in enumerate(zip(predictions, rows, strict=True), 1):
-        loss = _decides(p) / fastest - 1
-        replay = ["" if p.replayed_s is None else seconds(p.replayed_s, 4)] if replays else []
-        cells = [
-            str(rank),
-            seconds(p.step_time_s, 4),
-            *replay,
-            percent(loss, 2) if loss > 1e-9 else "",
-            percent(p.mfu),
-        ]
+    if abs(other.risk_of_oom - best.risk_of_oom) >= 0.01:
+        parts.append(f"risk of running out {risk_words(other.risk_of_oom)}")
+    return ", ".join(parts) or "the same in every cause"
+
+
+def families(plan: Plan) -> Iterator[RenderableType]:
+    """A row for the best layout of each family, and what it takes beside the plan's."""
+    table = plain("families of layouts", "step", "vs best", "what")
+    for family in plan.families:
+        p = family.prediction
+        if p is None or family.slower is None:
+            table.add_row(family.name, "", "", family.note)
+            continue
+        best = plan.best is not None and p.layout == plan.best.layout
+        tie = " tie" if family.tie else "    "
+        versus = "best    " if best else f"{100 * family.slower:+.0f} %{tie}"
+        table.add_row(family.name, seconds(p.step_time_s), versus, short_words(p.layout))
+    yield table
+    if plan.kept:
+        yield Line(f"kept, as in published runs: {'; '.join(plan.kept)}", "dim")
+    for family in plan.families:
+        if family.note and family.prediction and family.slower is not None:
+            yield Line(f"{family.name}: {family.note}", "dim")
+
+
+def ranking(title: str, predictions: Sequence[Prediction], plan: Plan) -> RenderableType:
+    """One layout a row, the first as the plan has it, the others by expected time over the chance
+    to fit.
+    """
+    table = plain(title, "step", "vs first", "memory", "risk", "what")
+    words: set[str] = set()
+    for rank, p in enumerate(predictions, 1):
+        short = short_words(p.layout)
+        if short in words:  # differs in where its ranks lie, or how norms are cut
+            continue
+        words.add(short)
+        versus = "" if rank == 1 else f"{100 * (p.merit_s / predictions[0].merit_s - 1):+.1f} %"
         table.add_row(
-            *cells, show(p.memory_bytes["needed"], "GiB"), *(row[name] for name in varied)
+            f"{rank}",
+            seconds(p.step_time_s),
+            versus + (" =" if plan.tie(p) else "  "),
+            show(p.memory_bytes["needed"], "GiB"),
+            risk_words(p.risk_of_oom),
+            short,
         )
-    return Group(Text(title, "bold"), *([Text(f"all: {', '.join(same)}")] if same else []), table)
+    tied = any(plan.tie(p) for p in predictions[1:])
+    ties = "=: as good as the best, as far as the model can tell"
+    return Group(table, *([Text(ties, "dim")] if tied else []))
 
 
-def _decides(p: Prediction) -> float:
-    """Seconds that rank a layout: replayed, or the closed form of a paper."""
-    return p.step_time_s if p.replayed_s is None else p.replayed_s
-
-
-def _row(p: Prediction) -> dict[str, str]:
-    """The layout by column."""
-    l = p.layout
-    chunks = f" x{int(l.interleave)}" if l.interleave != 1 else ""
-    domain, ranks = near(p)
-    return {
-        **{axis: str(int(getattr(l, axis))) for axis in SPLITS},
-        "micro": str(int(l.microbatch)),
-        "schedule": l.schedule + chunks if l.pp != 1 else "-",
-        "ZeRO": str(l.zero),
-        "recompute": l.recompute,
-        "seq. parallel": "-" if l.tp == 1 else "yes" if l.sequence_parallel else "no",
-        **{f.name: str(getattr(l, f.name)) for f in fields(l) if f.name not in WORDED},
-        f"in one {domain}": ranks,
-    }
-
-
-def searched(plan: Plan) -> Iterator[Text]:
+def searched(plan: Plan) -> Iterator[RenderableType]:
     """How much was looked at, and at what."""
     if plan.tried:
-        yield Text(f"fastest of: {plan.tried}" if plan.best else f"none of: {plan.tried}")
+        yield Line(f"best of: {plan.tried}" if plan.best else f"none of: {plan.tried}", "dim")
     if plan.untried:
-        yield Text(f"not tried: {plan.untried}", "dim")
-    yield Text(
-        f"searched {plan.searched:,} layouts in {show(plan.elapsed_s, 's')}; {plan.feasible:,} of"
-        " those looked at fit"
+        yield Line(f"not tried: {plan.untried}", "dim")
+    counts = dict(plan.rejected or {})
+    bounds, memory = counts.pop("bound", 0), counts.pop("memory", 0)
+    yield Line(
+        f"Searched all {plan.searched:,} layouts in {show(plan.elapsed_s, 's', 2)}: {bounds:,}"
+        f" excluded by bounds, {memory:,} out of memory, {plan.feasible:,} feasible."
     )
-    for rule, count in sorted((plan.rejected or {}).items(), key=lambda item: -item[1]):
+    for rule, count in sorted(counts.items(), key=lambda item: -item[1]):
         if count:
-            yield Text(
-                f"  {count:,}"
-                f" {REJECTED.get(rule, f'combinations of degrees against the rule: {rule}')}",
-                "dim",
-            )
+            yield Text(f"  {count:,} combinations of degrees skipped: {rule}", "dim")
 
 
 def comparison(plans: dict[str, Plan]) -> Table:

@@ -10,12 +10,15 @@ from rich.text import Text
 
 from ..prediction.prediction import Prediction
 from ..units import show
+from .lines import Line, noted
 from .text import (
     CAUSES,
     KINDS,
     MFU,
+    NOTHING,
     TOTALS,
     bar,
+    evidence,
     headline,
     layout_words,
     percent,
@@ -23,7 +26,7 @@ from .text import (
     seconds,
 )
 
-WIDTH = 20
+WIDTH = 12
 """Characters of a full bar."""
 
 
@@ -39,22 +42,23 @@ def report(p: Prediction, ascii_only: bool = False) -> RenderableType:
     )
 
 
-def answer(p: Prediction, idle: bool = True) -> Iterator[Text]:
+def answer(p: Prediction, idle: bool = True) -> Iterator[RenderableType]:
     """Title, headline and layout; idle: say which chips do nothing, where nobody has."""
     first, *rest = headline(p)
     cluster = p.job.cluster
     chip = cluster.chip.name + (" (unmeasured)" if p.unmeasured else "")
     machine = f"{cluster.chips:,} x {chip}, {cluster.network.name}"
-    yield Text(f"{p.job.model.name} on {machine}, {p.job.under_words}", "bold")
-    yield Text("  " + layout_words(p.layout, p.microbatches))
+    yield Line(f"{p.job.model.name} on {machine}, {p.job.under_words}", "bold")
+    yield Line(layout_words(p.layout, p.microbatches), indent=2)
     if where := placement_words(p):
-        yield Text("  " + where, "dim")
+        yield Line(where, "dim", 2)
     if idle and p.idle:
-        yield Text(f"  note: {p.idle}", "yellow")
-    yield Text("  " + first, "bold green" if p.fits else "bold red")
+        yield Line(f"note: {p.idle}", "yellow", 2)
+    yield Line(first, "bold green" if p.fits else "bold red", 2)
     for line in rest:
-        yield Text("  " + line)
-    yield Text("  " + MFU, "dim")
+        yield Line(line, indent=2)
+    for line in (*evidence(p), MFU):
+        yield Line(line, "dim", 2)
 
 
 def time_table(p: Prediction, ascii_only: bool = False) -> Table:
@@ -62,7 +66,7 @@ def time_table(p: Prediction, ascii_only: bool = False) -> Table:
     table = plain("time of a step", "seconds", "share", "", "what it is")
     longest = max(p.time_s.values())
     for cause, s in p.time_s.items():
-        if s:
+        if s > NOTHING * p.step_time_s:
             share = percent(s / p.step_time_s)
             table.add_row(
                 cause, seconds(s), share, bar(s / longest, WIDTH, ascii_only), CAUSES[cause]
@@ -102,13 +106,12 @@ def memory_table(p: Prediction, ascii_only: bool = False) -> Table:
     return table
 
 
-def notes(p: Prediction) -> Iterator[Text]:
+def notes(p: Prediction) -> Iterator[RenderableType]:
     """What else the reader should know, a line each; idle chips stand above the numbers."""
     rest = [note for note in p.notes if note != p.idle]
     if rest:
         yield Text()
-    for note in rest:
-        yield Text(f"note: {note}", "yellow")
+    yield from noted(rest)
 
 
 def plain(first: str, *columns: str) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import fields
 
 from ..describe.layout import Layout
@@ -14,12 +15,12 @@ from ..units import show
 CAUSES = {
     "compute": "arithmetic",
     "memory": "memory traffic beyond arithmetic",
-    "host": "the host, where launching takes longer than the kernels",
+    "host": "waiting for kernel launches",
     "tp_comm": "tensor-parallel communication",
     "cp_comm": "context-parallel communication",
     "ep_comm": "expert all-to-all",
     "pp_comm": "sends between stages",
-    "dp_comm": "gradients and weights of replicas",
+    "dp_comm": "gradients, weights of replicas",
     "bubble": "pipeline fills and drains",
     "optimizer": "optimizer step",
     "other": "not explained",
@@ -35,8 +36,8 @@ TOTALS = {
 KINDS = Use._fields
 """Kinds of memory, in the order they are shown."""
 MFU = (
-    "MFU = model FLOP/s (attention uncut by the mask, nothing recomputed) / dense peak; HFU: what"
-    " kernels execute"
+    "MFU counts full (non-causal) attention and no recomputation, relative to the dense peak; HFU"
+    " what kernels execute."
 )
 SPLITS = ("tp", "cp", "pp", "dp", "ep", "etp")
 """Degrees of a layout that divide the chips."""
@@ -51,6 +52,10 @@ WORDED = {
     "placement",
 }
 """Fields that `layout_words` says in words of their own; all others by their names."""
+NOTHING = 1e-9
+"""Share of a step that is rounding."""
+CLOSE = 0.005
+"""Shares by which two ways to the same number may differ without a word."""
 BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
@@ -138,42 +143,76 @@ def near(p: Prediction) -> tuple[str, str]:
     )
 
 
+def short_words(layout: Layout) -> str:
+    """The layout in few words: what is 1, or as everybody has it, is left out."""
+    words = [
+        f"{name} {int(getattr(layout, name))}" for name in SPLITS if getattr(layout, name) != 1
+    ]
+    chunks = f" x{int(layout.interleave)}" if layout.interleave != 1 else ""
+    words += [layout.schedule + chunks] if layout.pp != 1 else []
+    words += [f"microbatch {int(layout.microbatch)}"] if layout.microbatch != 1 else []
+    words.append(f"ZeRO-{layout.zero}")
+    words += [f"{layout.recompute} recomputation"] if layout.recompute != "none" else []
+    return " · ".join(words)
+
+
+def risk_words(risk: float) -> str:
+    """A probability in a table."""
+    return chance(risk).replace("less than ", "<").replace("more than ", ">")
+
+
+def between(low: float, high: float, shown: Callable[[float], str]) -> str:
+    """Two numbers with their unit said once if it is the same: "7.3 to 8.6 s"."""
+    one, other = shown(low), shown(high)
+    unit = other.partition(" ")[2]
+    return f"{one.removesuffix(' ' + unit)} to {other}" if unit else f"{one} to {other}"
+
+
 def headline(p: Prediction) -> list[str]:
-    """The answer in a few lines: the step, its rates, memory, and the whole run if its length is
-    known.
+    """The answer in a few lines: the step and how sure it is, its rates, memory, and the whole run
+    if its length is known.
 
     What does not fit is said before any number that it would make void.
     """
     peak = p.job.cluster.chip.peak(p.job.precision.compute)
+    sure = f" (90 %: {between(*p.interval_s, seconds)})" if p.interval_s else ""
     lines = [
         (
-            f"step time {seconds(p.step_time_s)} for {p.job.batch_tokens:,.0f} tokens"
+            f"step time {seconds(p.step_time_s)}{sure} for {p.job.batch_tokens:,.0f} tokens"
             f" ({p.job.batch:,} sequences of {p.job.T:,})"
         ),
         (
-            f"{count(p.tokens_per_s)} tokens/s, {p.tokens_per_s_per_chip:,.0f} tokens/s/chip, "
-            f"{show(p.model_flops_per_s_per_chip, 'FLOP/s')}/chip"
+            f"{count(p.tokens_per_s)} tokens/s, {p.tokens_per_s_per_chip:,.0f} per chip,"
+            f" {show(p.model_flops_per_s_per_chip, 'FLOP/s')} per chip"
         ),
         (
             f"MFU {percent(p.mfu)}, HFU {percent(p.hfu)} of {show(peak, 'FLOP/s')}"
             f" {p.job.precision.compute}"
         ),
     ]
-    if p.layout.pp > 1 and p.replayed_s is not None:
-        lines.insert(1, f"{seconds(p.replayed_s)} with the pipeline replayed action by action")
-    if p.interval_s:
-        low, high = p.interval_s
-        ratios = f"{low / p.step_time_s:.2f} to {high / p.step_time_s:.2f}"
-        real = f"{seconds(low)} to {seconds(high)}"
-        lines.insert(
-            1,
-            f"nine of ten published runs of this kind took {ratios} times what is predicted for"
-            f" them: here {real}",
-        )
+    replayed, step = p.replayed_s, p.step_time_s
+    if p.layout.pp > 1 and replayed is not None and abs(replayed / step - 1) > CLOSE:
+        lines.insert(1, f"{seconds(replayed)} with the pipeline replayed action by action")
     lines.insert(len(lines) if p.fits else 0, room(p))
     if run := whole_run(p):
         lines.append(run)
     return lines
+
+
+def evidence(p: Prediction) -> list[str]:
+    """On which published runs the interval rests, and the nearest of them."""
+    of = p.evidence
+    if not of:
+        return []
+    runs = f"{of['rows']:,} published runs of its kind" if of["rows"] else "other published runs"
+    said = f"interval from {runs} ({of['class']})"
+    found = [said + (f"; {of['note']}" if of["note"] else "")]
+    near = [
+        f"{run['model']} on {run['chips']:,} x {run['chip']} in {run['precision']}"
+        f" ({run['ratio']:.2f} of predicted)"
+        for run in of["nearest"]
+    ]
+    return [*found, *([f"nearest runs: {'; '.join(near)}"] if near else [])]
 
 
 def room(p: Prediction) -> str:

@@ -279,6 +279,8 @@ def _chosen(ranked: Ranked, top: int, slack: float) -> list[Placed]:
 
 def _families(job: Job, one: Plan, ranked: Ranked, names: Sequence[str]) -> tuple[Family, ...]:
     """The best of each family, best first; the plan's own stands for its family."""
+    best = one.best
+    assert best is not None
     found: dict[str, Family] = {}
     for i, name in enumerate(names):
         for each in ranked.best(1, of=i):
@@ -287,8 +289,8 @@ def _families(job: Job, one: Plan, ranked: Ranked, names: Sequence[str]) -> tupl
             mine = Family(name, p, one.slower(p), one.tie(p))
             if name not in found or (found[name].slower or 0.0) > (mine.slower or 0.0):
                 found[name] = mine
-        if any(x.layout == one.best.layout for x in ranked.of(i)) and one.best:
-            found[name] = Family(name, one.best, 0.0, True)
+        if any(x.layout == best.layout for x in ranked.of(i)):
+            found[name] = Family(name, best, 0.0, True)
     return tuple(sorted(found.values(), key=lambda family: family.slower or 0.0))
 
 

@@ -1,0 +1,53 @@
+"""Sentences on a terminal: broken between words, the lines after the first indented; in a pipe, and
+where lines may be as long as they must be, one line each.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
+from rich.text import Text
+
+LEAST = 40
+"""Columns that a sentence takes on the narrowest terminal."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A sentence with its indent, and what more those of its lines have that are not the first."""
+
+    text: str
+    style: str = ""
+    indent: int = 0
+    hang: int = 2
+
+    def __str__(self) -> str:
+        return " " * self.indent + self.text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        if options.no_wrap:
+            yield Text(str(self), self.style)
+            return
+        yield Text(
+            textwrap.fill(
+                self.text,
+                max(options.max_width, LEAST),
+                initial_indent=" " * self.indent,
+                subsequent_indent=" " * (self.indent + self.hang),
+                break_long_words=False,
+                break_on_hyphens=False,
+            ),
+            self.style,
+        )
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(LEAST, max(len(str(self)), LEAST))
+
+
+def noted(sentences: Iterable[str]) -> Iterator[Line]:
+    """Notes, a line each."""
+    return (Line(f"note: {sentence}", "yellow", hang=6) for sentence in sentences)
