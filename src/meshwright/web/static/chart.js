@@ -189,8 +189,14 @@ export function lines({ series, x, y, label, across = [], down = [], diagonal, h
       const [a, b] = [Math.max(px.low, py.low), Math.min(px.high, py.high)];
       svg.append(s("line", { x1: px(a), y1: py(a), x2: px(b), y2: py(b), class: "axis" }));
     }
-    for (const mark of across) svg.append(s("line", { x1: left, x2: right, y1: py(mark.y), y2: py(mark.y), class: "mark" }),
-      s("text", { x: right - 4, y: py(mark.y) - 5, "text-anchor": "end", class: "small" }, mark.name));
+    const named = [];
+    for (const mark of across) {
+      const at = py(mark.y);
+      const side = named.some((y0) => Math.abs(y0 - at) < 14) ? "start" : "end";
+      named.push(at);
+      svg.append(s("line", { x1: left, x2: right, y1: at, y2: at, class: "mark" }),
+        s("text", { x: side === "end" ? right - 4 : left + 4, y: at - 5, "text-anchor": side, class: "small" }, mark.name));
+    }
     for (const mark of down) svg.append(s("line", { x1: px(mark.x), x2: px(mark.x), y1: top, y2: bottom, class: "mark" }),
       s("text", { x: px(mark.x) + (px(mark.x) > (left + right) / 2 ? -5 : 5), y: top + 12 + 14 * (mark.line || 0), "text-anchor": px(mark.x) > (left + right) / 2 ? "end" : "start", class: "small" }, mark.name));
     series.forEach((one, i) => svg.append(...drawn(one, i, px, py, [left, right, top, bottom])));

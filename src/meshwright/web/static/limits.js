@@ -69,7 +69,7 @@ const named = (line) => line.name + (line.curve === "grid" ? ", grid" : "");
 const end = (line) => line.crossing.last_flops || line.crossing.first_flops;
 
 function sentence(line) {
-  const months = `${sig(line.duration_s / (3.154e7 / 12), 2)} months`;
+  const months = `${Number((line.duration_s / (3.154e7 / 12)).toPrecision(2))} months`;
   const least = percent(line.threshold / line.sustained_utilisation);
   if (line.crossing.never) return `${line.name}: utilisation is below ${least} of what a chip can sustain at every size.`;
   const last = line.points.at(-1);

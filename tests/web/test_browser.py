@@ -1,0 +1,284 @@
+"""The page in Chromium: `pytest -m browser`, where playwright and /usr/bin/chromium are there.
+
+MESHWRIGHT_AXE: path of axe.min.js, for the accessibility of every view.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn")
+sync_api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM, reason="no chromium"),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+import uvicorn  # noqa: E402
+
+from meshwright.web.app import app  # noqa: E402
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+QUESTION = "model=llama3-8b&on=16xh100-sxm&batch=64seq&tokens=1T"
+VIEWS = {
+    "plan": ("", "beside"),
+    "clusters": ("&clusters=16xh100-sxm,16xh200", "clusters"),
+    "timeline": ("&pp=4&schedule2=gpipe", "timeline"),
+    "limits": ("&scenarios=h100", "all"),
+    "roofline": ("", "roofline"),
+    "sure": ("", "runs"),
+    "runs": ("", "runs"),
+}
+"""View -> what its address says besides, and the last thing that it draws."""
+
+
+@pytest.fixture(scope="module")
+def base() -> Iterator[str]:
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    config = uvicorn.Config(app(), log_level="error", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+    server.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as p:
+        opened = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+class Page:
+    """A tab that notes what goes wrong."""
+
+    def __init__(self, browser: Any, base: str, **context: Any) -> None:
+        self.base, self.wrong = base, []
+        self.context = browser.new_context(
+            **{"viewport": {"width": 1280, "height": 900}, **context}
+        )
+        self.tab = self.context.new_page()
+        self.tab.on("console", lambda m: self.note(m.type == "error", m.text))
+        self.tab.on("pageerror", lambda e: self.note(True, str(e)))
+        self.tab.on("request", lambda r: self.note(not self.own(r.url), f"asked {r.url}"))
+
+    def own(self, url: str) -> bool:
+        return url.startswith((self.base, "data:", "blob:", "file:"))
+
+    def note(self, bad: bool, text: str) -> None:
+        if bad:
+            self.wrong.append(text)
+
+    def open(self, address: str, until: str) -> None:
+        self.tab.goto(address)
+        self.wait(until)
+
+    def wait(self, until: str, seconds: float = 60.0) -> None:
+        """Until this part, or all, of the view is drawn."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            drawn = self.tab.evaluate("document.body.dataset.drawn")
+            if drawn in (until, "all"):
+                return
+            assert drawn != "error", self.tab.inner_text("#main")
+            time.sleep(0.02)
+        raise AssertionError(f"{until} was not drawn: {drawn}")
+
+    def forget(self) -> None:
+        """What is drawn from now on counts."""
+        self.tab.evaluate("delete document.body.dataset.drawn; meshwright.timings.length = 0")
+
+    def fine(self) -> None:
+        """Nothing went wrong."""
+        assert not self.wrong
+        assert not self.tab.evaluate("window.meshwright.errors")
+
+
+@pytest.fixture
+def page(browser: Any, base: str) -> Iterator[Page]:
+    found = Page(browser, base)
+    yield found
+    found.context.close()
+
+
+def address(base: str, view: str) -> str:
+    return f"{base}#v=1&view={view}&{QUESTION}{VIEWS[view][0]}"
+
+
+def figures(page: Page) -> list[str]:
+    return [node.inner_text() for node in page.tab.query_selector_all("figcaption h3")]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_opens_and_survives_a_reload(page: Page, view: str) -> None:
+    page.open(address(page.base, view), VIEWS[view][1])
+    page.tab.wait_for_timeout(300)
+    first = page.tab.evaluate("location.hash"), figures(page)
+    said = page.tab.inner_text("#said")
+    page.tab.reload()
+    page.wait(VIEWS[view][1])
+    page.tab.wait_for_timeout(300)
+    assert (page.tab.evaluate("location.hash"), figures(page)) == first
+    assert page.tab.inner_text("#said") == said
+    assert view == "runs" or len(said) > 20, "the answer is a sentence"
+    page.fine()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_view_fits_a_narrow_screen(browser: Any, base: str, view: str, theme: str) -> None:
+    page = Page(browser, base, viewport={"width": 360, "height": 780}, color_scheme=theme)
+    page.open(address(base, view), VIEWS[view][1])
+    page.tab.wait_for_timeout(200)
+    assert page.tab.evaluate("document.documentElement.scrollWidth") <= 360
+    page.fine()
+    page.context.close()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_nothing_serious_is_found_by_axe(page: Page, view: str) -> None:
+    axe = os.environ.get("MESHWRIGHT_AXE")
+    if not axe:
+        pytest.skip("MESHWRIGHT_AXE names no axe.min.js")
+    page.open(address(page.base, view), VIEWS[view][1])
+    page.tab.wait_for_timeout(300)
+    page.tab.evaluate(Path(axe).read_text("utf-8"))
+    for theme in ("light", "dark"):
+        page.tab.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        page.tab.wait_for_timeout(200)
+        found = page.tab.evaluate("axe.run()")["violations"]
+        serious = [
+            (v["id"], [n["html"][:120] for n in v["nodes"]][:3])
+            for v in found
+            if v["impact"] in ("serious", "critical")
+        ]
+        assert not serious, theme
+
+
+def test_the_keyboard_alone(page: Page) -> None:
+    """Views by Tab and Enter, choices by arrows; the answer is announced."""
+    page.open(address(page.base, "plan"), "beside")
+    tab = page.tab
+    reached = set()
+    for _ in range(60):
+        tab.keyboard.press("Tab")
+        reached.add(
+            tab.evaluate("document.activeElement.id || document.activeElement.textContent.trim()")
+        )
+        if tab.evaluate("document.activeElement.name === 'tp'"):
+            break
+    assert {"Plan", "Limits", "Copy as …", "q-model", "q-count", "q-batch"} <= reached
+    assert tab.evaluate("document.activeElement.id") == "opt-tp-", "the first is: any"
+    page.forget()
+    tab.keyboard.press("ArrowRight")
+    page.wait("beside")
+    assert "tp=1" in tab.evaluate("location.hash")
+    assert tab.evaluate("document.activeElement.id") == "opt-tp-1", "the focus stays"
+    page.forget()
+    tab.keyboard.press("ArrowRight")
+    page.wait("beside")
+    assert "tp=2" in tab.evaluate("location.hash")
+    assert "a step" in tab.inner_text("#said")
+    tab.focus("nav a:nth-child(5)")
+    page.forget()
+    tab.keyboard.press("Enter")
+    page.wait("roofline")
+    assert "view=roofline" in tab.evaluate("location.hash")
+    page.fine()
+
+
+def test_typing_redraws(page: Page) -> None:
+    """The layout shown is predicted again at once, then the new best is drawn."""
+    page.open(address(page.base, "plan"), "beside")
+    tab = page.tab
+    before = tab.inner_text("#answer .big")
+    page.forget()
+    tab.fill("#q-batch", "128seq")
+    page.wait("beside")
+    assert tab.inner_text("#answer .big") != before
+    drawn = [name for name, _ in tab.evaluate("window.meshwright.timings")]
+    assert drawn[0] in ("predict", "plan") and "plan" in drawn
+    assert "batch=128seq" in tab.evaluate("location.hash")
+    tab.fill("#q-batch", "nonsense")
+    tab.wait_for_selector(".error")
+    assert "batch" in tab.inner_text(".error")
+    page.forget()
+    tab.fill("#q-batch", "64seq")
+    page.wait("beside")
+    assert tab.inner_text("#answer .big") == before
+    assert not tab.query_selector(".error")
+    assert [text for text in page.wrong if "422" not in text] == []
+
+
+def test_files_are_saved(page: Page, tmp_path: Path) -> None:
+    """Charts as SVG, PNG and CSV; the page as one file that needs no network."""
+    page.open(address(page.base, "limits"), "all")
+    tab = page.tab
+    for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG"), ("CSV", b"scenario,")):
+        with tab.expect_download() as got:
+            tab.click(f"#figure-limits .tools button:text-is('{kind}')")
+        content = Path(got.value.path()).read_bytes()
+        assert content.startswith(start)
+        if kind == "SVG":
+            assert b"Utilisation against" in content and b"meshwright" in content
+    page.forget()
+    tab.click("nav a:text-is('Plan')")
+    page.wait("beside")
+    with tab.expect_download() as got:
+        tab.click("text=Save page")
+    saved = tmp_path / "saved.html"
+    shutil.copy(got.value.path(), saved)
+    answer = tab.inner_text("#answer .big")
+    other = Page(page.context.browser, "file:")
+    other.open(saved.as_uri(), "beside")
+    assert other.tab.inner_text("#answer .big") == answer
+    other.fine()
+    other.context.close()
+
+
+def test_what_is_dropped_is_read(page: Page) -> None:
+    page.open(address(page.base, "plan"), "beside")
+    tab = page.tab
+    tab.click("text=Paste or drop")
+    tab.fill("#dropped", "meshwright predict llama3-70b --on 64xh200 --batch 1Mi --tp 8")
+    page.forget()
+    tab.click("text=Read it")
+    page.wait("beside")
+    assert "model=llama3-70b&on=64xh200&batch=1Mi" in tab.evaluate("location.hash")
+    assert tab.input_value("#mine-text") == "tp 8"
+    page.fine()
+
+
+def test_back_and_forth(page: Page) -> None:
+    page.open(address(page.base, "plan"), "beside")
+    page.forget()
+    page.tab.click("nav a:text-is('Roofline')")
+    page.wait("roofline")
+    page.forget()
+    page.tab.go_back()
+    page.wait("beside")
+    assert "view=plan" in page.tab.evaluate("location.hash")
+    page.fine()
