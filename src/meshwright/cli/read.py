@@ -40,7 +40,7 @@ def read(
 
     if output and not output.endswith(".toml"):
         raise BadInput(f"-o {output[:80]} must end in .toml: the job is written there")
-    found = bridge.read(file)
+    found = bridge.read(file, chips=flags.chips_of(given))
     full = {**given, **({"on": found.on} if found.on and "on" not in given else {})}
     needs = flags.missing(found, full)
     notes: list[str] = []

@@ -243,7 +243,7 @@ def bridged(
 
     Raises BadInput for what neither says.
     """
-    found = bridge.read(file)
+    found = bridge.read(file, chips=chips_of(given))
     tables = {name: dict(t) if isinstance(t, Mapping) else t for name, t in found.tables.items()}
     given = dict(given)
     if other := given.get("model_"):
@@ -263,10 +263,18 @@ def bridged(
     return tables, given
 
 
+def chips_of(given: Mapping[str, str]) -> int | None:
+    """How many chips --on says there are."""
+    try:
+        return int(catalog.counted(given["on"])[0]) if "on" in given else None
+    except BadInput:
+        return None
+
+
 def missing(found: bridge.Found, given: Mapping[str, str]) -> list[str]:
     """What a job needs that neither a file of another tool nor the flags say."""
     needs = [] if "model_" in given else [f"{why}" for why in found.missing]
-    if "model" not in found.tables and "model_" not in given:
+    if "model" not in found.tables and "model_" not in given and not needs:
         needs.append("names no model: give it, such as --model llama3-8b or --model config.json")
     if "on" not in given:
         started = f" (it starts {found.chips} ranks)" if found.chips else ""

@@ -15,7 +15,16 @@ from typing import Any
 from ...describe.job import Job
 from ...errors import BadInput
 from .. import parse_json, parse_toml, read_text
-from . import launch, megatron_args, megatron_bridge
+from . import (
+    accelerate,
+    axolotl,
+    deepspeed,
+    launch,
+    maxtext,
+    megatron_args,
+    megatron_bridge,
+    torchtitan,
+)
 from .reading import Found, Said, understood
 from .table import Format, formats, get
 from .tree import flat, parse_yaml
@@ -23,6 +32,11 @@ from .writing import written
 
 TOOLS: dict[str, ModuleType] = {
     "megatron": megatron_args,
+    "torchtitan": torchtitan,
+    "deepspeed": deepspeed,
+    "accelerate": accelerate,
+    "axolotl": axolotl,
+    "maxtext": maxtext,
     "megatron-bridge": megatron_bridge,
 }
 """Format -> the file that knows it."""
@@ -60,25 +74,30 @@ def _tree(text: str, kind: str, where: str) -> dict[str, Any]:
     return flat((parse_toml if kind == "toml" else parse_json)(text, where), where)
 
 
-def read(path: str, text: str | None = None) -> Found:
-    """What a file says.  Raises BadInput for a file that no tool here knows."""
+def read(path: str, text: str | None = None, chips: int | None = None) -> Found:
+    """What a file says.  Raises BadInput for a file that no tool here knows.
+
+    chips: how many there are, where it is known; a batch may be so many sequences for each.
+    """
     text = read_text(path) if text is None else text
     kind = TREES.get(suffix(path))
     if kind:
         keys = _tree(text, kind, path)
         for name, tool in TOOLS.items():
             if is_mine(tool, keys):
-                return found(name, tool.of_tree(keys, path))
+                return found(name, tool.of_tree(keys, path), chips)
     else:
         for name, tool in TOOLS.items():
             if hasattr(tool, "mine") and tool.mine(text):
-                return found(name, tool.said(text, path))
+                return found(name, tool.said(text, path), chips)
     known = ", ".join(f.title for f in formats().values())
     raise BadInput(f"{path} is no file of {known} that is known here")
 
 
-def found(name: str, said: Said) -> Found:
+def found(name: str, said: Said, chips: int | None = None) -> Found:
     """The job in the keys of one format."""
+    if chips is not None:
+        said = replace(said, chips=chips)
     return understood(get(name), said, TOOLS[name].READ)
 
 

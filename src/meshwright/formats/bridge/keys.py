@@ -82,9 +82,10 @@ class Keys:
         return number
 
     def word(self, key: str, default: str = "") -> str:
-        """The value of a key that is a word, in lower case."""
+        """The value of a key that is a word, in lower case; none is a word too."""
         value = self.get(key, default)
-        return str(value).strip().lower()
+        given = self.said.get(key)
+        return str(given if isinstance(given, str) and given else value).strip().lower()
 
     def items(self, key: str) -> list[str]:
         """The words of a key that holds several."""

@@ -78,8 +78,19 @@ def _number(words: Sequence[str], names: tuple[str, ...]) -> int | None:
     return None
 
 
-def script(at: Place, format: Format, program: str, lines: Sequence[str]) -> str:
-    """A script that starts `program` with an argument a line, on every rank."""
+def script(
+    at: Place,
+    format: Format,
+    program: str,
+    lines: Sequence[str],
+    file: tuple[str, str] | None = None,
+    starter: str = "torchrun",
+) -> str:
+    """A script that starts `program` with an argument a line, on every rank.
+
+    file: (name, text) of a configuration that the script writes first;  starter: what starts the
+    ranks of a node.
+    """
     told = [
         f"# {at.nodes * at.ranks} ranks on {at.nodes} node{'s' * (at.nodes > 1)}; {format.title} "
         f"({format.version}). Written by meshwright export.",
@@ -98,8 +109,10 @@ def script(at: Place, format: Format, program: str, lines: Sequence[str]) -> str
             f"{_srun(at, at.slurm)} torchrun --nnodes={at.nodes} --nproc-per-node={at.ranks} "
             f'--rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="$head:{PORT}"'
         )
-    body = [start, f"{program}", *lines]
-    return "\n".join([*head, "", " \\\n    ".join(body), ""])
+    start = start.replace("torchrun", starter, 1)
+    body = [start, program, *lines]
+    made = [f"cat > {file[0]} <<'END_OF_FILE'", file[1].rstrip("\n"), "END_OF_FILE"] if file else []
+    return "\n".join([*head, *made, "", " \\\n    ".join(body), ""])
 
 
 def _directives(at: Place, slurm: sbatch.Slurm) -> list[str]:

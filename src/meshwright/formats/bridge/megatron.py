@@ -307,8 +307,8 @@ def graphs(k: Keys) -> str | None:
         how = "local"
     if k.flag("external_cuda_graph"):
         how = "transformer_engine"
-    if not how:
-        return None
+    if how in ("", "none"):
+        return "off" if how else None
     whole = how == "full_iteration" or "full_iteration" in scope
     return "full" if whole else "parts"
 
@@ -318,7 +318,7 @@ def float8(k: Keys) -> str | None:
     recipe = k.word("fp8_recipe")
     said = k.so_far("software.float8")
     eight = k.get("fp8_format") or k.get("fp8")
-    if not recipe:
+    if recipe in ("", "none"):
         return str(said) if said else "delayed" if eight else None
     if recipe not in RECIPES:
         k.leave("fp8_recipe", f"the recipe {recipe!r} is not known")

@@ -19,6 +19,7 @@ from . import launch, megatron, shell
 from .keys import Keys
 from .megatron_args import arguments
 from .reading import Said
+from .shared import model_named
 from .table import get
 
 NAME = "megatron-bridge"
@@ -132,16 +133,10 @@ def model(k: Keys) -> str | None:
     return _known(match["model"], k)
 
 
-def _known(name: str, k: Keys) -> str:
+def _known(name: str, k: Keys) -> str | None:
     """Our name of their model."""
-    models = get(NAME).models
-    word = name.lower().replace("-", "_").replace(".", "")
-    plain = word.strip("_")
-    if plain in models:
-        return models[plain]
-    if catalog.has("models", name):
-        return name
-    raise BadInput(f"{k.title}: the model {name[:60]!r} is not known; known: {', '.join(models)}")
+    word = name.lower().replace("-", "_").replace(".", "").strip("_")
+    return model_named(k, word if word in get(NAME).models else name, NAME)
 
 
 READ = {**megatron.READ, "model": model}

@@ -91,7 +91,9 @@ def understood(format: Format, said: Said, readers: Mapping[str, Reader]) -> Fou
 def described(keys: Keys) -> bool:
     """The file says which model it trains, by name or by its layers."""
     model = keys.tables.get("model")
-    return isinstance(model, str) or bool(model and "layers" in model and "hidden" in model)
+    if isinstance(model, str) or not model:
+        return bool(model)
+    return "config" in model or ("layers" in model and "hidden" in model)
 
 
 def _field(path: str, cell: Cell, keys: Keys, readers: Mapping[str, Reader]) -> Any:
@@ -103,7 +105,9 @@ def _field(path: str, cell: Cell, keys: Keys, readers: Mapping[str, Reader]) -> 
     if not cell.keys:
         return None
     value = keys.get(cell.keys[0])
-    if value is True and cell.words is None:  # --tensor-model-parallel-size $TP, and no TP
+    if (
+        value is True and cell.words is None and not path.startswith("software.")
+    ):  # --tensor-model-parallel-size $TP, and no TP
         keys.leave(cell.keys[0], "has no value: a name of the script is set elsewhere")
         value = None
     if value is None:

@@ -37,6 +37,8 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
         raise BadInput(
             f"{where} is YAML, which PyYAML reads: pip install 'meshwright[yaml]'"
         ) from None
+    if _depth(text) > DEEPEST:  # PyYAML takes the square of it
+        raise BadInput(f"{where} is nested too deeply")
     try:
         data = yaml.safe_load(text)
     except RecursionError:
@@ -47,6 +49,15 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise BadInput(f"{where} must hold keys and values, not {type(data).__name__}")
     return data
+
+
+def _depth(text: str) -> int:
+    """Brackets that are open at once, at most."""
+    depth = deepest = 0
+    for c in text:
+        depth += (c in "[{") - (c in "]}")
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def flat(data: Mapping[Any, Any], where: str) -> dict[str, Any]:

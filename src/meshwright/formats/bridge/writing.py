@@ -17,6 +17,8 @@ from .table import UNSAID, Cell, Format
 Writer = Callable[[Job, dict[str, Any]], None]
 ABOUT = ("name", "notes", "sources")
 """Fields of a model that describe no work."""
+SAID = ("model", "job.seq", "job.batch", "layout.microbatch")
+"""What a training script must be told in any case, if the file does not say it."""
 RUN = ("seq", "batch", "tokens", "precision", "optimizer", "attention_kernel")
 """Fields of a job that the software runs; the others say how it is predicted."""
 
@@ -32,11 +34,14 @@ def written(
     refused, script = [*_framework(format, job), *_placed(format, job)], []
     for path, value, default in fields(job, whole="model" not in format.cells):
         cell = format.cells.get(path)
+        if path == "layout.sequence_parallel" and job.layout.tp == 1:
+            continue  # it means nothing on one rank
         try:
             if cell is None:
                 demand_default(format, path, value, default)
             elif cell.script:
-                script.append(f"{cell.script} = {value}")
+                if value != default or path in SAID:
+                    script.append(f"{cell.script} = {getattr(value, 'name', value)}")
             elif cell.always is not UNSAID:
                 demand_default(format, path, value, cell.always)
             elif cell.by:
@@ -45,6 +50,8 @@ def written(
                 _simple(format, path, cell, value, default, out)
         except BadInput as error:
             refused.append(str(error))
+    if job.layout.dp_replicate > 1 and not job.layout.zero:
+        refused.append("dp_replicate shards over part of dp, and zero 0 shards nothing")
     if refused:
         raise BadInput("; ".join(dict.fromkeys(refused)))
     return out, script

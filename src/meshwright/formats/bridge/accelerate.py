@@ -1,0 +1,190 @@
+"""accelerate's YAML: processes, FSDP, the sizes of its mesh. Model and batch are the script's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...describe.job import PRECISIONS, Job
+from ...errors import BadInput
+from . import launch
+from .keys import Keys
+from .reading import Said
+from .shared import Out, demand_alone
+from .table import get
+from .tree import nested, yaml_text
+
+NAME = "accelerate"
+M = "parallelism_config.parallelism_config_"
+F = "fsdp_config.fsdp_"
+SHARDING = {
+    "1": (3, False),
+    "full_shard": (3, False),
+    "2": (2, False),
+    "shard_grad_op": (2, False),
+    "3": (0, False),
+    "no_shard": (0, False),
+    "4": (3, True),
+    "hybrid_shard": (3, True),
+    "5": (2, True),
+    "hybrid_shard_zero2": (2, True),
+}
+"""Sharding strategies of FSDP 1 -> (ZeRO stage, copies in each node)."""
+PROGRAM = "train.py"
+CONFIG = "accelerate.yaml"
+
+
+def mine_tree(keys: dict[str, Any]) -> bool:
+    """Every file of accelerate's says what kind of distribution it has."""
+    return "distributed_type" in keys or "compute_environment" in keys
+
+
+def of_tree(keys: dict[str, Any], where: str) -> Said:
+    """The keys, and the processes that are started."""
+    count = str(keys.get("num_processes", ""))
+    return Said(keys, int(count) if count.isdigit() and int(count) > 0 else None)
+
+
+def tp(k: Keys) -> int | None:
+    return k.whole(M + "tp_size") or k.whole("megatron_lm_config.megatron_lm_tp_degree")
+
+
+def dp(k: Keys) -> int | None:
+    """Shards times copies; without either what is left of the processes."""
+    shards, copies = k.whole(M + "dp_shard_size"), k.whole(M + "dp_replicate_size")
+    k.get("num_processes")
+    return (shards or 1) * (copies or 1) if shards or copies else None
+
+
+def zero(k: Keys) -> int:
+    """By FSDP's or DeepSpeed's own word; sharded sizes of the mesh are FSDP 2."""
+    kind = k.word("distributed_type", "no")
+    stage, hybrid = 0, False
+    if kind == "deepspeed":
+        stage = k.whole("deepspeed_config.zero_stage", 2) or 0
+        name = {3: "deepspeed-zero3", 2: "fsdp"}.get(stage, "megatron-deepspeed")
+        k.tables.setdefault("job", {})["framework"] = name
+    elif kind == "megatron_lm":
+        stage = int(k.flag("megatron_lm_config.megatron_lm_use_distributed_optimizer"))
+        k.tables.setdefault("job", {})["framework"] = "megatron-core"
+    elif kind == "fsdp":
+        stage, hybrid = fsdp(k)
+    if hybrid:
+        k.leave(F + "sharding_strategy", "copies in each node: give their number, --dp-replicate")
+    if kind == "fsdp" and k.degree("layout.tp") * k.degree("layout.cp") > 1:
+        k.tables.setdefault("job", {})["framework"] = "torchtitan"
+        k.tables.setdefault("software", {}).setdefault("compiled", False)
+    k.get("use_fsdp"), k.get("use_deepspeed"), k.get(F + "version")
+    return stage
+
+
+def fsdp(k: Keys) -> tuple[int, bool]:
+    """(ZeRO stage, copies in each node) of version 1 or 2."""
+    word = k.word(F + "sharding_strategy") or k.word(F + "reshard_after_forward", "true")
+    if word in SHARDING:
+        return SHARDING[word]
+    return (2 if word in ("false", "no") else 3), False
+
+
+def recomputed(k: Keys) -> str | None:
+    if k.flag("megatron_lm_config.megatron_lm_recompute_activations"):
+        return "selective"
+    return "full" if k.flag(F + "activation_checkpointing") else None
+
+
+def precision(k: Keys) -> str | None:
+    word = k.word("mixed_precision", "no")
+    k.get("downcast_bf16")
+    return {"no": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}.get(word)
+
+
+def compiled(k: Keys) -> bool | None:
+    word = k.word("dynamo_config.dynamo_backend") or k.word("dynamo_backend")
+    return word != "no" if word else None
+
+
+READ = {
+    "layout.tp": tp,
+    "layout.dp": dp,
+    "layout.dp_replicate": lambda k: k.whole(M + "dp_replicate_size"),
+    "layout.zero": zero,
+    "layout.recompute": recomputed,
+    "job.precision": precision,
+    "software.compiled": compiled,
+}
+
+
+def write_dp(job: Job, out: Out) -> None:
+    l = job.layout
+    demand_alone(job, "accelerate")
+    shards = int(l.dp) // int(l.dp_replicate)
+    out["num_processes"] = int(l.chips)
+    if l.zero:
+        out[M + "dp_shard_size"] = shards
+        if l.dp_replicate > 1:
+            out[M + "dp_replicate_size"] = int(l.dp_replicate)
+        if shards == 1 and (l.tp > 1 or l.cp > 1 or l.dp_replicate > 1):
+            raise BadInput("accelerate shards over more than one rank beside tp, cp and copies")
+    elif l.tp > 1 or l.cp > 1:
+        raise BadInput("accelerate has tp and cp beside sharded replicas: zero 2 or 3")
+
+
+def write_zero(job: Job, out: Out) -> None:
+    stage = job.layout.zero
+    if stage == 1:
+        raise BadInput("accelerate's FSDP has no ZeRO-1: zero 2 or 3")
+    out["distributed_type"] = "FSDP" if stage else "MULTI_GPU"
+    if stage:
+        out[F + "version"] = 2
+        out[F + "reshard_after_forward"] = stage == 3
+
+
+def write_recompute(job: Job, out: Out) -> None:
+    how = job.layout.recompute
+    if how not in ("none", "full") or (how == "full" and not job.layout.zero):
+        raise BadInput(f"accelerate's FSDP recomputes none or full layers, not {how}")
+    if job.layout.zero:
+        out[F + "activation_checkpointing"] = how == "full"
+
+
+def write_precision(job: Job, out: Out) -> None:
+    for word, name in (("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "fp8"), ("no", "fp32")):
+        if job.precision == PRECISIONS[name]:
+            out["mixed_precision"] = word
+            return
+    name = job.precision.name or job.precision.compute
+    raise BadInput(f"accelerate has bf16, fp16, fp8 and fp32 with fp32 gradients, not {name}")
+
+
+def write_compiled(job: Job, out: Out) -> None:
+    if job.software.compiled is not None:
+        out["dynamo_config.dynamo_backend"] = "INDUCTOR" if job.software.compiled else "NO"
+
+
+WRITE = {
+    "layout.tp": lambda job, out: (
+        out.update({M + "tp_size": int(job.layout.tp)}) if job.layout.tp > 1 else None
+    ),
+    "layout.dp": write_dp,
+    "layout.dp_replicate": lambda job, out: None,
+    "layout.zero": write_zero,
+    "layout.recompute": write_recompute,
+    "job.precision": write_precision,
+    "software.compiled": write_compiled,
+}
+
+
+def render(out: Out, job: Job, at: launch.Place) -> str:
+    """The YAML, or a batch script that holds it and starts `accelerate launch` on each node."""
+    head = {"compute_environment": "LOCAL_MACHINE", "num_machines": at.nodes}
+    told = [
+        f"# accelerate launch --config_file THIS your_script.py ({get(NAME).version}). "
+        "Written by meshwright export.",
+        *(f"# {note}" for note in at.notes),
+    ]
+    text = "\n".join(told) + "\n" + yaml_text(nested({**head, **out}))
+    if at.slurm is None:
+        return text
+    return launch.script(at, get(NAME), PROGRAM, [], file=(CONFIG, text), starter=STARTER)
+
+
+STARTER = f"accelerate launch --config_file {CONFIG} --machine_rank $SLURM_NODEID"

@@ -1,0 +1,247 @@
+"""axolotl's YAML: model, lengths, batch, FSDP or DeepSpeed by the name of its file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import catalog
+from ...describe.job import PRECISIONS, Job
+from ...describe.read import brief
+from ...errors import BadInput
+from . import launch
+from .accelerate import SHARDING
+from .keys import Keys
+from .reading import Said
+from .shared import (
+    Out,
+    accumulated,
+    demand_adam,
+    demand_alone,
+    hub_name,
+    model_named,
+    optimizer_named,
+    replicas,
+    run_tokens,
+    steps,
+)
+from .table import get
+from .tree import nested, yaml_text
+
+NAME = "axolotl"
+F = "fsdp_config."
+PROGRAM = "-m axolotl.cli.train"
+CONFIG = "axolotl.yaml"
+
+
+def mine_tree(keys: dict[str, Any]) -> bool:
+    """A base model, and data or steps of training."""
+    return "base_model" in keys
+
+
+def of_tree(keys: dict[str, Any], where: str) -> Said:
+    """The keys as they stand."""
+    return Said(keys)
+
+
+def model(k: Keys) -> object:
+    """The model of the catalogue by its name on Hugging Face, or a folder's config.json."""
+    name = str(k.get("base_model", ""))
+    k.get("base_model_config")
+    short = name.rpartition("/")[2]
+    for word in (name, short):
+        if catalog.has("models", word):
+            return catalog.model(word).name
+    if name.startswith(("./", "/", "../")):
+        return {"config": name}
+    return model_named(k, name, NAME)
+
+
+def cp(k: Keys) -> int | None:
+    return k.whole("context_parallel_size") or k.whole("sequence_parallel_degree")
+
+
+def dp(k: Keys) -> int | None:
+    shards, copies = k.whole("dp_shard_size"), k.whole("dp_replicate_size")
+    return shards * (copies or 1) if shards else None
+
+
+def zero(k: Keys) -> int:
+    """Of FSDP's configuration, or of the name of DeepSpeed's file."""
+    deepspeed = k.get("deepspeed")
+    words = [k.word(F + name) for name in ("reshard_after_forward", "fsdp_reshard_after_forward")]
+    named = k.word(F + "fsdp_sharding_strategy") or k.word(F + "sharding_strategy")
+    word = named or next(filter(None, words), "")
+    version = k.get("fsdp_version") or k.get(F + "fsdp_version")
+    if deepspeed is not None:
+        stage = next((s for s in (3, 2, 1) if f"zero{s}" in str(deepspeed).lower()), None)
+        if stage is None:
+            k.leave("deepspeed", f"{brief(deepspeed)}: give --zero, or read that file")
+            stage = 0
+        name = {3: "deepspeed-zero3", 2: "fsdp"}.get(stage, "megatron-deepspeed")
+        k.tables.setdefault("job", {})["framework"] = name
+        return stage
+    fsdp = k.get("fsdp") or version or word or any(key.startswith(F) for key in k.said)
+    k.get(F + "fsdp_version")
+    if not fsdp:
+        return 0
+    if k.degree("layout.tp") * k.degree("layout.cp") > 1:
+        k.tables.setdefault("job", {})["framework"] = "torchtitan"
+        k.tables.setdefault("software", {}).setdefault("compiled", False)
+    if word in SHARDING:
+        return SHARDING[word][0]
+    return 2 if word in ("false", "no") else 3
+
+
+def recomputed(k: Keys) -> str | None:
+    """Gradient checkpointing is of whole layers."""
+    how = k.word("gradient_checkpointing", "false")
+    inside = k.flag(F + "activation_checkpointing") or k.flag(F + "fsdp_activation_checkpointing")
+    if how.startswith("offload"):
+        k.leave(
+            "gradient_checkpointing", "checkpoints go to host memory: the prediction keeps them"
+        )
+    return "full" if inside or how not in ("false", "no", "0", "none") else None
+
+
+def batch(k: Keys) -> str | None:
+    """Microbatch times accumulation times replicas."""
+    parts, ranks = k.whole("gradient_accumulation_steps", 1) or 1, replicas(k)
+    if given := k.whole("batch_size"):
+        return f"{given * (ranks or 1)}seq" if ranks else None
+    return f"{k.degree('layout.microbatch') * parts * ranks}seq" if ranks else None
+
+
+def precision(k: Keys) -> object:
+    """bf16 unless said; tf32 counts where nothing has 16 bits."""
+    k.get("tf32")
+    if k.flag("fp8"):
+        small = k.flag("fp8_enable_fsdp_float8_all_gather")
+        wide = {"name": "fp8", "gather_bytes": PRECISIONS["bf16"].gather_bytes}
+        return "fp8" if small else wide
+    if k.flag("fp16") or k.flag("float16"):
+        return "fp16"
+    if k.flag("bf16") or k.flag("bfloat16") or k.word("bf16") == "auto":
+        return "bf16"
+    plain = k.flag("float32") or k.flag("tf32") or "bf16" in k.said
+    return ("tf32" if k.flag("tf32") else "fp32") if plain else None
+
+
+def kernel(k: Keys) -> str | None:
+    """The attention kernel, where the file names one."""
+    named = k.word("attn_implementation")
+    if k.flag("eager_attention") or named == "eager":
+        return "unfused"
+    if k.flag("flash_attention") or named.startswith("flash_attention"):
+        return "fa3" if named.endswith("3") else "fa2"
+    for key in ("xformers_attention", "flex_attention"):
+        if k.flag(key):
+            k.leave(key, "its kernel is not known: PyTorch's is taken")
+    k.flag("sdp_attention")
+    return None
+
+
+READ = {
+    "model": model,
+    "layout.cp": cp,
+    "layout.dp": dp,
+    "layout.dp_replicate": lambda k: k.whole("dp_replicate_size"),
+    "layout.zero": zero,
+    "layout.recompute": recomputed,
+    "job.batch": batch,
+    "job.tokens": lambda k: run_tokens(k, "max_steps"),
+    "job.precision": precision,
+    "job.optimizer": lambda k: optimizer_named(k, "optimizer"),
+    "job.attention_kernel": kernel,
+}
+
+
+def write_dp(job: Job, out: Out) -> None:
+    l = job.layout
+    demand_alone(job, "axolotl")
+    if l.zero:
+        out["dp_shard_size"] = int(l.dp) // int(l.dp_replicate)
+        if l.dp_replicate > 1:
+            out["dp_replicate_size"] = int(l.dp_replicate)
+        if out["dp_shard_size"] == 1 and l.chips > 1:
+            raise BadInput("axolotl shards over more than one rank: fewer copies")
+    elif l.tp > 1 or l.cp > 1:
+        raise BadInput("axolotl has tp and cp beside sharded replicas: zero 2 or 3")
+
+
+def write_zero(job: Job, out: Out) -> None:
+    stage = job.layout.zero
+    if stage == 1:
+        raise BadInput("axolotl's FSDP has no ZeRO-1: zero 2 or 3")
+    if stage:
+        out["fsdp_version"] = 2
+        out[F + "reshard_after_forward"] = stage == 3
+
+
+def write_recompute(job: Job, out: Out) -> None:
+    if job.layout.recompute not in ("none", "full"):
+        raise BadInput(f"axolotl recomputes none or full layers, not {job.layout.recompute}")
+    out["gradient_checkpointing"] = job.layout.recompute == "full"
+
+
+def write_tokens(job: Job, out: Out) -> None:
+    if count := steps(job):
+        out["max_steps"] = count
+
+
+def write_precision(job: Job, out: Out) -> None:
+    numbers = job.precision
+    for name in ("bf16", "fp16", "tf32"):
+        if numbers == PRECISIONS[name]:
+            out.update({"bf16": name == "bf16", **({name: True} if name != "bf16" else {})})
+            return
+    if numbers == PRECISIONS["fp32"]:
+        out.update({"bf16": False, "float32": True})
+    elif numbers.compute == "fp8" and numbers.gradient_bytes == PRECISIONS["fp8"].gradient_bytes:
+        out["bf16"], out["fp8"] = True, True
+        if numbers == PRECISIONS["fp8"]:
+            out["fp8_enable_fsdp_float8_all_gather"] = True
+    else:
+        name = numbers.name or numbers.compute
+        raise BadInput(f"axolotl has bf16, fp16, fp8 and fp32 with fp32 gradients, not {name}")
+
+
+def write_kernel(job: Job, out: Out) -> None:
+    words = {"fa2": {"flash_attention": True}, "unfused": {"eager_attention": True}}
+    if job.attention_kernel in words:
+        out.update(words[job.attention_kernel])
+    elif job.attention_kernel != "framework":
+        raise BadInput(f"axolotl has the kernels fa2 and unfused, not {job.attention_kernel}")
+
+
+WRITE = {
+    "model": lambda job, out: out.update(base_model=hub_name(job)),
+    "layout.cp": lambda job, out: (
+        out.update(context_parallel_size=int(job.layout.cp)) if job.layout.cp > 1 else None
+    ),
+    "layout.dp": write_dp,
+    "layout.dp_replicate": lambda job, out: None,
+    "layout.zero": write_zero,
+    "layout.recompute": write_recompute,
+    "job.batch": lambda job, out: out.update(gradient_accumulation_steps=accumulated(job)),
+    "job.tokens": write_tokens,
+    "job.precision": write_precision,
+    "job.optimizer": lambda job, out: out.update(
+        optimizer={"adamw": "adamw_torch_fused", "adam": "adamw_torch_fused"}[
+            demand_adam(job, "axolotl")
+        ]
+    ),
+    "job.attention_kernel": write_kernel,
+}
+
+
+def render(out: Out, job: Job, at: launch.Place) -> str:
+    """The YAML, or a batch script that holds it."""
+    told = [
+        f"# axolotl {get(NAME).version}, {at.nodes * at.ranks} GPUs: add your datasets. "
+        "Written by meshwright export.",
+        *(f"# {note}" for note in at.notes),
+    ]
+    text = "\n".join(told) + "\n" + yaml_text(nested(out))
+    if at.slurm is None:
+        return text
+    return launch.script(at, get(NAME), PROGRAM, [CONFIG], file=(CONFIG, text))

@@ -1,0 +1,156 @@
+"""DeepSpeed's JSON: ZeRO stage, batch and numbers. The rest is the training script's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ...describe.job import OPTIMIZERS, PRECISIONS, Job
+from ...errors import BadInput
+from . import launch
+from .keys import Keys
+from .reading import Said
+from .shared import (
+    Out,
+    accumulated,
+    demand_adam,
+    left_of,
+    nothing,
+    optimizer_named,
+    replicas,
+    unsaid,
+)
+from .table import get
+from .tree import nested
+
+NAME = "deepspeed"
+OWN = ("train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization.stage")
+AUTO = "auto"
+"""Left to transformers, which fills it in from the script's arguments."""
+PROGRAM = "train.py"
+CONFIG = "ds_config.json"
+PROFILES = {0: "megatron-deepspeed", 1: "megatron-deepspeed", 2: "fsdp", 3: "deepspeed-zero3"}
+"""Stage -> the profile of the software; the nearest where DeepSpeed's own is not measured."""
+
+
+def mine_tree(keys: dict[str, Any]) -> bool:
+    """A file with a batch or a stage of DeepSpeed's."""
+    return any(key in keys for key in OWN)
+
+
+def of_tree(keys: dict[str, Any], where: str) -> Said:
+    """The keys, but for those that are left to the script."""
+    auto = [key for key, value in keys.items() if value == AUTO]
+    notes = [f"left to the script (auto): {', '.join(auto)}"] if auto else []
+    return Said({k: v for k, v in keys.items() if v != AUTO}, None, tuple(notes))
+
+
+def profile(k: Keys, stage: int) -> None:
+    """The framework that stands for this stage."""
+    k.tables.setdefault("job", {})["framework"] = PROFILES[stage]
+    if stage == 2:
+        k.notes.append(
+            "DeepSpeed's ZeRO-2 has no profile of its own: that of PyTorch's FSDP is taken"
+        )
+
+
+def zero(k: Keys) -> int:
+    stage = k.whole("zero_optimization.stage", 0) or 0
+    if stage not in PROFILES:
+        raise BadInput(f"DeepSpeed: zero_optimization.stage must be 0, 1, 2 or 3, not {stage}")
+    profile(k, stage)
+    return stage
+
+
+def copies(k: Keys) -> int | None:
+    """Groups that hold copies (MiCS shards over fewer ranks)."""
+    shard, ranks = k.whole("zero_optimization.mics_shard_size"), replicas(k)
+    return ranks // shard if shard and shard > 0 and ranks else None
+
+
+def batch(k: Keys) -> str | None:
+    """train_batch_size, or its three factors."""
+    given, ranks = k.whole("train_batch_size"), left_of(k)
+    parts = k.whole("gradient_accumulation_steps", 1) or 1
+    each = k.degree("layout.microbatch")
+    if not given and ranks:
+        given = each * parts * ranks
+    elif (
+        given
+        and ranks
+        and "gradient_accumulation_steps" in k.said
+        and given != each * parts * ranks
+    ):
+        product = f"{each} x {parts} x {ranks}"
+        k.notes.append(f"train_batch_size {given} is not {product}, which DeepSpeed demands")
+    return f"{given}seq" if given else None
+
+
+def precision(k: Keys) -> str | None:
+    """bf16 or fp16; gradients in fp32 only where asked for."""
+    wide = k.word("data_types.grad_accum_dtype") == "fp32"
+    if k.flag("bf16.enabled") or k.flag("bfloat16.enabled"):
+        return "bf16" if wide else "bf16-pure"
+    if k.flag("fp16.enabled"):
+        return "fp16" if wide else "fp16-pure"
+    return "fp32" if {"bf16.enabled", "fp16.enabled"} & set(k.said) else None
+
+
+READ = {
+    "layout.dp": nothing,
+    "layout.dp_replicate": copies,
+    "layout.zero": zero,
+    "job.batch": batch,
+    "job.precision": precision,
+    "job.optimizer": lambda k: optimizer_named(k, "optimizer.type"),
+}
+
+
+def write_copies(job: Job, out: Out) -> None:
+    l = job.layout
+    if l.dp_replicate > 1:
+        if l.zero != 3:
+            raise BadInput("DeepSpeed shards over part of dp (MiCS) with zero 3 only")
+        out["zero_optimization.mics_shard_size"] = int(l.dp) // int(l.dp_replicate)
+
+
+def write_batch(job: Job, out: Out) -> None:
+    out["gradient_accumulation_steps"] = accumulated(job)
+    out["train_batch_size"] = job.batch
+
+
+def write_precision(job: Job, out: Out) -> None:
+    name = next((n for n, numbers in PRECISIONS.items() if numbers == job.precision), "")
+    word, _, pure = name.partition("-")
+    if word not in ("bf16", "fp16", "fp32"):
+        raise BadInput(
+            f"DeepSpeed's file has bf16, fp16 and fp32, not {name or job.precision.compute}"
+        )
+    out["bf16.enabled"], out["fp16.enabled"] = word == "bf16", word == "fp16"
+    if word != "fp32" and not pure:
+        out["data_types.grad_accum_dtype"] = "fp32"
+
+
+def write_optimizer(job: Job, out: Out) -> None:
+    name = demand_adam(job, "DeepSpeed")
+    out["optimizer.type"] = {"adamw": "AdamW", "adam": "Adam"}[name]
+    assert job.optimizer == OPTIMIZERS[name]
+
+
+WRITE = {
+    "layout.dp": unsaid,
+    "layout.dp_replicate": write_copies,
+    "layout.zero": lambda job, out: out.update({"zero_optimization.stage": job.layout.zero}),
+    "job.batch": write_batch,
+    "job.precision": write_precision,
+    "job.optimizer": write_optimizer,
+}
+
+
+def render(out: Out, job: Job, at: launch.Place) -> str:
+    """The JSON, which has no comments; or a batch script that holds it."""
+    text = json.dumps(nested(out), indent=2) + "\n"
+    if at.slurm is None:
+        return text
+    lines = [f"--deepspeed {CONFIG}"]
+    return launch.script(at, get(NAME), PROGRAM, lines, file=(CONFIG, text))

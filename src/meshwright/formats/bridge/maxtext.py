@@ -1,0 +1,334 @@
+"""MaxText's YAML: a mesh whose axes lie inside a slice (ici) and across slices (dcn).
+
+dp = data x fsdp x expert: replicas, shards, and the ranks of experts, which take batch and shards
+too. Whatever is sharded at all is sharded wholly (ZeRO-3); copies are the axis `data` (HSDP).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...describe.job import PRECISIONS, Job
+from ...errors import BadInput
+from ...layout.placement import placed
+from . import launch
+from .keys import Keys
+from .megatron import layers_of
+from .reading import Said
+from .shared import Out, accumulated, demand_adam, model_named, name_of, replicas, run_tokens, steps
+from .table import get
+from .tree import nested, yaml_text
+
+NAME = "maxtext"
+AXES = {"tp": "tensor", "cp": "context", "pp": "pipeline", "ep": "expert"}
+"""Ours -> mesh axis."""
+POLICIES = {
+    "minimal_flash": "minimal_with_context",
+    "minimal_with_quantization": "minimal",
+    "minimal_with_context_and_quantization": "minimal_with_context",
+}
+"""Their words for what has another name here."""
+OFFLOADED = {"minimal_offloaded": "minimal", "qkv_proj_offloaded": "save_qkv_proj"}
+KNOWN = (
+    "none",
+    "full",
+    "minimal",
+    "minimal_with_context",
+    "save_dot_with_context_except_mlp",
+    "save_dot_except_mlpwi",
+    "save_dot_except_mlp",
+    "save_qkv_proj",
+    "save_out_proj",
+)
+PER_DEVICE = 12.0
+"""per_device_batch_size of base.yml."""
+PROGRAM = "-m maxtext.trainers.pre_train.train"
+CONFIG = "maxtext.yml"
+TORUS = "torus"
+
+
+def mine_tree(keys: dict[str, Any]) -> bool:
+    """A mesh, a batch of a device, or base.yml under it."""
+    own = ("per_device_batch_size", "max_target_length", "base_emb_dim", "remat_policy")
+    return any(key.startswith(("ici_", "dcn_")) for key in keys) or any(k in keys for k in own)
+
+
+def of_tree(keys: dict[str, Any], where: str) -> Said:
+    """The keys as they stand."""
+    return Said(keys)
+
+
+def axis(k: Keys, name: str, default: int = 1) -> int:
+    """Ranks of a mesh axis, inside and across slices; -1: what is left."""
+    inside = k.whole(f"ici_{name}_parallelism", default) or 1
+    across = k.whole(f"dcn_{name}_parallelism", 1) or 1
+    return -1 if min(inside, across) < 0 else inside * across
+
+
+def model(k: Keys) -> str | None:
+    name = k.word("model_name", "default")
+    return None if name == "default" else model_named(k, name, NAME)
+
+
+def dp(k: Keys) -> int | None:
+    """data x fsdp x expert; None if one of them takes what is left."""
+    parts = [axis(k, "data"), axis(k, "fsdp", -1), axis(k, "expert")]
+    return None if min(parts) < 0 else math.prod(parts)
+
+
+def copies(k: Keys) -> int | None:
+    """The axis data, where something is sharded."""
+    data = axis(k, "data")
+    return data if data > 1 and sharded(k) else None
+
+
+def sharded(k: Keys) -> bool:
+    """Weights are sharded over fsdp, context and expert."""
+    return axis(k, "fsdp", -1) != 1 or axis(k, "context") * axis(k, "expert") > 1
+
+
+def microbatch(k: Keys) -> int | None:
+    """Sequences of a replica at a time."""
+    each, ranks = k.number("per_device_batch_size", PER_DEVICE), replicas(k)
+    if not each or not ranks or not k.chips:
+        return None
+    of_replica = each * k.chips / ranks
+    pieces = k.whole("num_pipeline_microbatches", -1) or -1
+    if k.degree("layout.pp") > 1:
+        of_replica /= pieces if pieces > 0 else k.degree("layout.pp")
+    if of_replica < 1 or of_replica != int(of_replica):
+        k.leave("per_device_batch_size", f"a replica has {of_replica:g} sequences at a time: one")
+        return 1
+    return int(of_replica)
+
+
+def batch(k: Keys) -> str | None:
+    each = k.number("per_device_batch_size", PER_DEVICE)
+    parts = k.whole("gradient_accumulation_steps", 1) or 1
+    return f"{max(round((each or 1) * k.chips), 1) * parts}seq" if k.chips else None
+
+
+def chunks(k: Keys) -> int | None:
+    repeats, layers = k.whole("num_pipeline_repeats", -1) or -1, layers_of(k)
+    each, pp = k.whole("num_layers_per_pipeline_stage", 1) or 1, k.degree("layout.pp")
+    if repeats < 0 and layers:
+        repeats = layers // (pp * each)
+    return repeats if pp > 1 and repeats > 1 else None
+
+
+def schedule(k: Keys) -> str | None:
+    """Its own circular pipeline."""
+    if k.degree("layout.pp") == 1:
+        return None
+    return "interleaved" if k.degree("layout.interleave") > 1 else "gpipe"
+
+
+def zero(k: Keys) -> int:
+    if sharded(k):
+        return 3
+    return 1 if k.flag("shard_optimizer_over_data") else 0
+
+
+def recomputed(k: Keys) -> str:
+    policy = k.word("remat_policy", "full")
+    if policy in OFFLOADED:
+        k.leave("remat_policy", "activations go to host memory, which a layout cannot say")
+        return OFFLOADED[policy]
+    policy = POLICIES.get(policy, policy)
+    if policy not in KNOWN:
+        k.leave("remat_policy", f"{policy!r} is not known: full is taken")
+        return "full"
+    return policy
+
+
+def precision(k: Keys) -> object:
+    word = k.word("quantization")
+    k.get("dtype"), k.get("weight_dtype"), k.get("grad_dtype")
+    if "fp8" in word:
+        return "fp8"
+    if word:
+        k.leave("quantization", f"{word!r} is not known: the numbers of dtype are taken")
+    return "fp32" if k.word("dtype", "bfloat16") == "float32" else "bf16"
+
+
+def kernel(k: Keys) -> str | None:
+    word = k.word("attention", "autoselected")
+    return {"dot_product": "unfused", "cudnn_flash_te": "cudnn"}.get(word)
+
+
+READ = {
+    "model": model,
+    **{f"layout.{a}": (lambda k, n=name: axis(k, n)) for a, name in AXES.items()},
+    "layout.dp": dp,
+    "layout.dp_replicate": copies,
+    "layout.microbatch": microbatch,
+    "layout.interleave": chunks,
+    "layout.schedule": schedule,
+    "layout.zero": zero,
+    "layout.recompute": recomputed,
+    "job.batch": batch,
+    "job.tokens": lambda k: run_tokens(k, "steps"),
+    "job.precision": precision,
+    "job.optimizer": lambda k: None if k.word("opt_type") in ("", "adamw") else k.word("opt_type"),
+    "job.attention_kernel": kernel,
+}
+
+
+# ---------------------------------------------------------------- writing
+
+
+def inside(job: Job, name: str) -> int:
+    """Ranks of an axis inside a slice: those on the torus, else on the first dimension."""
+    dims = job.cluster.network.dims
+    fast = [d.kind == TORUS or d.kind == "ring" for d in dims]
+    fast = fast if any(fast) else [i == 0 for i in range(len(dims))]
+    places = placed(job.layout, job.cluster.sizes).placement[name]
+    return math.prod(int(n) for n, is_fast in zip(places, fast, strict=True) if is_fast)
+
+
+def write_axis(ours: str) -> Any:
+    """Writes the ranks of one mesh axis."""
+
+    def write(job: Job, out: Out) -> None:
+        total = int(getattr(job.layout, ours))
+        put(out, AXES[ours], inside(job, ours), total)
+
+    return write
+
+
+def put(out: Out, name: str, here: int, total: int) -> None:
+    """Both parts of an axis."""
+    out[f"ici_{name}_parallelism"] = here
+    out[f"dcn_{name}_parallelism"] = total // here
+
+
+def write_dp(job: Job, out: Out) -> None:
+    """Experts nearest, then shards, then copies."""
+    l = job.layout
+    shards = max(int(l.dp) // int(l.dp_replicate * l.ep), 1) if l.zero == 3 else 1
+    whole = int(l.dp) // (shards * int(l.ep))
+    if shards * whole * int(l.ep) != int(l.dp) or (l.zero == 3 and whole != l.dp_replicate):
+        raise BadInput(
+            f"MaxText takes ep from dp: {int(l.ep)} x dp_replicate must divide {int(l.dp)}"
+        )
+    if l.dp_replicate > 1 and l.zero == 3 and shards * l.ep * l.cp == 1:
+        raise BadInput("MaxText shards over more than one rank: fewer copies")
+    room = inside(job, "dp")
+    for name, degree in (("expert", int(l.ep)), ("fsdp", shards), ("data", whole)):
+        here = math.gcd(degree, room)
+        room //= here
+        put(out, name, here, degree)
+
+
+def write_zero(job: Job, out: Out) -> None:
+    l = job.layout
+    split = int(l.dp) // int(l.dp_replicate) * int(l.cp) > 1
+    if l.zero == 2 or (l.zero == 3 and not split):
+        raise BadInput(
+            f"MaxText shards everything over more than one rank, or nothing: zero {l.zero}"
+        )
+    if l.zero < 3 and l.ep * l.cp > 1:
+        raise BadInput("MaxText shards weights over context and expert ranks: zero 3")
+    if l.zero == 1:
+        if l.dp_replicate > 1:
+            raise BadInput("MaxText shards the optimizer over all of data: dp_replicate 1")
+        out["shard_optimizer_over_data"] = True
+
+
+def write_microbatch(job: Job, out: Out) -> None:
+    """The batch of a device; accumulation, or the microbatches of a pipeline."""
+    l, count = job.layout, accumulated(job)
+    piped = l.pp > 1
+    of_replica = l.microbatch * (count if piped else 1)
+    out["per_device_batch_size"] = float(of_replica * l.dp / l.chips)
+    if piped:
+        out["num_pipeline_microbatches"] = count
+    else:
+        out["gradient_accumulation_steps"] = count
+
+
+def write_chunks(job: Job, out: Out) -> None:
+    l = job.layout
+    if l.pp == 1:
+        if l.interleave > 1:
+            raise BadInput(f"interleave {l.interleave} needs pp > 1")
+        return
+    stages = int(l.pp * l.interleave)
+    if job.model.layers % stages:
+        raise BadInput(f"MaxText deals layers evenly: {job.model.layers} over {stages} stages")
+    out["num_layers_per_pipeline_stage"] = job.model.layers // stages
+    out["num_pipeline_repeats"] = int(l.interleave)
+
+
+def write_schedule(job: Job, out: Out) -> None:
+    l = job.layout
+    if l.pp > 1 and l.schedule != ("interleaved" if l.interleave > 1 else "gpipe"):
+        raise BadInput(
+            f"MaxText has its own circular pipeline (gpipe, interleaved), not {l.schedule}"
+        )
+
+
+def write_recompute(job: Job, out: Out) -> None:
+    if job.layout.recompute not in KNOWN:
+        raise BadInput(f"MaxText cannot recompute {job.layout.recompute}: {', '.join(KNOWN)}")
+    out["remat_policy"] = job.layout.recompute
+
+
+def write_tokens(job: Job, out: Out) -> None:
+    if count := steps(job):
+        out["steps"] = count
+
+
+def write_precision(job: Job, out: Out) -> None:
+    words = {"bf16": {"dtype": "bfloat16"}, "fp32": {"dtype": "float32"}}
+    words["fp8"] = {"dtype": "bfloat16", "quantization": "fp8"}
+    name = next((n for n in words if PRECISIONS[n] == job.precision), None)
+    if name is None:
+        told = job.precision.name or job.precision.compute
+        raise BadInput(f"MaxText has bf16, fp8 and fp32 with fp32 gradients, not {told}")
+    out.update(words[name])
+
+
+def write_kernel(job: Job, out: Out) -> None:
+    words = {"unfused": "dot_product", "cudnn": "cudnn_flash_te"}
+    if job.attention_kernel in words:
+        out["attention"] = words[job.attention_kernel]
+    elif job.attention_kernel != "framework":
+        raise BadInput(f"MaxText names no attention kernel {job.attention_kernel}")
+
+
+WRITE = {
+    "model": lambda job, out: out.update(model_name=name_of(job, NAME)),
+    **{f"layout.{a}": write_axis(a) for a in AXES if a != "ep"},
+    "layout.ep": lambda job, out: None,
+    "layout.dp": write_dp,
+    "layout.dp_replicate": lambda job, out: None,
+    "layout.microbatch": write_microbatch,
+    "layout.interleave": write_chunks,
+    "layout.schedule": write_schedule,
+    "layout.zero": write_zero,
+    "layout.recompute": write_recompute,
+    "job.batch": lambda job, out: None,
+    "job.tokens": write_tokens,
+    "job.precision": write_precision,
+    "job.optimizer": lambda job, out: out.update(opt_type=demand_adam(job, "MaxText")[:4] + "w"),
+    "job.attention_kernel": write_kernel,
+}
+
+
+def render(out: Out, job: Job, at: launch.Place) -> str:
+    """The YAML over base.yml, or a batch script that holds it."""
+    gpu = job.cluster.chip.vendor.lower() in ("nvidia", "amd")
+    head = {"base_config": "base.yml", "hardware": "gpu" if gpu else "tpu"}
+    told = [
+        f"# MaxText {get(NAME).version}: {job.cluster.chips} chips; python {PROGRAM} THIS. "
+        "Written by meshwright export.",
+        *(f"# {note}" for note in at.notes),
+    ]
+    text = "\n".join(told) + "\n" + yaml_text(nested({**head, **out}))
+    if at.slurm is None:
+        return text
+    return launch.script(
+        at, get(NAME), f"python {PROGRAM}", [CONFIG], file=(CONFIG, text), starter=""
+    )
