@@ -80,6 +80,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Dim": {"name": "d", "bandwidth": 1.0, "latency": 0.0},
     "Job": {"model": model("gpt2"), "cluster": cluster("8xh100-sxm"), "batch": 8},
     "RopeScaling": {"kind": "linear"},
+    "Linear": {"heads": 1, "key_dim": 8, "value_dim": 8},
+    "StateSpace": {"inner": 8, "state": 8},
     "Framework": {
         field.name: getattr(framework("meshwright"), field.name)
         for field in dataclasses.fields(Framework)

@@ -163,11 +163,11 @@ class Clock(NamedTuple):
 
 
 def sublayer(name: str) -> str:
-    """Attention or feed-forward, from the path of an operation; experts and shared experts are
-    feed-forward.
+    """What mixes tokens or the feed-forward, from the path of an operation; experts and shared
+    experts are feed-forward, an indexer is part of the attention.
     """
     first = name.split("/", 1)[0]
-    return "ffn" if first in ("experts", "shared") else first
+    return {"experts": "ffn", "shared": "ffn", "indexer": "attention"}.get(first, first)
 
 
 class Timer:

@@ -128,6 +128,38 @@ def gated_activation(name: str, x: Num, *, act: float, autograd: bool = False) -
     )
 
 
+def scaled(name: str, x: Num, g: Num, *, act: float) -> Op:
+    """sigmoid(g) x, x elements by g numbers: reads both, keeps both."""
+    kept = (x + g) * act
+    return Op(
+        name,
+        "vector",
+        Pass(0.0, x + 4 * g, (2 * x + g) * act, kernel="gate forward", sizes=(x,)),
+        Pass(0.0, 2 * x + 4 * g, (3 * x + 2 * g) * act, kernel="gate backward", sizes=(x,)),
+        saved=kept,
+        inputs=kept,
+    )
+
+
+def convolution(
+    name: str, T: Num, n: Num, taps: int, *, act: float, wgt: float, biased: bool = False
+) -> Op:
+    """Each of n channels over the last few of T tokens, and SiLU: 2 taps + 4 FLOPs an element, on
+    the vector units; keeps its input.
+    """
+    x, weights = T * n, n * (taps + (1.0 if biased else 0.0))
+    flops = (2.0 * taps + 4.0) * x
+    return Op(
+        name,
+        "vector",
+        Pass(0.0, flops, 2 * x * act + weights * wgt),
+        Pass(0.0, 2 * flops, 3 * x * act + weights * wgt),
+        saved=x * act,
+        weights=weights,
+        inputs=x * act,
+    )
+
+
 def dropout(name: str, x: Num, *, act: float) -> Op:
     """Dropout of x elements: reads and writes them and a mask of one byte each, which it keeps."""
     step = Pass(0.0, x, x * (2 * act + 1))
@@ -135,7 +167,7 @@ def dropout(name: str, x: Num, *, act: float) -> Op:
 
 
 FP32 = 4.0
-NORM_PARAMETERS = {"layernorm": 2, "rmsnorm": 1, "nonparametric": 0}
+NORM_PARAMETERS = {"layernorm": 2, "layernorm-scale": 1, "rmsnorm": 1, "nonparametric": 0}
 """Parameters of a norm for each feature."""
 
 

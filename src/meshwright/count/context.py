@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ..describe.layout import Layout
 from ..num import Num
-from .work import Local, Message
+from .work import Local, Message, Op
 
 
 def exchange(
@@ -25,3 +25,15 @@ def exchange(
     gather = Message("all_gather", "cp", volume)
     again = (gather,) if keys == "regathered" else ()
     return (gather,), (*again, Message("reduce_scatter", "cp", volume))
+
+
+def exchanged(op: Op, volume: Num) -> Op:
+    """With an all-to-all over cp that turns parts of the sequence into whole sequences of some
+    heads, or back: what has a state (linear attention, state spaces) needs the tokens in order.
+    Source: Megatron Core, core/ssm/mamba_context_parallel.py; gated delta net: its pull request
+    2642.
+    """
+    both = (Message("all_to_all", "cp", volume),)
+    return op._replace(
+        forward=op.forward._replace(comm=both), backward=op.backward._replace(comm=both)
+    )

@@ -10,129 +10,205 @@ and A2.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ..describe.job import Job
+from ..describe.layers import Kind as Kind
 from ..describe.layout import Layout
+from ..describe.model import Model
 from ..num import Num, maximum, where
 from . import blocks
 from .blocks import FP32 as FP32
 from .context import exchange
+from .convolution import convolution
 from .linear import linear
+from .linear_attention import linear_attention
 from .moe import experts
+from .sparse import indexer
+from .state_space import state_space
 from .work import Local, Message, Op, local
-
-
-class Kind(NamedTuple):
-    """What varies from layer to layer of one model."""
-
-    window: int | None
-    moe: bool
 
 
 def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one layer for one microbatch on one device, in forward order."""
     size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
-    moe = job.model.moe if kind.moe else None
-    feed_forward = experts(job, layout, size) if moe else dense(job, layout, size, job.model.ffn)
-    return [*attention(job, layout, size, kind.window), *feed_forward]
+    ops: list[Op] = []
+    for word in kind.mixers:
+        mixed = MIXERS[word](job, layout, size, kind)
+        ops += mixed[1:] if ops else mixed  # side by side they share a norm
+    if kind.moe:
+        return ops + experts(job, layout, size, beside=beside(job.model, kind))
+    return ops + (dense(job, layout, size, job.model.ffn, kind) if kind.ffn else [])
 
 
-def attention(job: Job, layout: Layout, size: Local, window: int | None) -> list[Op]:
+def beside(m: Model, kind: Kind) -> bool:
+    """A parallel block: mixer and feed-forward read the same norm."""
+    return m.norms_per_layer == 1 and kind.ffn and kind.mixer != "none"
+
+
+SPARSE = ("sparse", "chosen")
+"""Mixers that read the keys which an indexer picked."""
+
+
+class Shape(NamedTuple):
+    """Heads of one kind of attention on one device."""
+
+    H: Num
+    K: Num
+    """Query and key/value heads."""
+    q: int
+    v: int
+    """Widths of a query or key head and of a value head."""
+    sinks: bool
+
+
+def heads(m: Model, kind: Kind, tp: Num) -> Shape:
+    """Of a layer; fewer key/value heads than tp are copied."""
+    if m.mla:
+        q, v = m.mla.qk_nope_head_dim + m.mla.qk_rope_head_dim, m.mla.v_head_dim
+        return Shape(m.heads / tp, m.heads / tp, q, v, m.attention_sinks)
+    if m.sliding and kind.window is not None:
+        of, v = m.sliding, m.sliding.v_head_dim or m.sliding.head_dim
+        return Shape(of.heads / tp, maximum(of.kv_heads / tp, 1.0), of.head_dim, v, of.sinks)
+    return Shape(m.heads / tp, maximum(m.K / tp, 1.0), m.h, m.v, m.attention_sinks)
+
+
+def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     """Norm, query/key/value projections, attention, output projection, residual."""
-    m, c, act, wgt = (
-        job.model,
-        job.how.count,
-        job.precision.activation_bytes,
-        job.precision.weight_bytes,
-    )
-    one = 1.0 if c.dot_product == "2k-1" else 0.0
-    D, tp, t = m.hidden, size.tp, size.tokens
-    H, K = m.heads / tp, maximum(m.K / tp, 1.0)  # fewer kv heads than tp: they are copied
+    m, act = job.model, job.precision.activation_bytes
+    D, t, of = m.hidden, size.tokens, heads(m, kind, size.tp)
     gather, reduce = collectives(layout, t * D * act)
-    q, v = (
-        (m.mla.qk_nope_head_dim + m.mla.qk_rope_head_dim, m.mla.v_head_dim) if m.mla else (m.h, m.h)
-    )
-    if m.mla:
-        K = H
-    # a parallel block: the feed-forward gathers, keeps and reduces for both
-    beside_ffn = m.norms_per_layer == 1
+    # the feed-forward gathers, keeps and reduces for both
+    beside_ffn = beside(m, kind) and not kind.moe
     ops = [norm(job, "attention/norm", size, backward=gather)]
-    if m.mla:
-        ops += latent(job, layout, size)
-    else:
-        ops.append(
-            linear(
-                job,
-                layout,
-                "attention/qkv",
-                t,
-                D,
-                (H + 2 * K) * q,
-                calls=3.0,
-                columns=(H * q, K * q, K * q),
-                forward=gather,
-                kept=0.0 if beside_ffn else kept(c.gathered_inputs, size),
-                backward=() if beside_ffn else column_backward(c.gathered_inputs, gather, reduce),
-            )
-        )
-    if m.qkv_bias:
-        ops.append(blocks.bias("attention/qkv bias", t, (H + 2 * K) * q, act=act, wgt=wgt))
-    if m.qk_norm:
-        ops.append(query_key_norm(job, layout, size, H, K))
-    if c.rotary == "apart" and not m.mla:
-        ops += (
-            [blocks.rotary("attention/rotary", t * (H + K) * q, act=act)]
-            if m.positions == "rope"
-            else []
-        )
-        ops += (
-            [blocks.repeat("attention/repeat", 2 * size.b * size.T * H * q, act=act)]
-            if m.heads > m.K
-            else []
-        )
-    forward, backward = exchange(layout, size, K, q, v, act, c.gathered_keys)
-    ops.append(
-        blocks.attention(
-            "attention/core",
-            size.b,
-            H,
-            K,
-            size.T / size.cp,
-            size.T,
-            q,
-            v,
-            seen=seen(job, window),
-            one=one,
-            act=act,
-            dropout=m.dropout,
-            fused=job.fused_attention,
-            output_twice=c.attention_output == "twice",
-            autograd=c.backward_needs == "autograd",
-            mask=where((size.cp > 1) | (window is not None), size.T / size.cp * size.T, 0.0),
-            forward=forward,
-            backward=backward,
-        )._replace(weights=H if m.attention_sinks else 0.0)
-    )
+    ops += latent(job, layout, size) if m.mla else projections(job, layout, size, of, beside_ffn)
+    ops += between(job, layout, size, of)
+    if kind.mixer == "sparse":
+        ops += indexer(job, layout, size)
+    ops.append(core(job, layout, size, of, kind))
+    if m.attention_gate != "none":
+        ops += gate(job, layout, size, of)
+    if m.inner_norms:
+        ops.append(inner_norm(job, "attention/inner norm", t, of.H * of.v))
     sent = () if beside_ffn else reduce
-    ops.append(linear(job, layout, "attention/out", t, H * v, D, quantised=False, forward=sent))
-    return ops + after(job, layout, size, "attention")
+    ops.append(
+        linear(job, layout, "attention/out", t, of.H * of.v, D, quantised=False, forward=sent)
+    )
+    return ops + after(job, layout, size, "attention", biased=m.biased_out)
 
 
-def query_key_norm(job: Job, layout: Layout, size: Local, H: Num, K: Num) -> Op:
+def projections(job: Job, layout: Layout, size: Local, of: Shape, beside_ffn: bool) -> list[Op]:
+    """Queries, keys and values in one matrix, cut by heads, and their biases."""
+    m, c, t = job.model, job.how.count, size.tokens
+    act, wgt = job.precision.activation_bytes, job.precision.weight_bytes
+    gather, reduce = collectives(layout, t * m.hidden * act)
+    columns = (of.H * of.q, of.K * of.q, of.K * of.v)
+    width = of.H * of.q + of.K * (of.q + of.v)
+    back = column_backward(c.gathered_inputs, gather, reduce)
+    qkv = linear(
+        job,
+        layout,
+        "attention/qkv",
+        t,
+        m.hidden,
+        width,
+        calls=3.0,
+        columns=columns,
+        forward=gather,
+        kept=0.0 if beside_ffn else kept(c.gathered_inputs, size),
+        backward=() if beside_ffn else back,
+    )
+    biases = [blocks.bias("attention/qkv bias", t, width, act=act, wgt=wgt)] if m.qkv_bias else []
+    return [qkv, *biases]
+
+
+def between(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
+    """What happens to queries and keys before they meet, as passes of their own."""
+    m, c, act = job.model, job.how.count, job.precision.activation_bytes
+    ops = [query_key_norm(job, layout, size, of)] if m.qk_norm else []
+    if c.rotary == "apart" and not m.mla:
+        if m.positions == "rope":
+            ops.append(
+                blocks.rotary("attention/rotary", size.tokens * (of.H + of.K) * of.q, act=act)
+            )
+        if m.heads > m.K:
+            copies = size.b * size.T * of.H * (of.q + of.v)
+            ops.append(blocks.repeat("attention/repeat", copies, act=act))
+    return ops
+
+
+def core(job: Job, layout: Layout, size: Local, of: Shape, kind: Kind) -> Op:
+    """softmax(Q K^T) V."""
+    m, c, act = job.model, job.how.count, job.precision.activation_bytes
+    forward, backward = exchange(layout, size, of.K, of.q, of.v, act, c.gathered_keys)
+    masked = (size.cp > 1) | (kind.window is not None)
+    op = blocks.attention(
+        "attention/core",
+        size.b,
+        of.H,
+        of.K,
+        size.T / size.cp,
+        size.T,
+        of.q,
+        of.v,
+        seen=seen(job, visible(m, kind)),
+        one=1.0 if c.dot_product == "2k-1" else 0.0,
+        act=act,
+        dropout=m.dropout,
+        fused=job.fused_attention,
+        output_twice=c.attention_output == "twice",
+        autograd=c.backward_needs == "autograd",
+        mask=where(masked, size.T / size.cp * size.T, 0.0),
+        forward=forward,
+        backward=backward,
+    )
+    return op._replace(weights=(of.H if of.sinks else 0.0) + m.vectors)
+
+
+def visible(m: Model, kind: Kind) -> int | None:
+    """Keys that a query of a layer reads at most; None: all that the mask leaves."""
+    return m.sparse.top_k if m.sparse and kind.mixer in SPARSE else kind.window
+
+
+def gate(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
+    """sigmoid(W h) times the result of attention: a number for each of its elements, or a head."""
+    m, c, t = job.model, job.how.count, size.tokens
+    act, width = (
+        job.precision.activation_bytes,
+        of.H * (of.v if m.attention_gate == "element" else 1),
+    )
+    gather, reduce = collectives(layout, t * m.hidden * act)
+    back = column_backward(c.gathered_inputs, gather, reduce)
+    # its input is that of queries, keys and values, gathered and kept there
+    project = linear(job, layout, "attention/gate", t, m.hidden, width, kept=0.0, backward=back)
+    product = blocks.scaled("attention/gated", t * of.H * of.v, t * width, act=act)
+    return [project._replace(source="attention/norm"), product._replace(source="attention/core")]
+
+
+def inner_norm(job: Job, name: str, t: Num, width: Num) -> Op:
+    """A norm in front of an output projection, over what a device holds of its input."""
+    m, p = job.model, job.precision
+    parameters = blocks.NORM_PARAMETERS[m.norm]
+    return blocks.norm(
+        name, t, width, parameters=parameters, act=p.activation_bytes, wgt=p.weight_bytes
+    )
+
+
+def query_key_norm(job: Job, layout: Layout, size: Local, of: Shape) -> Op:
     """RMS norm of queries and keys: each head by itself, with the same 2 h parameters; or all heads
     together (OLMo 2).
 
     Then their sums of squares, one number a token for queries and one for keys, are added up over
     tp.
     """
-    m, t = job.model, size.tokens
+    m, t, count = job.model, size.tokens, of.H + of.K
     statistics = (Message("all_reduce", "tp", 2 * t * FP32),) if m.qk_norm_whole else ()
     act, wgt = job.precision.activation_bytes, job.precision.weight_bytes
     op = blocks.norm(
         "attention/qk norm",
-        t * (H + K),
-        m.h,
+        t * count,
+        of.q,
         parameters=1,
         act=act,
         wgt=wgt,
@@ -140,7 +216,8 @@ def query_key_norm(job: Job, layout: Layout, size: Local, H: Num, K: Num) -> Op:
         backward=statistics,
         autograd=job.how.count.backward_needs == "autograd",
     )
-    return op._replace(weights=(H + K) * m.h if m.qk_norm_whole else 2.0 * m.h)
+    each = 2.0 if m.qk_norm_shift else 1.0
+    return op._replace(weights=each * of.q * (count if m.qk_norm_whole else 2.0))
 
 
 def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
@@ -200,18 +277,24 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
         queries = [up("q", D, q_heads, forward=collectives(layout, t * D * act)[0])]
     # the key's rotary part goes to all heads as it is
     of_rope = collectives(layout, t * rope * act)[1]
+    narrow = (rank or 0) + mla.kv_lora_rank + rope
+    biases = [blocks.bias("attention/down bias", size.shard, narrow, act=act, wgt=wgt)]
     return [
         *queries,
         down("kv", mla.kv_lora_rank + rope, 0.0),
+        *(biases if m.qkv_bias else []),
         latent_norm("kv", mla.kv_lora_rank, rope),
         up("kv up", mla.kv_lora_rank, H * (mla.qk_nope_head_dim + mla.v_head_dim), *of_rope),
     ]
 
 
 def dense(
-    job: Job, layout: Layout, size: Local, width: Num, name: str = "ffn", with_norm: bool = True
+    job: Job, layout: Layout, size: Local, width: Num, kind: Kind | None = None, name: str = "ffn"
 ) -> list[Op]:
-    """Norm, up (and gate) projection, activation, down projection, residual; width = F."""
+    """Norm, up (and gate) projection, activation, down projection, residual; width = F.
+
+    kind: the layer it ends; None: shared experts, which stand beside others.
+    """
     m, c, act, wgt = (
         job.model,
         job.how.count,
@@ -220,8 +303,7 @@ def dense(
     )
     D, t, F = m.hidden, size.tokens, width / size.tp
     gather, reduce = collectives(layout, t * D * act)
-    # a parallel block
-    gates, shares_norm = 2 if m.gated else 1, with_norm and m.norms_per_layer == 1
+    gates, shares_norm = 2 if m.gated else 1, kind is not None and beside(m, kind)
     up = linear(
         job,
         layout,
@@ -235,9 +317,7 @@ def dense(
         forward=() if shares_norm else gather,
         backward=column_backward(c.gathered_inputs, gather, reduce),
     )
-    ops = (
-        [norm(job, f"{name}/norm", size, backward=gather)] if with_norm and not shares_norm else []
-    )
+    ops = [norm(job, f"{name}/norm", size, backward=gather)] if kind and not shares_norm else []
     ops.append(up._replace(source="attention/norm" if shares_norm else "ffn/norm"))
     if m.bias:
         ops.append(blocks.bias(f"{name}/up bias", t, F * gates, act=act, wgt=wgt))
@@ -250,15 +330,15 @@ def dense(
     )
     if m.dropout and c.dropout == "lbl":
         ops.append(blocks.dropout(f"{name}/activation dropout", t * F, act=act))
+    if m.inner_norms:
+        ops.append(inner_norm(job, f"{name}/inner norm", t, F))
     ops.append(linear(job, layout, f"{name}/down", t, F, D, forward=reduce))
-    return ops + (after(job, layout, size, name) if with_norm else [])
+    return ops + (after(job, layout, size, name, m.bias) if kind else [])
 
 
-def after(job: Job, layout: Layout, size: Local, name: str, biased: bool = True) -> list[Op]:
-    """What follows a row-parallel matrix, on the device's shard of the sequence: its bias, dropout,
-    a post-norm, the residual sum.
-
-    biased: False where experts brought their own biases.
+def after(job: Job, layout: Layout, size: Local, name: str, biased: bool) -> list[Op]:
+    """What follows a row-parallel matrix, on the device's shard of the sequence: its bias (experts
+    bring their own), dropout, a post-norm, the residual sum.
     """
     m, c, act, wgt = (
         job.model,
@@ -267,7 +347,7 @@ def after(job: Job, layout: Layout, size: Local, name: str, biased: bool = True)
         job.precision.weight_bytes,
     )
     x, ops = size.shard * m.hidden, []
-    if m.bias and biased:
+    if biased:
         whole = layout.scheme == "megatron" and c.output_bias == "replicated"
         # LBL cuts this one by columns
         by_column = layout.scheme == "context" and name == "attention"
@@ -371,3 +451,21 @@ def seen(job: Job, window: int | None) -> float:
         w = min(float(window or T), T)
         return (w * (w + 1) / 2 + (T - w) * w) / (T * T)
     return min(2 * window + 1, T) / T if window else 1.0
+
+
+def nothing(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
+    """A layer that only feeds forward."""
+    return []
+
+
+MIXERS: dict[str, Callable[[Job, Layout, Local, Kind], list[Op]]] = {
+    "full": attention,
+    "sliding": attention,
+    "sparse": attention,
+    "chosen": attention,
+    "linear": linear_attention,
+    "ssm": state_space,
+    "conv": convolution,
+    "none": nothing,
+}
+"""Word of a layer's pattern -> its operations."""

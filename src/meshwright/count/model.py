@@ -8,12 +8,14 @@ from functools import lru_cache
 
 from ..describe.assumptions import Counting
 from ..describe.job import Job
+from ..describe.layers import Kind as Kind
+from ..describe.layers import kinds as kinds
+from ..describe.layers import leading
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..describe.recompute import resolved
 from ..layout.placement import placed
 from . import megatron, summa, vocabulary
-from .megatron import Kind
 from .recompute import again
 from .work import Op
 
@@ -33,27 +35,12 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     return scheme(job, layout, kind)
 
 
-def kinds(model: Model) -> tuple[Kind, ...]:
-    """The kind of each of the L layers, in order."""
-
-    def kind(i: int) -> Kind:
-        whole = model.window is None or (
-            model.full_every > 0 and i % model.full_every == model.full_every - 1
-        )
-        return Kind(
-            None if whole else model.window, model.moe is not None and i >= model.moe.dense_layers
-        )
-
-    return tuple(kind(i) for i in range(model.layers))
-
-
 @lru_cache(maxsize=4096)
 def groups(model: Model) -> tuple[tuple[tuple[Kind, int], ...], tuple[tuple[Kind, int], ...]]:
     """(leading, body): how many layers of each kind stand among the leading dense ones of a mixture
     of experts, and in the rest.
     """
-    lead = model.moe.dense_layers if model.moe else 0
-    every = kinds(model)
+    lead, every = leading(model), kinds(model)
     return tuple(Counter(every[:lead]).items()), tuple(Counter(every[lead:]).items())
 
 
@@ -89,15 +76,14 @@ def operations(
 
 
 def next_token(job: Job, layout: Layout) -> list[Op]:
-    """One multi-token-prediction block: join, one more layer of the last kind, and the head again,
-    whose matrix is that of the model.
+    """One multi-token-prediction block: join, one more of the last layer, and the head again, whose
+    matrix is that of the model.
     """
     head = [
         op._replace(weights=0.0) if op.name == "head/logits" else op
         for op in vocabulary.head(job, layout)
     ]
-    lead, body = groups(job.model)
-    return [*vocabulary.join(job, layout), *layer(job, layout, (*lead, *body)[-1][0]), *head]
+    return [*vocabulary.join(job, layout), *layer(job, layout, kinds(job.model)[-1]), *head]
 
 
 @lru_cache(maxsize=4096)

@@ -11,21 +11,24 @@ from __future__ import annotations
 
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.model import MoE
 from ..num import Num
 from . import blocks, megatron
 from .linear import linear
 from .work import ONCE_A_NODE, Local, Message, Op, Pass, reached
 
 
-def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
+def experts(job: Job, layout: Layout, size: Local, beside: bool = False) -> list[Op]:
     """Operations of one mixture-of-experts feed-forward for one microbatch on one device, in
     forward order.
+
+    beside: it stands beside the attention, whose norm it reads.
     """
     m, act, wgt = job.model, job.precision.activation_bytes, job.precision.weight_bytes
     moe = m.moe
     assert moe is not None
-    D, F, here = m.hidden, moe.expert_ffn / layout.etp, moe.experts / layout.ep
-    sent = size.shard * moe.top_k
+    D, F, here = moe.latent or m.hidden, moe.expert_ffn / layout.etp, moe.experts / layout.ep
+    sent = size.shard * computed(moe)
     x = sent * layout.etp
     gates = 2 if m.gated else 1
 
@@ -33,16 +36,21 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
         return linear(job, layout, f"experts/{name}", x, k, n, copies=here, expert=True)
 
     # the router works on the device's own tokens; its weights are on every rank
-    router = linear(job, layout, "experts/router", size.shard, D, moe.experts, quantised=False)
-    router = router._replace(weights=router.weights + (moe.experts if moe.router_bias else 0))
-    gather, _ = megatron.collectives(layout, size.tokens * D * act)
+    choices = moe.experts + moe.idle_experts
+    router = linear(job, layout, "experts/router", size.shard, m.hidden, choices, quantised=False)
+    router = router._replace(weights=router.weights + (choices if moe.router_bias else 0))
+    gather, _ = megatron.collectives(layout, size.tokens * m.hidden * act)
     # only shared experts need the whole sequence on each tp rank
     shared_gather = gather if moe.shared_ffn else ()
-    ops = [
-        megatron.norm(job, "ffn/norm", size, backward=shared_gather),
-        router,
+    normed = "attention/norm" if beside else "ffn/norm"
+    ops = [] if beside else [megatron.norm(job, normed, size, backward=shared_gather)]
+    ops.append(router._replace(source=normed))
+    if moe.latent:
+        narrow = linear(job, layout, "experts/narrow", size.shard, m.hidden, D)
+        ops.append(narrow._replace(source=normed))
+    ops += [
         dispatch(job, layout, sent, "dispatch")._replace(
-            source="ffn/norm", needs=size.shard * D * act
+            source="experts/narrow" if moe.latent else normed, needs=size.shard * D * act
         ),
         inner(layout, x, D, act),
     ]
@@ -64,11 +72,22 @@ def experts(job: Job, layout: Layout, size: Local) -> list[Op]:
             )._replace(weights=here * D)
         )
     ops.append(dispatch(job, layout, sent, "combine"))
+    if moe.latent:
+        ops.append(linear(job, layout, "experts/wide", size.shard, D, m.hidden))
+    if moe.post_norm:
+        ops.append(megatron.norm(job, "experts/post norm", size))
     if moe.shared_ffn:
-        ops += megatron.dense(job, layout, size, moe.shared_ffn, name="shared", with_norm=False)
+        ops += megatron.dense(job, layout, size, moe.shared_ffn, name="shared")
     if moe.shared_gate:
-        ops.append(linear(job, layout, "shared/gate", size.shard, D, 1, quantised=False))
+        ops.append(linear(job, layout, "shared/gate", size.shard, m.hidden, 1, quantised=False))
     return ops + megatron.after(job, layout, size, "ffn", biased=False)
+
+
+def computed(moe: MoE) -> float:
+    """Experts that work on a token: those of its k choices that are none of the idle ones."""
+    if not moe.idle_experts:
+        return moe.top_k
+    return moe.top_k * moe.experts / (moe.experts + moe.idle_experts)
 
 
 def dispatch(job: Job, layout: Layout, sent: Num, name: str) -> Op:
@@ -79,7 +98,8 @@ def dispatch(job: Job, layout: Layout, sent: Num, name: str) -> Op:
     Kernels that send a token once read it where it is, and it is copied for its experts where it
     arrives: once read a rank, once written an expert.
     """
-    moe, width = job.model.moe, job.model.hidden * job.precision.activation_bytes
+    moe = job.model.moe
+    width = ((moe and moe.latent) or job.model.hidden) * job.precision.activation_bytes
     message = Message("all_to_all", "ep", sent * width)
     passes: Num = 4.0
     if moe and job.profile and job.profile.dispatcher in ONCE_A_NODE:

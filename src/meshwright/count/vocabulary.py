@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, ceil_div
-from . import megatron
+from . import blocks, megatron
 from .linear import linear
 from .megatron import FP32
 from .work import Message, Op, Pass, local
@@ -31,7 +31,8 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
     size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
     x = size.tokens * m.hidden
     gather, reduce = megatron.collectives(layout, x * act)
-    weights = rows(job, layout) * m.hidden + (m.seq * m.hidden if m.positions == "learned" else 0)
+    positions = (m.position_rows or m.seq) if m.positions == "learned" else 0
+    weights = rows(job, layout) * m.hidden + positions * m.hidden
     step = Pass(0.0, 0.0, 2 * x * act + x * wgt)
     look_up = Op(
         "embedding",
@@ -80,7 +81,14 @@ def head(job: Job, layout: Layout) -> list[Op]:
         Pass(0.0, 2 * scores, 2 * scores * FP32, kernel="loss backward", sizes=(scores,)),
         saved=scores * FP32,
     )
-    return [megatron.norm(job, "head/norm", size, gather), logits, loss]
+    norm = megatron.norm(job, "head/norm", size, gather)
+    bias = blocks.bias("head/bias", size.tokens, V, act=act, wgt=job.precision.weight_bytes)
+    return [
+        norm if m.final_norm else norm._replace(weights=0.0),
+        logits,
+        *([bias] if m.head_bias else []),
+        loss,
+    ]
 
 
 def join(job: Job, layout: Layout) -> list[Op]:

@@ -1,4 +1,4 @@
-"""A transformer as its training sees it: shapes only, no weights.
+"""A decoder as its training sees it: shapes only, no weights.
 
 Letters: L layers, D hidden, H heads, K kv heads, h head_dim, F ffn, V vocab, T seq; E experts, k
 top_k.
@@ -12,6 +12,7 @@ from typing import Any
 
 from .fields import Checked, Length
 from .frozen import FrozenDict, shown
+from .mixers import Convolution, Heads, Indexer, Linear, StateSpace
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,12 @@ class MoE:
     """The shared experts are scaled by a learned gate of D parameters (Qwen2-MoE)."""
     expert_bias: bool = False
     """Expert matrices have biases (gpt-oss)."""
+    latent: int = 0
+    """Width in which routed experts work, between two matrices of the layer (Nemotron-3); 0 = D."""
+    idle_experts: int = 0
+    """Further choices of the router that hand a token on as it is (LongCat-Flash)."""
+    post_norm: bool = False
+    """What the experts give is normalised."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,10 @@ class RopeScaling(Checked):
 
 @dataclass(frozen=True)
 class Model(Checked):
-    """A decoder (or encoder) stack of equal layers, its embedding and its output head."""
+    """A decoder (or encoder): a list of layers, its embedding and its output head.
+
+    Each layer names what mixes its tokens and what feeds forward (`pattern`, `describe.layers`).
+    """
 
     name: str
     layers: int
@@ -105,8 +115,24 @@ class Model(Checked):
     """Sliding attention window in tokens; None = unlimited."""
     full_every: int = 1
     """With a window: one layer in `full_every` still attends to everything (0 = none does)."""
+    pattern: tuple[str, ...] = ()
+    """The layers in order, as `describe.layers` says: 3*linear+experts, full+experts, repeated; none
+    = full attention, or windows as above.
+    """
+    sliding: Heads | None = None
+    """Heads of sliding layers, where they are others; None = those below."""
+    sparse: Indexer | None = None
+    """The indexer of sparse layers; without a pattern all layers are sparse."""
+    linear: Linear | None = None
+    """Shape of linear layers."""
+    ssm: StateSpace | None = None
+    """Shape of state-space layers."""
+    conv: Convolution | None = None
+    """Shape of convolution layers."""
     norm: str = "rmsnorm"
-    """rmsnorm (D parameters), layernorm (2D) or nonparametric (0, OLMo)."""
+    """rmsnorm (D parameters), layernorm (2D), layernorm-scale (D: no shift) or nonparametric (0,
+    OLMo).
+    """
     norm_epsilon: float = 1e-5
     """Added to the variance in norms."""
     norms_per_layer: int = 2
@@ -117,8 +143,22 @@ class Model(Checked):
     """Queries and keys are normalised per head (Qwen3, Gemma 3): 2h parameters."""
     qk_norm_whole: bool = False
     """With qk_norm: all heads are normalised together (OLMo 2): (H + K) h parameters."""
+    qk_norm_shift: bool = False
+    """With qk_norm: they have a shift beside the scale (Persimmon)."""
+    v_head_dim: int | None = None
+    """Width of a value head; None = that of a query."""
+    attention_gate: str = "none"
+    """What scales the result of attention before its output projection: element (one number each,
+    Qwen3-Next), head or none.
+    """
+    inner_norms: bool = False
+    """The inputs of both output projections are normalised (BitNet)."""
+    vectors: int = 0
+    """Learned numbers of each layer that are none of the above, such as slopes of activations."""
     positions: str = "rope"
     """rope, learned (T x D parameters), alibi or none."""
+    position_rows: int | None = None
+    """Rows of learned positions; None = T."""
     rope_base: float = 10000.0
     """Longest wavelength of rotary positions over 2 pi (Su et al. 2021, arXiv 2104.09864)."""
     rotary_share: float = 1.0
@@ -129,6 +169,12 @@ class Model(Checked):
     """The query, key and value projections have biases."""
     bias: bool = False
     """The output projection and the feed-forward have biases."""
+    out_bias: bool | None = None
+    """The output projection of attention has a bias; None = as `bias` says."""
+    head_bias: bool = False
+    """The output head has a bias (V parameters)."""
+    final_norm: bool = True
+    """There is a norm before the output head."""
     attention_sinks: bool = False
     """One learned logit a head (gpt-oss)."""
     tied_embeddings: bool = False
@@ -163,6 +209,16 @@ class Model(Checked):
     def h(self) -> int:
         """Width of a head."""
         return self.head_dim or self.hidden // self.heads
+
+    @property
+    def v(self) -> int:
+        """Width of a value head."""
+        return self.v_head_dim or self.h
+
+    @property
+    def biased_out(self) -> bool:
+        """The output projection of attention has a bias."""
+        return self.bias if self.out_bias is None else self.out_bias
 
     @property
     def rotary(self) -> int:

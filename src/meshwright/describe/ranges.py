@@ -12,11 +12,13 @@ from typing import Any
 
 from ..errors import BadInput, unknown
 from ..num import product
+from . import layers
 from .chip import PRECISIONS, Chip
 from .fields import ASK
 from .holding import Holding
 from .layout import AXES, SCHEMES, Layout
 from .measured import Overhead, Table
+from .mixers import Linear, StateSpace
 from .model import Model, MoE
 from .network import KINDS, Network
 from .recompute import PARTS
@@ -54,9 +56,19 @@ TRANSPORT = (
 RANGES: dict[str, tuple[float, float]] = {
     "Model.layers": (1, 1e5),
     "Model.vocab": (0, 1e9),
+    "Model.ffn": (0, 1e9),
     "Model.full_every": (0, 1e5),
     "Model.mtp_layers": (0, 1e3),
     "Model.norm_epsilon": (0, 1.0),
+    "Model.vectors": (0, 1e9),
+    "MoE.latent": (0, 1e9),
+    "MoE.idle_experts": (0, 1e9),
+    "Linear.conv": (0, 1e5),
+    "Linear.decay_rank": (0, 1e9),
+    "Linear.gate_rank": (0, 1e9),
+    "Linear.vectors": (0, 1e9),
+    "StateSpace.conv": (0, 1e5),
+    "StateSpace.dt_rank": (0, 1e9),
     "Model.rotary_share": SHARE,
     "MoE.shared_ffn": (0, 1e9),
     "MoE.dense_layers": (0, 1e5),
@@ -195,8 +207,14 @@ ANSWERS = {
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "Model.attention": ("causal", "full"),
-    "Model.norm": ("rmsnorm", "layernorm", "nonparametric"),
+    "Model.norm": ("rmsnorm", "layernorm", "layernorm-scale", "nonparametric"),
     "Model.activation": ("silu", "gelu", "gelu-tanh", "relu", "other"),
+    "Model.attention_gate": ("none", "head", "element"),
+    "Linear.kind": ("delta", "lightning", "gated"),
+    "Linear.decay": ("head", "channel", "fixed"),
+    "Linear.output_gate": ("none", "head", "element"),
+    "Linear.norm": ("head", "whole", "none"),
+    "StateSpace.kind": ("mamba2", "mamba"),
     "RopeScaling.kind": ("linear", "llama3", "yarn", "dynamic", "longrope", "other"),
     "Model.positions": ("rope", "learned", "alibi", "none"),
     "Dim.kind": KINDS,
@@ -307,6 +325,7 @@ FREE: dict[str, str] = {
     "Layout.recompute": "words of `describe.recompute`, refused there",
     "Layout.schedule": "a name of `schedule.SCHEDULES`, refused there",
     "Model.notes": "sentences",
+    "Model.pattern": "words of `describe.layers`, refused there",
     **dict.fromkeys(("Settings.data", "Settings.weights", "Settings.output"), "a path"),
 }
 """Fields that may hold any text, and why."""
@@ -350,11 +369,22 @@ def _model(m: Model) -> str:
         return f"kv_heads {m.K} must divide heads {m.heads}"
     if m.moe and m.moe.dense_layers > m.layers:
         return f"moe.dense_layers {m.moe.dense_layers} are more than the {m.layers} layers"
-    return ""
+    return layers.check(m)
 
 
 def _moe(m: MoE) -> str:
-    return f"top_k {m.top_k} is more than the {m.experts} experts" if m.top_k > m.experts else ""
+    choices = m.experts + m.idle_experts
+    return f"top_k {m.top_k} is more than the {choices} experts" if m.top_k > choices else ""
+
+
+def _linear(m: Linear) -> str:
+    return f"key_heads {m.keys} must divide heads {m.heads}" if m.heads % m.keys else ""
+
+
+def _ssm(m: StateSpace) -> str:
+    if m.inner % m.heads:
+        return f"heads {m.heads} must divide inner {m.inner}"
+    return f"groups {m.groups} must divide heads {m.heads}" if m.heads % m.groups else ""
 
 
 def _chip(c: Chip) -> str:
@@ -422,6 +452,8 @@ def ascending(values: Sequence[float]) -> bool:
 RULES: dict[type, Callable[[Any], str]] = {
     Model: _model,
     MoE: _moe,
+    Linear: _linear,
+    StateSpace: _ssm,
     Chip: _chip,
     Network: _network,
     Layout: _layout,

@@ -50,8 +50,17 @@ QKV = (
     "attention/q down",
     "attention/kv up",
     "attention/kv down",
+    "attention/gate",
+    "linear/in",
+    "linear/decay *",
+    "linear/gate *",
+    "ssm/in",
+    "ssm/x",
+    "ssm/dt",
+    "conv/in",
 )
-OUT, CONTEXT = ("attention/out",), ("attention/core",)
+OUT = ("attention/out", "linear/out", "ssm/out", "conv/out")
+CONTEXT = ("attention/core", "linear/scan", "ssm/scan", "indexer/scores")
 UP, DOWN = ("ffn/up", "experts/up", "shared/up"), ("ffn/down", "experts/down", "shared/down")
 MLP = ("ffn/up", "ffn/up bias", "ffn/activation", "ffn/activation dropout", "ffn/down")
 LATENT = (
@@ -67,7 +76,7 @@ PARTS: dict[str, Part] = {
     "full": Part(EVERYTHING),
     # Megatron Core's modules
     "core_attn": Part(CONTEXT, inner=True),
-    "layernorm": Part(("attention/norm", "ffn/norm")),
+    "layernorm": Part(("attention/norm", "linear/norm", "ssm/norm", "conv/norm", "ffn/norm")),
     "mla_up_proj": Part(LATENT),
     "mlp": Part(MLP),
     "moe": Part(("experts/*", "shared/*")),
@@ -86,49 +95,42 @@ PARTS: dict[str, Part] = {
 }
 """Words of frameworks -> operations; the name of an operation is a part too."""
 
-OPERATIONS = (
-    *(
-        "attention/norm",
-        *QKV,
-        "attention/q norm",
-        "attention/kv norm",
-        "attention/qkv bias",
-        "attention/qk norm",
+OF_MIXERS = {
+    "attention": (
+        *("norm", "qkv", "qkv bias", "q", "q up", "q down", "q norm", "kv up", "kv down"),
+        *("kv norm", "down bias", "qk norm", "rotary", "repeat", "core", "gate", "gated"),
+        *("inner norm", "out", "bias", "dropout", "post norm", "residual"),
     ),
-    *(
-        "attention/rotary",
-        "attention/repeat",
-        *CONTEXT,
-        *OUT,
-        "attention/bias",
-        "attention/dropout",
+    "indexer": ("queries", "key", "norm", "weights", "scores"),
+    "linear": (
+        *("norm", "in", "decay down", "decay up", "gate down", "gate up", "conv", "scan"),
+        *("head norm", "gated", "out", "dropout", "post norm", "residual"),
     ),
-    *(
-        "attention/post norm",
-        "attention/residual",
-        "ffn/norm",
-        *MLP,
-        "ffn/bias",
-        "ffn/dropout",
-        "ffn/post norm",
+    "ssm": (
+        *("norm", "in", "in bias", "conv", "x", "x norm", "dt", "dt bias", "scan", "gated"),
+        *("inner norm", "out", "bias", "dropout", "post norm", "residual"),
     ),
-    *(
-        "ffn/residual",
-        "experts/router",
-        "experts/dispatch",
-        "experts/etp",
-        "experts/up",
-        "experts/up bias",
+    "conv": (
+        *("norm", "in", "in bias", "gate in", "taps", "gate out", "out", "bias"),
+        *("dropout", "post norm", "residual"),
     ),
-    *(
-        "experts/activation",
-        "experts/down",
-        "experts/down bias",
-        "experts/combine",
-        "shared/up",
-        "shared/activation",
+}
+"""What mixes tokens -> its operations."""
+OF_FEED_FORWARDS = {
+    "ffn": (
+        *("norm", "up", "up bias", "activation", "activation dropout", "inner norm", "down"),
+        *("bias", "dropout", "post norm", "residual"),
     ),
-    *("shared/down", "shared/gate"),
+    "experts": (
+        *("router", "narrow", "dispatch", "etp", "up", "up bias", "activation", "down"),
+        *("down bias", "combine", "wide", "post norm"),
+    ),
+    "shared": ("up", "up bias", "activation", "inner norm", "down", "gate"),
+}
+OPERATIONS = tuple(
+    f"{scope}/{name}"
+    for scope, names in {**OF_MIXERS, **OF_FEED_FORWARDS}.items()
+    for name in names
 )
 """Operations of a layer by their names in `count`."""
 

@@ -19,8 +19,10 @@ from ..describe.read import brief, read
 from ..errors import BadInput
 from . import parse_json, read_text
 from .hf_common import LONGEST, common
-from .hf_families import FAMILIES, Family
+from .hf_families import FAMILIES
+from .hf_family import Family
 from .hf_keys import EVERYWHERE, Config, classes, renamed
+from .hf_layers import FULL, arrange, listed
 
 __all__ = ["FAMILIES", "load_hf", "read_hf"]
 HEADS = (
@@ -31,8 +33,28 @@ HEADS = (
 language model's.
 """
 NO_TOWERS = ("text_config", "quantization_config", "generation_config")
-TEXT_OF = {"gemma3": "gemma3_text"}
+TEXT_OF = {
+    "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "llama4": "llama4_text",
+    "mistral3": "mistral",
+    "qwen2_audio": "qwen2",
+    "qwen2_vl": "qwen2_vl_text",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "qwen3_vl": "qwen3_vl_text",
+}
 """model_type of a multimodal file -> that of a text part that does not say its own."""
+FLAT = {
+    "qwen2_vl": "qwen2_vl_text",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+}
+"""Of a file that has the language model's keys beside those of its towers."""
+RENAMED = {"emu3_text_model": "llama"}
+"""Text parts whose layers are those of another family."""
+OUTER = ("architectures",)
+"""Keys that speak of the whole."""
 
 
 def load_hf(path: str | Path, seq: int | None = None) -> Model:
@@ -60,9 +82,12 @@ def read_hf(config: Mapping[str, Any], name: str = "", seq: int | None = None) -
         raise _unknown(kind)
     family = FAMILIES[kind]
     c = _config(text, kind, family)
-    fields = common(c) | family.fixed | family.extra(c)
+    fields = arrange(common(c) | family.fixed | family.extra(c))
+    if "layer_types" not in c.asked:  # its class knows of nothing else
+        listed(c, "layer_types", {FULL: "full"})
     if fields["activation"] == ("silu" if fields.get("gated", True) else "gelu"):
         del fields["activation"]  # the usual one
+    told = fields.pop("told", ())
     fields["name"] = name or _own_name(text) or kind
     longest = c.whole("max_position_embeddings", "n_positions", "seq_length", default=2048)
     fields["seq"] = seq or (
@@ -70,7 +95,7 @@ def read_hf(config: Mapping[str, Any], name: str = "", seq: int | None = None) -
     )
     model = read(Model, {k: v for k, v in fields.items() if v is not None}, c.where)
     shape = {**vars(model), "kv_heads": model.K, "head_dim": model.h}
-    return replace(model, notes=(*notes, *_architecture(c, family), *c.unread(shape)))
+    return replace(model, notes=(*notes, *told, *_architecture(c, family), *c.unread(shape)))
 
 
 def _config(text: Mapping[str, Any], kind: str, family: Family) -> Config:
@@ -86,10 +111,11 @@ def _config(text: Mapping[str, Any], kind: str, family: Family) -> Config:
 
 def _text_part(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
     """The language model of a multimodal config, and a note on what it is not."""
-    text = config.get("text_config")
-    if not isinstance(text, Mapping) or "num_hidden_layers" in config:
+    text, kind = config.get("text_config"), config.get("model_type")
+    inner = text if isinstance(text, Mapping) and "num_hidden_layers" not in config else None
+    if inner is None and not (isinstance(kind, str) and kind in FLAT):
         return config, []
-    outer = str(config.get("model_type"))[:40]
+    outer = str(kind)[:40]
     if config.get("is_encoder_decoder"):
         raise BadInput(f"config.json ({outer}): is_encoder_decoder is set: only decoders are read")
     parts = [
@@ -102,9 +128,15 @@ def _text_part(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]
         or "towers and projectors of other media, which the file does not describe,"
     )
     note = f"language model only: of {outer}, {left} and their tokens are left out"
+    if inner is None:  # older files have the language model's keys beside those of the towers
+        own = {key: value for key, value in config.items() if key not in (*parts, *OUTER)}
+        return {**own, "model_type": FLAT[outer]}, [note]
     # the outer one decides
     tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
-    return {"model_type": TEXT_OF.get(outer, config.get("model_type")), **text, **tied}, [note]
+    named = {"model_type": TEXT_OF.get(outer, kind), **inner}
+    return {**named, **tied, "model_type": RENAMED.get(named["model_type"], named["model_type"])}, [
+        note
+    ]
 
 
 def _unknown(kind: object) -> BadInput:
@@ -113,10 +145,17 @@ def _unknown(kind: object) -> BadInput:
     """
     name = kind[:80] if isinstance(kind, str) else brief(kind)
     return BadInput(
-        f"config.json: model_type {name!r} is not known (families that are read:"
-        f" {', '.join(FAMILIES)}); model_type names the model's code, so the name of another family"
-        " would give wrong counts"
+        f"config.json: model_type {name!r} is not known (read are {len(FAMILIES)} families, from"
+        f" gpt2 and llama to deepseek_v32 and qwen3_next{_alike(name)}); model_type names the"
+        " model's code, so the name of another family would give wrong counts"
     )
+
+
+def _alike(name: str) -> str:
+    """Families whose names begin alike."""
+    stem = re.split(r"[\d_-]", name)[0]
+    found = [kind for kind in FAMILIES if len(stem) > 2 and kind.startswith(stem)]
+    return f"; of that name {', '.join(found[:6])}" if found else ""
 
 
 def _own_name(config: Mapping[str, Any]) -> str:
@@ -132,7 +171,14 @@ def _architecture(c: Config, family: Family) -> Iterator[str]:
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise BadInput(f"{c.where}: architectures must be names of classes, not {brief(wrong[0])}")
     own = family.classes or (classes()[family.like or c.data["model_type"]]["class"],)
-    if not names or any(name in own for name in names):
+    spelled = [name.lower() for name in own]
+    if not names or any(name.lower() in spelled for name in names):
+        return
+    if names[0].endswith(own):
+        yield (
+            f"{c.where}: architectures says {brief(names[0])}, counted as {own[0]}: what it adds to"
+            " that or leaves out cannot be told from this file"
+        )
         return
     stem = re.sub("(ForCausalLM|LMHeadModel)$", "", own[0])
     if not re.fullmatch(re.escape(stem) + f"({HEADS})", names[0]):

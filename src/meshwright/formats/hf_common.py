@@ -4,12 +4,12 @@ biases, windows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from ..describe.read import brief
 from ..errors import BadInput
 from .hf_keys import Config, Fields
+from .hf_layers import count, windows
 
 LONGEST = 8192
 """Tokens: `max_position_embeddings` is what a model may be served with; most were pre-trained on no
@@ -26,9 +26,9 @@ ACTIVATIONS = {
 }
 """hidden_act -> Model.activation."""
 SCALINGS = ("linear", "llama3", "yarn", "dynamic", "longrope")
-FULL, SLIDING = "full_attention", "sliding_attention"
-"""What `layer_types` may say of a layer."""
-FFN = ("intermediate_size", "ffn_hidden_size", "n_inner")
+HEAD_KEYS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
+"""Names of the number of query heads."""
+FFN = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "dff")
 """Names of the feed-forward's width; classes with one of the latter, or none, have 4 x hidden_size
 where it is null.
 """
@@ -49,25 +49,25 @@ ROPE_KEYS = frozenset(
 
 def common(c: Config) -> Fields:
     """Fields that every decoder has."""
-    if (
-        "sliding_window" not in c.known
-        and (types := c.listed("layer_types")) is not None
-        and spacing(c, types) != 1
-    ):
-        raise c.refuse(f"layer_types has {SLIDING}, of which its class knows nothing")
-    hidden = c.whole("hidden_size", "n_embd")
-    heads = c.whole("num_attention_heads", "n_head")
+    hidden = c.whole("hidden_size", "n_embd", "d_model")
+    heads = c.whole(*HEAD_KEYS, default=None if c.known & set(HEAD_KEYS) else 1)
     return {
-        "layers": c.whole("num_hidden_layers", "n_layer"),
+        "layers": count(c),
         "hidden": hidden,
         "heads": heads,
         "kv_heads": c.whole("num_key_value_heads", default=0) or None,
         "head_dim": c.whole("head_dim", default=0) or None,
-        "ffn": c.whole(*FFN, default=None if FFN[0] in c.known else 4 * hidden),
+        "ffn": c.whole(*FFN, default=4 * hidden if wide_by_default(c) else None),
         "vocab": c.whole("vocab_size"),
         "tied_embeddings": c.flag("tie_word_embeddings"),
         "norm_epsilon": c.real(
-            "rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", most=1.0, default=1e-5
+            "rms_norm_eps",
+            "layer_norm_epsilon",
+            "layer_norm_eps",
+            "norm_eps",
+            "norm_epsilon",
+            most=1.0,
+            default=1e-5,
         ),
         "activation": activation(c),
         **rotary(c),
@@ -75,6 +75,11 @@ def common(c: Config) -> Fields:
             max(c.real(key, most=1.0, default=0.0) for key in ("resid_pdrop", "hidden_dropout")) > 0
         ),
     }
+
+
+def wide_by_default(c: Config) -> bool:
+    """Null means four times the hidden size: older families, and classes without a width."""
+    return FFN[0] not in c.known or "attention_types" in c.known
 
 
 def activation(c: Config) -> str | None:
@@ -120,49 +125,14 @@ def rotary(c: Config) -> Fields:
     return {**fields, "rope_scaling": scaling}
 
 
-def biases(c: Config) -> Fields:
-    """Llama: one flag for the four attention projections, one for the feed-forward."""
-    attention, ffn = c.flag("attention_bias"), c.flag("mlp_bias")
-    if attention != ffn:
-        raise c.refuse(
-            "the attention has a bias on its output but the feed-forward has none, or the other way"
-            " round"
-        )
-    return {"qkv_bias": attention, "bias": ffn}
-
-
-def sliding(c: Config, every: int = 0) -> Fields:
-    """Sliding attention in all layers but one in `every` (1: in none); where the class has
-    `layer_types`, they decide.
+def sliding(c: Config, default: Sequence[str] = ()) -> Fields:
+    """Full and sliding attention. default: what the class has where no `layer_types` say it (none:
+    a window in all layers, if there is one).
     """
-    window, every = (
-        c.whole("sliding_window", default=0),
-        every if c.flag("use_sliding_window", default=True) else 1,
-    )
-    if (types := c.listed("layer_types")) is not None:
-        said = spacing(c, types)
-        if "layer_types" not in c.defaults and said != (every if window else 1):
-            raise c.refuse("its class takes no layer_types, and they are not what it does")
-        every = said
-    if not window and (every > 1 or types is not None and every == 0):
-        raise BadInput(
-            f"{c.where}: layer_types has {SLIDING}, but sliding_window is"
-            f" {brief(c.get('sliding_window'))}"
-        )
-    return {"window": window, "full_every": every} if window and every != 1 else {}
-
-
-def spacing(c: Config, types: list[Any]) -> int:
-    """One layer in how many attends to everything: 1 all, 0 none."""
-    if other := [kind for kind in types if kind not in (FULL, SLIDING)]:
-        raise c.refuse(f"layer_types has {brief(other[0])}")
-    layers = c.whole("num_hidden_layers", "n_layer")
-    if len(types) != layers:
-        raise BadInput(
-            f"{c.where}: layer_types lists {len(types)} layers, num_hidden_layers is {layers}"
-        )
-    full = [i for i, kind in enumerate(types) if kind == FULL]
-    every = full[0] + 1 if full else 0
-    if full != [i for i in range(len(types)) if every and i % every == every - 1]:
-        raise c.refuse("the layers with full attention are not evenly spaced")
-    return every
+    layers = count(c)
+    used = c.whole("sliding_window", default=0) and c.flag("use_sliding_window", default=True)
+    usual = (list(default) or ["sliding"] * layers) if used else ["full"] * layers
+    found = windows(c, usual)
+    if "layer_types" not in c.defaults and found["mixers"] != usual:
+        raise c.refuse("its class takes no layer_types, and they are not what it does")
+    return found

@@ -7,34 +7,15 @@ modeling files of transformers 4.30 to 5.23.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-
 from ..errors import BadInput
-from .hf_common import biases, sliding
+from .hf_common import sliding
+from .hf_dense import DENSE
+from .hf_experts import EXPERTS
+from .hf_family import Family, attention_bias, biases, latent, routed
+from .hf_hybrids import HYBRIDS
 from .hf_keys import Config, Fields
-
-
-@dataclass(frozen=True)
-class Family:
-    """How one `model_type` is read."""
-
-    fixed: Fields = field(default_factory=dict)
-    """Model fields that are the same in all its models."""
-    extra: Callable[[Config], Fields] = lambda c: {}
-    """Model fields that depend on the file."""
-    defaults: Fields = field(default_factory=dict)
-    """Defaults that are not among the fields of the class."""
-    also: tuple[str, ...] = ()
-    """Keys that the model's code or older versions read, though they are no fields of the class."""
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    """Older name of a key -> its name."""
-    like: str = ""
-    """The class whose keys it has, if transformers has none of that name; then nothing may be left
-    out but `defaults`.
-    """
-    classes: tuple[str, ...] = ()
-    """Names of its language model's class, where they are not that of transformers."""
+from .hf_layers import FEED_FORWARD, count, every, listed
+from .hf_older import OLDER
 
 
 def _mixtral(c: Config) -> Fields:
@@ -48,92 +29,58 @@ def _mixtral(c: Config) -> Fields:
 
 def _qwen2(c: Config) -> Fields:
     """With use_sliding_window the layers from max_window_layers on have a window."""
-    first, layers = c.whole("max_window_layers", default=0), c.whole("num_hidden_layers")
-    if c.listed("layer_types") is None and c.flag("use_sliding_window") and 0 < first < layers:
-        raise c.refuse(f"the first {first} layers have full attention and the others a window")
-    return sliding(c, every=0 if first < layers else 1)
+    first, layers = c.whole("max_window_layers", default=0), count(c)
+    return sliding(c, ["sliding" if i >= first else "full" for i in range(layers)])
 
 
 def _qwen3(c: Config) -> Fields:
-    return biases(c) | _qwen2(c)
+    return attention_bias(c) | _qwen2(c)
 
 
 def _qwen_moe(c: Config) -> Fields:
-    if c.whole("decoder_sparse_step", default=1) != 1:
-        raise c.refuse("only some layers have experts (decoder_sparse_step)")
-    dense = c.listed("mlp_only_layers") or []
-    if dense != list(range(len(dense))):
-        raise c.refuse("layers without experts are not the first ones (mlp_only_layers)")
+    """Experts in every `decoder_sparse_step`-th layer but those of `mlp_only_layers`; a shared
+    expert with a gate.
+    """
+    step, dense = c.whole("decoder_sparse_step", default=1), c.listed("mlp_only_layers") or []
+    if not step:
+        raise BadInput(f"{c.where}: decoder_sparse_step must be at least 1")
     shared = c.whole("shared_expert_intermediate_size", default=0)
-    moe = {
-        "experts": c.whole("num_experts"),
-        "top_k": c.whole("num_experts_per_tok"),
-        "expert_ffn": c.whole("moe_intermediate_size"),
-        "shared_ffn": shared,
-        "shared_gate": shared > 0,
-        "dense_layers": len(dense),
-    }
-    return {"moe": moe}
+    more = {"shared_ffn": shared, "shared_gate": shared > 0}
+    moe = routed(c, "num_experts", "num_experts_per_tok", "moe_intermediate_size", **more)
+    sparse = [i not in dense and (i + 1) % step == 0 for i in range(count(c))]
+    return {"moe": moe, "ffns": ["experts" if here else "dense" for here in sparse]}
 
 
 def _qwen2_moe(c: Config) -> Fields:
     """With use_sliding_window every second layer before max_window_layers has a window."""
-    first, layers = c.whole("max_window_layers", default=0), c.whole("num_hidden_layers")
-    if c.listed("layer_types") is None and c.flag("use_sliding_window") and 0 < first < layers:
-        raise c.refuse(
-            f"windows in every second layer, but not beyond the first {first} (max_window_layers)"
-        )
+    first = c.whole("max_window_layers", default=0)
     if not c.whole("shared_expert_intermediate_size"):
         raise c.refuse("a shared expert has no width, but its gate is there")
-    return {**_qwen_moe(c), "qkv_bias": c.flag("qkv_bias"), **sliding(c, every=2 if first else 1)}
+    second = ["sliding" if (i + 1) % 2 and i < first else "full" for i in range(count(c))]
+    return {**_qwen_moe(c), "qkv_bias": c.flag("qkv_bias"), **sliding(c, second)}
 
 
 def _qwen3_moe(c: Config) -> Fields:
     """Every file has max_window_layers, and the class no use for it."""
     c.get("max_window_layers")
-    return {**_qwen_moe(c), **biases(c), **sliding(c)}
+    return {**_qwen_moe(c), **attention_bias(c), **sliding(c)}
 
 
-def _leading_dense(c: Config) -> int:
-    """Layers before the first one with experts."""
-    first = c.whole("first_k_dense_replace")
-    if (types := c.listed("mlp_layer_types")) is not None:
-        dense = sum(kind == "dense" for kind in types)
-        if any(kind == "dense" for kind in types[dense:]):
-            raise c.refuse("layers without experts are not the first ones (mlp_layer_types)")
-        return int(dense)
-    if c.whole("moe_layer_freq", default=1) != 1:
-        raise c.refuse("only some layers have experts (moe_layer_freq)")
-    return first
-
-
-def _routed(c: Config) -> Fields:
+def _deepseek_experts(c: Config) -> Fields:
     """DeepSeek's experts. The balancing bias of V3's router is not trained by gradients: no
     parameter.
     """
-    width = c.whole("moe_intermediate_size")
-    moe = {
-        "experts": c.whole("n_routed_experts"),
-        "top_k": c.whole("num_experts_per_tok"),
-        "expert_ffn": width,
-        "shared_ffn": c.whole("n_shared_experts") * width,
-        "dense_layers": _leading_dense(c),
-    }
-    return {"moe": moe, "mtp_layers": c.whole("num_mtp_layers", default=0)}
+    width, layers = c.whole("moe_intermediate_size"), count(c)
+    moe = routed(c, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size")
+    moe["shared_ffn"] = c.whole("n_shared_experts") * width
+    first, step = c.whole("first_k_dense_replace"), c.whole("moe_layer_freq", default=1) or 1
+    usual = ["experts" if i >= first and i % step == 0 else "dense" for i in range(layers)]
+    ffns = listed(c, "mlp_layer_types", FEED_FORWARD) or usual
+    return {"moe": moe, "ffns": ffns, "mtp_layers": c.whole("num_mtp_layers", default=0)}
 
 
 def _deepseek(c: Config) -> Fields:
-    mla = {
-        "kv_lora_rank": c.whole("kv_lora_rank"),
-        "qk_nope_head_dim": c.whole("qk_nope_head_dim"),
-        "qk_rope_head_dim": c.whole("qk_rope_head_dim"),
-        "v_head_dim": c.whole("v_head_dim"),
-    }
-    if rank := c.whole("q_lora_rank", default=0):
-        mla["q_lora_rank"] = rank
-    if c.flag("attention_bias"):
-        raise c.refuse("the projections of the latent attention have biases")
-    return {"mla": mla, "kv_heads": None, "head_dim": None, **_routed(c)}
+    return latent(c) | _deepseek_experts(c)
 
 
 def _gpt_oss(c: Config) -> Fields:
@@ -145,33 +92,31 @@ def _gpt_oss(c: Config) -> Fields:
         "expert_bias": True,
     }
     biased = c.flag("attention_bias")
-    return {"moe": moe, "qkv_bias": biased, "bias": biased, **sliding(c, every=2)}
+    second = every(count(c), 2, "full", "sliding")
+    return {"moe": moe, "qkv_bias": biased, "bias": biased, **sliding(c, second)}
 
 
 def _gemma2(c: Config) -> Fields:
-    return _gemma(c) | sliding(c, every=2)
+    return _gemma(c) | sliding(c, every(count(c), 2, "full", "sliding"))
 
 
 def _gemma3(c: Config) -> Fields:
-    every = c.whole("sliding_window_pattern", default=6)
-    if c.whole("_sliding_window_pattern", default=every) != every and not c.has("layer_types"):
+    period = c.whole("sliding_window_pattern", default=6)
+    if c.whole("_sliding_window_pattern", default=period) != period and not c.has("layer_types"):
         raise BadInput(
             f"{c.where}: _sliding_window_pattern is not read by transformers: give layer_types"
         )
-    return _gemma(c) | sliding(c, every=every)
+    return _gemma(c) | sliding(c, every(count(c), period, "full", "sliding"))
 
 
 def _gemma(c: Config) -> Fields:
-    if c.flag("attention_bias"):
-        raise c.refuse("the attention has a bias on its output but the feed-forward has none")
+    found = attention_bias(c)
     # GemmaConfig takes the older value for what the models were trained with
-    if c.get("hidden_act") == "gelu":
-        return {"activation": "gelu-tanh"}
-    return {}
+    return {**found, "activation": "gelu-tanh"} if c.get("hidden_act") == "gelu" else found
 
 
 def _olmo3(c: Config) -> Fields:
-    return biases(c) | sliding(c, every=4)
+    return attention_bias(c) | sliding(c, every(count(c), 4, "full", "sliding"))
 
 
 def _glm(c: Config) -> Fields:
@@ -184,7 +129,7 @@ def _glm4_moe(c: Config) -> Fields:
         "qkv_bias": c.flag("attention_bias"),
         "qk_norm": c.flag("use_qk_norm"),
         "head_dim": c.whole("head_dim", default=width) or None,
-        **_routed(c),
+        **_deepseek_experts(c),
     }
 
 
@@ -195,9 +140,8 @@ def _gpt2(c: Config) -> Fields:
 
 
 def _gpt_neox(c: Config) -> Fields:
-    if not c.flag("attention_bias"):
-        raise c.refuse("the feed-forward has biases but the attention has none")
-    return {"qkv_bias": True, "bias": True}
+    attention = c.flag("attention_bias")
+    return biases(attention, attention, True)
 
 
 def _falcon(c: Config) -> Fields:
@@ -222,7 +166,7 @@ HEAD = ("head_dim",)
 LAYERNORM_GELU: Fields = {"norm": "layernorm", "gated": False}
 BIASED: Fields = {"qkv_bias": True, "bias": True}
 HALF: Fields = {"partial_rotary_factor": 0.5}
-EXPERTS = ("moe_layer_freq", "mlp_layer_types")
+SPARSE = ("moe_layer_freq", "mlp_layer_types")
 UNTRAINED: Fields = {"num_mtp_layers": 0}
 """The class's default is 1, which transformers builds only to generate: a file must say that it is
 trained.
@@ -251,7 +195,7 @@ FALCON_OLD = Family(
 )
 
 FAMILIES: dict[str, Family] = {
-    "llama": Family({}, biases),
+    "llama": Family({}, attention_bias),
     "mistral": Family({}, sliding),
     "ministral": Family({}, sliding),
     "mixtral": Family({}, _mixtral, {"rope_theta": 1e6}),
@@ -259,8 +203,8 @@ FAMILIES: dict[str, Family] = {
     "qwen3": Family({"qk_norm": True}, _qwen3),
     "qwen2_moe": Family({}, _qwen2_moe, also=HEAD),
     "qwen3_moe": Family({"qk_norm": True}, _qwen3_moe, also=(*HEAD, "max_window_layers")),
-    "deepseek_v2": Family({}, _deepseek, also=(*HEAD, *EXPERTS)),
-    "deepseek_v3": Family({}, _deepseek, UNTRAINED, also=(*HEAD, *EXPERTS)),
+    "deepseek_v2": Family({}, _deepseek, also=(*HEAD, *SPARSE)),
+    "deepseek_v3": Family({}, _deepseek, UNTRAINED, also=(*HEAD, *SPARSE)),
     "kimi_k2": Family(
         {},
         _deepseek,
@@ -271,7 +215,7 @@ FAMILIES: dict[str, Family] = {
             "attention_bias": False,
             "hidden_act": "silu",
         },
-        also=(*HEAD, *EXPERTS),
+        also=(*HEAD, *SPARSE),
         like="deepseek_v3",
         classes=("DeepseekV3ForCausalLM", "KimiK2ForCausalLM"),
     ),
@@ -287,8 +231,8 @@ FAMILIES: dict[str, Family] = {
     "falcon": Family(LAYERNORM_GELU, _falcon, aliases={"n_embed": "hidden_size"}),
     "RefinedWeb": FALCON_OLD,
     "RefinedWebModel": FALCON_OLD,
-    "olmo": Family({"norm": "nonparametric"}, biases, also=HEAD),
-    "olmo2": Family({"qk_norm": True, "qk_norm_whole": True}, biases, also=HEAD),
+    "olmo": Family({"norm": "nonparametric"}, attention_bias, also=HEAD),
+    "olmo2": Family({"qk_norm": True, "qk_norm_whole": True}, attention_bias, also=HEAD),
     "olmo3": Family(
         {"qk_norm": True, "qk_norm_whole": True}, _olmo3, {"rope_theta": 500000.0}, also=HEAD
     ),
@@ -309,5 +253,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "glm": Family({}, _glm, HALF),
     "glm4": Family({"norms_per_layer": 4}, _glm, HALF),
-    "glm4_moe": Family({}, _glm4_moe, {**HALF, **UNTRAINED}, also=(*HEAD, *EXPERTS)),
+    "glm4_moe": Family({}, _glm4_moe, {**HALF, **UNTRAINED}, also=(*HEAD, *SPARSE)),
+    **DENSE,
+    **EXPERTS,
+    **HYBRIDS,
+    **OLDER,
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -65,6 +65,13 @@ OTHER_ARCHITECTURE = re.compile(
     r"|(^|_)bias$|_bias_|bidirectional|sparse|(^|_)conv|recurrent|altup|laurel|hyper_connection|per_layer"
 )
 """Names of parts that a family does not have; set to anything but false they make another model."""
+SCALES = re.compile(
+    r"\w*multipliers?|\w+_scaling|\w*logit_scale|scale_\w+|dim_model_base|rescale_\w+|\w+_factor"
+    r"|time_step_\w+|residual_in_fp32|num_logits_to_keep|use_mamba\w*|use_associative_scan"
+    r"|\w+_dropout|\w+_soft_?cap(ping)?|swiglu_\w+|lambda_std_dev|linear_(a_log|dt)_\w+|kda_\w+"
+    r"|\w+_kernel|mode|\w+_dtype|eps|mixer_rms_eps|return_last_states|linear_allow_neg_eigval"
+)
+"""Names of factors and numerics, which change no product in a class that has them."""
 SYNONYMS = {
     **dict.fromkeys(("num_layers", "n_layers", "n_layer", "num_hidden_layers"), ("layers",)),
     **dict.fromkeys(
@@ -173,6 +180,17 @@ class Config:
             raise BadInput(f"{self.where}: {key} must be a list, not {brief(value)}")
         return value
 
+    def table(self, key: str) -> Mapping[str, Any]:
+        """A table, empty if there is none."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, Mapping):
+            raise BadInput(f"{self.where}: {key} must be a table, not {brief(value)}")
+        return value or {}
+
+    def with_default(self, key: str, value: object) -> Config:
+        """The same with a default that is worked out from other keys."""
+        return replace(self, defaults={**self.defaults, key: value})
+
     def refuse(self, what: str) -> BadInput:
         """The sentence for what a Model has no field for."""
         return BadInput(f"{self.where}: {what}, which this description of a model cannot express")
@@ -188,6 +206,8 @@ class Config:
         for key, value in self.data.items():
             read = key in self.asked and key in self.known
             if read or says_nothing(key, value) or same(value, self.defaults.get(key, MISSING)):
+                continue
+            if key in self.defaults and SCALES.fullmatch(key):
                 continue
             if means := [shape.get(name) for name in SYNONYMS.get(key, ())]:
                 if value not in means:

@@ -7,6 +7,7 @@ sentence, the trainer refuses to start.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..describe.job import Job
@@ -14,7 +15,7 @@ from ..describe.layout import Layout
 from ..describe.model import Model
 from ..errors import BadInput, unknown
 from ..schedule import get as schedule_named
-from . import practice, trainable
+from . import cuts, practice, trainable
 from .rule import Rule, divides, may_be, sharded
 from .stages import microbatches
 
@@ -74,17 +75,29 @@ CHIPS = Rule(
 )
 HEADS = Rule(
     "heads over tp",
-    lambda j, l: divides(l.tp, j.model.heads),
+    lambda j, l: divides(l.tp, cuts.most(j.model)),
     lambda j, l: (
-        f"heads {j.model.heads} cannot be split {l.tp} ways: tp may be {may_be(j.model.heads)}"
+        f"{named(cuts.heads(j.model))} cannot be split {l.tp} ways: tp may be"
+        f" {may_be(cuts.most(j.model))}"
     ),
 )
 KV_HEADS = Rule(
     "kv heads over tp",
-    lambda j, l: divides(l.tp, j.model.K) | divides(j.model.K, l.tp),
+    lambda j, l: cuts.copied(j.model, l.tp),
     lambda j, l: (
-        f"kv heads {j.model.K} and tp {l.tp}: one must be a multiple of the other: tp may be"
-        f" {may_be(j.model.K)}, or a multiple of {j.model.K}"
+        f"{named(cuts.shared_heads(j.model))} and tp {l.tp}: one must be a multiple of the other:"
+        f" tp may be {may_be(cuts.fewest(j.model))}, or a multiple of {cuts.fewest(j.model)}"
+    ),
+)
+STATES = Rule(
+    "states over tp and cp",
+    lambda j, l: cuts.over_cp(j.model, l.tp, l.cp),
+    lambda j, l: (
+        f"no framework trains {' and '.join(cuts.uncut(j.model))} with tp {l.tp} or cp {l.cp}: both"
+        " must be 1"
+        if cuts.uncut(j.model)
+        else f"{named(cuts.exchanged(j.model))} cannot be split over tp {l.tp} x cp {l.cp}, which"
+        f" hand each other whole sequences: tp x cp may be {may_be(cuts.most_exchanged(j.model))}"
     ),
 )
 FFN = Rule(
@@ -220,7 +233,15 @@ def plain(m: Model) -> bool:
         and m.norms_per_layer == 2
         and not m.qk_norm
         and not m.attention_sinks
+        and not (m.pattern or m.sparse or m.sliding or m.inner_norms or m.vectors)
+        and m.attention_gate == "none"
+        and m.v == m.h
     )
+
+
+def named(counts: Mapping[str, int]) -> str:
+    """heads 32 and linear.key_heads 16."""
+    return " and ".join(f"{name} {count}" for name, count in counts.items())
 
 
 SUMMA = Rule(
@@ -236,6 +257,7 @@ ALWAYS = (
     CHIPS,
     HEADS,
     KV_HEADS,
+    STATES,
     FFN,
     SEQUENCE,
     HIDDEN,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..describe.job import Job
+from ..describe.layers import kinds
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..describe.recompute import RECOMPUTE
@@ -26,6 +27,25 @@ def model(m: Model) -> list[str]:
         "model.mla: latent attention is not trained yet": m.mla,
         "model.bias with shared experts is not trained: the output bias would be one too many": (
             m.moe and m.moe.shared_ffn and m.bias
+        ),
+        "model.pattern: only full and sliding attention with a feed-forward are trained": any(
+            not kind.ffn or kind.mixer not in ("full", "sliding") for kind in kinds(m)
+        ),
+        "model.sliding: other heads in sliding layers are not trained": m.sliding,
+        "model.attention_gate: gated attention is not trained": m.attention_gate != "none",
+        "model.v_head_dim: values as wide as keys are trained": m.v != m.h and not m.mla,
+        "model.out_bias must be as bias, or left out, to train": m.biased_out != m.bias,
+        "model.head_bias is not trained": m.head_bias,
+        "model.final_norm must be true to train": not m.final_norm,
+        "model.position_rows must be as many as seq to train": (
+            m.positions == "learned" and m.position_rows not in (None, m.seq)
+        ),
+        "model.inner_norms are not trained": m.inner_norms,
+        "model.vectors are not trained": m.vectors,
+        "model.norm layernorm-scale is not trained": m.norm == "layernorm-scale",
+        "model.qk_norm_shift is not trained": m.qk_norm and m.qk_norm_shift,
+        "model.moe.latent, idle_experts and post_norm are not trained": (
+            m.moe and (m.moe.latent or m.moe.idle_experts or m.moe.post_norm)
         ),
         "model.mtp_layers: multi-token prediction is not trained": m.mtp_layers,
         "model.attention_sinks are not trained": m.attention_sinks,

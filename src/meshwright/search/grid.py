@@ -194,7 +194,7 @@ def _ends(job: Job, pp: Column) -> tuple[str, ...]:
     or one receive buffer less.
     """
     uneven = bool((job.model.layers % pp != 0).any())
-    lighter = job.model.moe is not None and job.model.moe.dense_layers > 0
+    lighter = step.leading_layers(job) > 0
     received = whole_program(job) and bool((pp > 2).any())
     return step.ENDS if uneven or lighter or received else (step.ENDS[0], step.ENDS[-1])
 

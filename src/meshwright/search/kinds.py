@@ -99,7 +99,7 @@ Deal = tuple[bool, float]
 def deals(job: Job, choice: Options) -> list[Deal]:
     """The ways in which the schedules deal layers, those that keep as many on each device once;
     chunks matter to leading layers, and to recomputation of the first of each."""
-    matter = job.model.moe is not None and job.model.moe.dense_layers > 0
+    matter = step.leading_layers(job) > 0
     matter = matter or any(recompute(text).layers for text in choice.all.recompute)
     return [
         (kind.schedule.folded, kind.chunks if matter else 1.0 + kind.schedule.folded)

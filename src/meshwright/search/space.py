@@ -19,6 +19,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.recompute import RECOMPUTE
 from ..errors import BadInput
+from ..layout import cuts
 from ..layout.rule import sharded
 from ..num import Num, divisors, maximum
 from ..program.resident import whole_program
@@ -349,13 +350,12 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     aside.
     """
     m, N, B = job.model, job.cluster.chips, job.batch
-    K = m.K
     tp = [
         t
-        for t in divisors(m.heads)
+        for t in divisors(cuts.most(m))
         if m.ffn % t == 0
         and m.hidden % t == 0
-        and (K % t == 0 or t % K == 0)
+        and cuts.copied(m, t)
         and t <= N
         and (relaxed or N % t == 0)
     ]
@@ -370,6 +370,8 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     tp = tp if options(job, space).count else []  # nothing to evaluate without a schedule
     table = cross(cross({}, tp=_column(tp, space, "tp")), cp=_column(cp, space, "cp"))
     table = keep(table, table["tp"] * table["cp"] <= N)
+    if cuts.uncut(m) or cuts.exchanged(m):
+        table = keep(table, cuts.over_cp(m, table["tp"], table["cp"]))
     table = cross(table, microbatch=_column(micro, space, "microbatch"))
     ways = options(job, space).sequence_parallel
     table = keep(table, np.any([splits(job, table, space.scheme, sp) for sp in ways], axis=0))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ..cost.layer import Clock, LayerCost, Seconds, Time
 from ..cost.load import NOTHING, Busy, Load
 from ..describe.job import Job
+from ..describe.layers import leading
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
 from ..layout.stages import cut
@@ -288,8 +289,8 @@ def ways(job: Job, p: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> 
 
 
 def leading_layers(job: Job) -> float:
-    """Dense layers before those of a mixture of experts."""
-    return float(job.model.moe.dense_layers) if job.model.moe else 0.0
+    """Layers before those of a mixture of experts, where all after them are such."""
+    return float(leading(job.model)) if job.model.moe else 0.0
 
 
 def least_waits(job: Job, p: Num, s: Stages, schedule: Schedule, v: Num) -> tuple[Wait, ...]:

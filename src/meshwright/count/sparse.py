@@ -1,0 +1,58 @@
+"""The indexer of sparse attention (DeepSeek-V3.2): a narrow attention without values scores all
+keys, the k best of which the large attention reads.
+
+    score(t, s) = sum over heads of w_h(t) relu(q_h(t) . k(s))
+
+Its queries come from the latent of the large one's (or from the hidden state), its one key a token
+from the hidden state. It is small, so every tp rank does all of it; over cp its keys are gathered.
+It is trained beside the model, by a loss of its own on its own inputs: its backward pass ends
+there. Source: DeepSeek-AI 2025, DeepSeek-V3.2-Exp (arXiv 2512.02556), section 2.1.
+"""
+
+from __future__ import annotations
+
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..num import Num
+from . import blocks, megatron
+from .linear import linear
+from .work import Local, Message, Op, Pass
+
+
+def indexer(job: Job, layout: Layout, size: Local) -> list[Op]:
+    """Projections, the key's norm, and the scores of all keys."""
+    m, act, wgt = job.model, job.precision.activation_bytes, job.precision.weight_bytes
+    of = m.sparse
+    assert of is not None
+    t, D, heads = size.tokens, m.hidden, of.heads
+    latent = m.mla.q_lora_rank if m.mla and m.mla.q_lora_rank else D
+
+    def project(name: str, k: Num, n: Num) -> Op:
+        return linear(job, layout, f"indexer/{name}", t, k, n, kept=0.0)._replace(
+            source="attention/norm"
+        )
+
+    norm = blocks.norm("indexer/norm", t, of.head_dim, parameters=2, act=act, wgt=wgt)
+    keys = (Message("all_gather", "cp", size.b * size.T * of.head_dim * act),)
+    rows = size.b * size.T / size.cp
+    scored = rows * size.T * megatron.seen(job, None)
+    dots, narrow = 2 * of.head_dim * heads, (heads * of.head_dim + of.head_dim) * rows * act
+    scores = Op(
+        "indexer/scores",
+        "scan",
+        Pass(dots * scored, 3 * heads * scored, narrow + 2 * scored * act, keys, engine="wide"),
+        Pass(2 * dots * scored, 3 * heads * scored, 2 * narrow + 2 * scored * act, engine="wide"),
+        saved=narrow + rows * of.top_k * INDEX,
+        inputs=narrow,
+    )
+    return [
+        project("queries", latent, heads * of.head_dim),
+        project("key", D, of.head_dim),
+        norm,
+        project("weights", D, heads),
+        scores,
+    ]
+
+
+INDEX = 4.0
+"""Bytes of the position of a chosen key."""

@@ -1,0 +1,149 @@
+"""State-space layers: Mamba-2 as products of matrices over chunks, Mamba as a scan.
+
+    S_t = exp(dt_t A) S_(t-1) + dt_t B_t x_t^T,    y_t = C_t S_t + D x_t
+
+Inner channels (heads) are cut tp ways; over cp an all-to-all gives each rank whole sequences of
+1/cp of the channels, and takes them back (Megatron Core, core/ssm/mamba_context_parallel.py).
+Sources: Dao & Gu 2024 (arXiv 2405.21060) and the kernels of state-spaces/mamba
+(ops/triton/ssd_combined.py); Gu & Dao 2023 (arXiv 2312.00752) for the scan.
+"""
+
+from __future__ import annotations
+
+from ..describe.job import Job
+from ..describe.layers import Kind
+from ..describe.layout import Layout
+from ..describe.mixers import StateSpace
+from ..num import Num, ceil_div, maximum
+from . import blocks, megatron
+from .context import exchanged
+from .linear import linear
+from .work import Local, Message, Op, Pass
+
+SCAN = 9.0
+"""FLOPs of a channel and state of Mamba's scan: discretise, decay, add, read out (Gu & Dao 2023,
+section 3.3 and appendix D count O(B L D N); the factor is that of the operations written out).
+"""
+
+
+def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
+    """Norm, projections, convolution, the state's way through the sequence, gate, output
+    projection, residual.
+    """
+    m, c, p, t = job.model, job.how.count, job.precision, size.tokens
+    of = m.ssm
+    assert of is not None
+    act, wgt, tp, inner = p.activation_bytes, p.weight_bytes, size.tp, of.inner / size.tp
+    gather, reduce = megatron.collectives(layout, t * m.hidden * act)
+    wide = into(of, tp)
+    ops = [
+        megatron.norm(job, "ssm/norm", size, backward=gather),
+        linear(
+            job,
+            layout,
+            "ssm/in",
+            t,
+            m.hidden,
+            wide,
+            kept=megatron.kept(c.gathered_inputs, size),
+            forward=gather,
+            backward=megatron.column_backward(c.gathered_inputs, gather, reduce),
+        ),
+    ]
+    if of.bias:
+        ops.append(blocks.bias("ssm/in bias", t, wide, act=act, wgt=wgt))
+    through = blocks.convolution(
+        "ssm/conv", t, channels(of, tp), of.conv, act=act, wgt=wgt, biased=of.conv_bias
+    )
+    ops.append(exchanged(through, t * (wide - inner) * act))
+    ops += selective(job, layout, size, of) if of.kind == "mamba" else []
+    scan = (
+        mamba2(of, size, act, job.fused_attention) if of.kind == "mamba2" else mamba(of, size, act)
+    )
+    ops.append(exchanged(scan, t * inner * act))
+    gated = blocks.scaled("ssm/gated", t * inner, t * inner, act=act)
+    ops.append(gated._replace(source="ssm/scan"))
+    if of.norm and of.kind == "mamba2":
+        ops.append(blocks.norm("ssm/inner norm", t, inner, parameters=1, act=act, wgt=wgt))
+    ops.append(linear(job, layout, "ssm/out", t, inner, m.hidden, quantised=False, forward=reduce))
+    return [*ops, *megatron.after(job, layout, size, "ssm", biased=of.bias)]
+
+
+def into(of: StateSpace, tp: Num) -> Num:
+    """Columns of the first projection: x and its gate, and of Mamba-2 B, C and a step a head."""
+    if of.kind == "mamba":
+        return 2 * of.inner / tp
+    return of.inner / tp + channels(of, tp) + of.heads / tp
+
+
+def channels(of: StateSpace, tp: Num) -> Num:
+    """Of the convolution: x, and of Mamba-2 B and C; fewer groups than tp are copied."""
+    shared = 2 * maximum(of.groups / tp, 1.0) * of.state if of.kind == "mamba2" else 0.0
+    return of.inner / tp + shared
+
+
+def mamba2(of: StateSpace, size: Local, act: float, fused: bool) -> Op:
+    """Mamba-2 over n = T / Q chunks: H heads of P channels, G groups, N states.
+
+    Matrix FLOPs of a chunk: C B^T of each group 2 Q^2 N; of each head scores with x 2 Q^2 P, the
+    state written and read 4 Q N P. Elements moved: x, B and C twice, scores of each group, states
+    four times in fp32, y. Backward: twice that, and kernels make scores and states again.
+    """
+    Q, N, P = float(of.chunk), of.state, of.inner / of.heads
+    H = of.heads / size.tp / size.cp
+    G = maximum(of.groups / size.tp / size.cp, 1.0)
+    tokens = size.b * ceil_div(size.T, Q) * Q
+    matrix = tokens * (2 * Q * N * G + H * (2 * Q * P + 4 * N * P))
+    vector = tokens * H * (Q + 4.0 * P)
+    states = 4 * H * P * N / Q * blocks.FP32 / act
+    bytes_ = tokens * (3 * H * P + 4 * G * N + 2 * G * Q + states) * act
+    again = 1.0 if fused else 0.0
+    kept = size.tokens * (
+        (of.inner / size.tp + 2 * G * size.cp * N) * act + H * size.cp * blocks.FP32
+    )
+    vectors = 3.0 * of.heads / size.tp
+    return Op(
+        "ssm/scan",
+        "scan",
+        Pass(matrix, vector, bytes_, engine="wide"),
+        Pass((2 + again) * matrix, (2 + again) * vector, (2 + again) * bytes_, engine="wide"),
+        saved=kept,
+        inputs=kept,
+        weights=vectors,
+    )
+
+
+def mamba(of: StateSpace, size: Local, act: float) -> Op:
+    """Mamba's scan of I channels with N states each: 9 FLOPs a channel and state forward, twice and
+    once again backward; reads x, dt, B and C, writes y; the states stay on the chip.
+    """
+    channels_ = size.b * size.T * of.inner / size.tp / size.cp
+    vector = SCAN * channels_ * of.state
+    bytes_ = (3 * channels_ + 2 * size.b * size.T * of.state) * act
+    kept = (2 * channels_ + 2 * size.tokens * of.state) * act
+    weights = of.inner / size.tp * (of.state + 1.0)
+    return Op(
+        "ssm/scan",
+        "scan",
+        Pass(0.0, vector, bytes_),
+        Pass(0.0, 3 * vector, 3 * bytes_),
+        saved=kept,
+        inputs=kept,
+        weights=weights,
+    )
+
+
+def selective(job: Job, layout: Layout, size: Local, of: StateSpace) -> list[Op]:
+    """Step sizes, B and C from x: I channels to R + 2 N numbers (summed over tp), R to I step sizes
+    with a bias.
+    """
+    t, act, wgt = size.tokens, job.precision.activation_bytes, job.precision.weight_bytes
+    inner, narrow = of.inner / size.tp, of.dt_rank + 2.0 * of.state
+    summed = (Message("all_reduce", "tp", t * narrow * act),)
+    ops = [linear(job, layout, "ssm/x", t, inner, narrow, quantised=False, forward=summed)]
+    if of.inner_norms:
+        ops.append(blocks.norm("ssm/x norm", t, narrow, parameters=1, act=act, wgt=wgt))
+    rank = of.dt_rank
+    ops.append(linear(job, layout, "ssm/dt", t, rank, inner, quantised=False, backward=summed))
+    ops.append(blocks.bias("ssm/dt bias", t, inner, act=act, wgt=wgt))
+    return ops

@@ -1,0 +1,183 @@
+"""A model is a list of layers; each names what mixes its tokens and what feeds forward.
+
+    pattern = ["3*linear+experts", "full+experts"]        repeated until there are all layers
+
+A word is [times*]mixer[+feed-forward]. Without a feed-forward a layer has that of `Model`: dense in
+the first `moe.dense_layers`, experts after them. A model without a pattern has full attention, or
+windows as `window` and `full_every` say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import BadInput
+
+if TYPE_CHECKING:
+    from .model import Model
+
+MIXERS = {
+    "full": "full attention",
+    "sliding": "sliding attention",
+    "sparse": "sparse attention",
+    "chosen": "sparse attention to the keys that the layer before chose",
+    "linear": "linear attention",
+    "ssm": "state space",
+    "conv": "convolution",
+    "none": "no mixer",
+}
+"""Words of a pattern -> as a person says it. Two joined by "&" stand side by side (Falcon-H1)."""
+FEED_FORWARDS = ("dense", "experts", "none")
+NEEDS = {
+    "sliding": "window",
+    "sparse": "sparse",
+    "chosen": "sparse",
+    "linear": "linear",
+    "ssm": "ssm",
+    "conv": "conv",
+}
+"""Mixer -> the field of a model that says its shape."""
+WORD = re.compile(r"(?:([1-9]\d{0,4}) ?[*x] ?)?([a-z]+(?:&[a-z]+)*)(?:\+([a-z]+))?")
+MOST_WORDS = 200
+"""Of a pattern that is written out, before it is said to be long."""
+
+
+class Kind(NamedTuple):
+    """What varies from layer to layer of one model."""
+
+    window: int | None
+    """Tokens that attention sees; None = all."""
+    moe: bool
+    """The feed-forward is a mixture of experts."""
+    mixer: str = "full"
+    """A word of `MIXERS`, or several joined by "&"."""
+    ffn: bool = True
+    """It has a feed-forward."""
+
+    @property
+    def mixers(self) -> tuple[str, ...]:
+        """One after the other."""
+        return tuple(self.mixer.split("&"))
+
+
+def words(pattern: Sequence[str]) -> list[tuple[int, str, str | None]]:
+    """(times, mixer, feed-forward) of each word; BadInput for one that is none."""
+    found = []
+    for text in pattern:
+        match = WORD.fullmatch(text)
+        mixers = match[2].split("&") if match else []
+        if match is None or any(m not in MIXERS for m in mixers):
+            raise BadInput(
+                f"pattern: {text[:60]!r} is no layer: write [times*]mixer[+feed-forward], such as"
+                f" 3*linear+experts, of {', '.join(MIXERS)} and {', '.join(FEED_FORWARDS)}"
+            )
+        if match[3] is not None and match[3] not in FEED_FORWARDS:
+            raise BadInput(
+                f"pattern: feed-forward {match[3][:40]!r} is none of {', '.join(FEED_FORWARDS)}"
+            )
+        found.append((int(match[1] or 1), match[2], match[3]))
+    return found
+
+
+@lru_cache(maxsize=4096)
+def kinds(model: Model) -> tuple[Kind, ...]:
+    """The kind of each of the L layers, in order."""
+    dense = model.moe.dense_layers if model.moe else 0
+    every = _written(model) if model.pattern else _spaced(model)
+    found = []
+    for i, (mixer, ffn) in enumerate(every):
+        experts = ffn == "experts" or (ffn is None and model.moe is not None and i >= dense)
+        window = model.window if mixer == "sliding" else None
+        found.append(Kind(window, experts, mixer, ffn != "none"))
+    return tuple(found)
+
+
+def _written(model: Model) -> list[tuple[str, str | None]]:
+    one = [(mixer, ffn) for times, mixer, ffn in words(model.pattern) for _ in range(times)]
+    return (one * -(-model.layers // len(one)))[: model.layers]
+
+
+def _spaced(model: Model) -> list[tuple[str, str | None]]:
+    """One layer in `full_every` sees everything, where there is a window."""
+    whole = "sparse" if model.sparse else "full"
+    every = model.full_every
+
+    def mixer(i: int) -> str:
+        wide = model.window is None or (every > 0 and i % every == every - 1)
+        return whole if wide else "sliding"
+
+    return [(mixer(i), None) for i in range(model.layers)]
+
+
+@lru_cache(maxsize=4096)
+def leading(model: Model) -> int:
+    """Layers before the first one with experts, where all after it have them; else 0."""
+    every = kinds(model)
+    first = next((i for i, kind in enumerate(every) if kind.moe), 0)
+    return first if all(kind.moe for kind in every[first:]) else 0
+
+
+def mix(model: Model) -> dict[str, int]:
+    """What the layers are, in natural words -> how many; the most frequent first."""
+    names = Counter(describe(model, kind) for kind in kinds(model))
+    return dict(names.most_common())
+
+
+def describe(model: Model, kind: Kind) -> str:
+    """A layer in natural words: linear attention (gated delta net) + experts."""
+    found = [" beside ".join(_mixer(model, word, kind) for word in kind.mixers)]
+    if kind.ffn:
+        found.append("experts" if kind.moe else "dense feed-forward")
+    return " + ".join(text for text in found if text) or "nothing"
+
+
+def _mixer(model: Model, word: str, kind: Kind) -> str:
+    if word == "full" and model.mla:
+        return "latent attention"
+    if word == "sparse" and model.sparse:
+        return f"sparse attention (top {model.sparse.top_k:,})"
+    if word == "sliding":
+        return f"sliding attention ({kind.window:,} tokens)"
+    if word == "linear" and model.linear:
+        return f"linear attention ({LINEAR[model.linear.kind]})"
+    if word == "ssm" and model.ssm:
+        return {"mamba2": "Mamba-2", "mamba": "Mamba"}[model.ssm.kind]
+    return "" if word == "none" else MIXERS[word]
+
+
+LINEAR = {"delta": "gated delta net", "lightning": "lightning", "gated": "mLSTM"}
+
+
+def written(every: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """The shortest pattern of a list of (mixer, feed-forward)."""
+    layers = [f"{mixer}+{ffn}" for mixer, ffn in every]
+    count = len(layers)
+    period = next(
+        (n for n in range(1, count) if all(layers[i] == layers[i % n] for i in range(count))), count
+    )
+    found: list[tuple[int, str]] = []
+    for word in layers[:period]:
+        if found and found[-1][1] == word:
+            found[-1] = (found[-1][0] + 1, word)
+        else:
+            found.append((1, word))
+    return tuple(word if times == 1 else f"{times}*{word}" for times, word in found)
+
+
+def check(model: Model) -> str:
+    """ "" or why the pattern of a model is none."""
+    try:
+        read = words(model.pattern)
+    except BadInput as error:
+        return str(error)
+    for _, mixer, ffn in read:
+        for word in mixer.split("&"):
+            if word in NEEDS and getattr(model, NEEDS[word]) is None:
+                return f"pattern has {word} layers, but {NEEDS[word]} is not given"
+        if ffn == "experts" and model.moe is None:
+            return "pattern has layers with experts, but moe is not given"
+    return ""

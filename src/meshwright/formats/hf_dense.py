@@ -1,0 +1,146 @@
+"""Dense families of transformers since Llama: full and sliding attention, one width of
+feed-forward.
+
+Source: configuration and modeling files of transformers 5.23.
+"""
+
+from __future__ import annotations
+
+from .hf_common import sliding
+from .hf_family import Family, attention_bias, biases, latent
+from .hf_keys import Config, Fields
+from .hf_layers import count, every, windows
+
+
+def _one_bias(c: Config, key: str = "use_bias") -> Fields:
+    """One flag for all matrices."""
+    biased = c.flag(key)
+    return biases(biased, biased, biased)
+
+
+def _apertus(c: Config) -> Fields:
+    """xIELU has two learned slopes in each layer."""
+    slopes = 2 if c.get("hidden_act") in (None, "xielu") else 0
+    return attention_bias(c) | {"vectors": slopes}
+
+
+def _cwm(c: Config) -> Fields:
+    return sliding(c, ["sliding" if i % 4 else "full" for i in range(count(c))])
+
+
+def _exaone4(c: Config) -> Fields:
+    """Layers with a window between layers without positions."""
+    period = c.whole("sliding_window_pattern", default=0)
+    usual = every(count(c), period, "full", "sliding")
+    return windows(c, usual if c.whole("sliding_window", default=0) else ["full"] * count(c))
+
+
+def _smollm3(c: Config) -> Fields:
+    """Some layers have no rotary positions, and these a window where it is used."""
+    layers, period = count(c), c.whole("no_rope_layer_interval", default=0)
+    rope = c.listed("no_rope_layers") or [int((i + 1) % max(period, 1) != 0) for i in range(layers)]
+    used = c.flag("use_sliding_window") and c.whole("sliding_window", default=0)
+    usual = ["sliding" if used and not turned else "full" for turned in rope[:layers]]
+    return attention_bias(c) | windows(c, usual)
+
+
+def _seed_oss(c: Config) -> Fields:
+    return biases(c.flag("attention_bias"), c.flag("attention_out_bias"), c.flag("mlp_bias"))
+
+
+def _hyperclovax(c: Config) -> Fields:
+    return attention_bias(c) | {"norms_per_layer": 4 if c.flag("use_post_norm") else 2}
+
+
+def _latent(c: Config) -> Fields:
+    """Latent attention in a dense model; a width of values left out is D / H."""
+    found = latent(c)
+    found["bias"] = c.flag("mlp_bias")
+    return found
+
+
+def _minicpm3(c: Config) -> Fields:
+    width = c.whole("hidden_size") // (c.whole("num_attention_heads") or 1)
+    c = c.with_default("v_head_dim", width)
+    return _latent(c)
+
+
+def _granite_swa(c: Config) -> Fields:
+    usual = ["sliding" if i % 4 else "full" for i in range(count(c))]
+    return attention_bias(c) | windows(c, usual)
+
+
+def _stablelm(c: Config) -> Fields:
+    """The heads' norms are layer norms with a scale for each head."""
+    return {
+        **biases(c.flag("use_qkv_bias"), False, False),
+        "norms_per_layer": 1 if c.flag("use_parallel_residual") else 2,
+        "qk_norm": c.flag("qk_layernorm"),
+        "qk_norm_whole": c.flag("qk_layernorm"),
+    }
+
+
+def _cohere(c: Config) -> Fields:
+    """A parallel block with one norm; heads may be normalised with a scale for each."""
+    attention = c.flag("attention_bias")
+    normed = c.flag("use_qk_norm") if "use_qk_norm" in c.known else False
+    return biases(attention, attention, False) | {"qk_norm": normed, "qk_norm_whole": normed}
+
+
+def _cohere2(c: Config) -> Fields:
+    period = c.whole("sliding_window_pattern", default=4)
+    return _cohere(c) | windows(c, every(count(c), period, "full", "sliding"))
+
+
+def _vaultgemma(c: Config) -> Fields:
+    return attention_bias(c) | windows(c, every(count(c), 2, "full", "sliding"))
+
+
+def _jais2(c: Config) -> Fields:
+    return attention_bias(c)
+
+
+def _nanochat(c: Config) -> Fields:
+    attention = c.flag("attention_bias")
+    return biases(attention, attention, False)
+
+
+LAYERNORM: Fields = {"norm": "layernorm", "gated": False}
+PARALLEL: Fields = {"norm": "layernorm-scale", "norms_per_layer": 1}
+HEAD = ("head_dim",)
+QUARTER: Fields = {"partial_rotary_factor": 0.25}
+HALF: Fields = {"partial_rotary_factor": 0.5}
+
+DENSE: dict[str, Family] = {
+    "apertus": Family({"qk_norm": True, "gated": False}, _apertus, also=HEAD),
+    "arcee": Family({"gated": False}, attention_bias),
+    "bitnet": Family({"inner_norms": True}, attention_bias, also=HEAD),
+    "cohere": Family(PARALLEL, _cohere, also=HEAD),
+    "cohere2": Family(PARALLEL, _cohere2, also=(*HEAD, "sliding_window_pattern")),
+    "cwm": Family({}, _cwm),
+    "ernie4_5": Family({}, _one_bias),
+    "exaone4": Family({"qk_norm": True}, _exaone4, also=HEAD),
+    "granite": Family({}, attention_bias, also=HEAD),
+    "granite_swa": Family({"attention_sinks": True}, _granite_swa, also=HEAD),
+    "helium": Family({}, attention_bias),
+    "hunyuan_v1_dense": Family({"qk_norm": True}, attention_bias),
+    "hyperclovax": Family({}, _hyperclovax),
+    "internlm3": Family({}, attention_bias),
+    "iquestcoder": Family({}, attention_bias),
+    "jais2": Family(LAYERNORM, _jais2),
+    "minicpm3": Family({}, _minicpm3),
+    "ministral3": Family({}, sliding),
+    "nanochat": Family(
+        {"norm": "nonparametric", "gated": False, "final_norm": False}, _nanochat, also=HEAD
+    ),
+    "nemotron": Family(LAYERNORM, attention_bias, HALF),
+    "qwen2_5_vl_text": Family({"qkv_bias": True}, sliding, also=HEAD),
+    "qwen2_vl_text": Family({"qkv_bias": True}, sliding, also=HEAD),
+    "qwen3_vl_text": Family({"qk_norm": True}, attention_bias),
+    "seed_oss": Family({}, _seed_oss),
+    "smollm3": Family({}, _smollm3, also=HEAD),
+    "stablelm": Family({"norm": "layernorm"}, _stablelm, QUARTER, also=HEAD),
+    "starcoder2": Family(LAYERNORM, lambda c: _one_bias(c) | sliding(c), also=(*HEAD,)),
+    "vaultgemma": Family({}, _vaultgemma),
+    "youtu": Family({}, _latent, also=("qk_head_dim", *HEAD)),
+}

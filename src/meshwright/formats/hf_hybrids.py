@@ -1,0 +1,515 @@
+"""Hybrid families: linear attention, state spaces and convolutions, alone or between layers of
+full attention.
+
+Source: configuration and modeling files of transformers 5.23.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+from ..errors import BadInput
+from .hf_family import Family, attention_bias, biases, latent, routed
+from .hf_keys import Config, Fields
+from .hf_layers import FEED_FORWARD, LINEAR, MAMBA, count, every, listed, windows
+
+
+def _qkv_out(c: Config) -> Fields:
+    attention = c.flag("attention_bias")
+    return biases(attention, attention, False)
+
+
+def _delta(c: Config) -> Fields:
+    """Qwen3-Next's gated delta net: queries, keys, values and gate, a decay and a write strength a
+    head; its decay rates and step biases are two numbers a head.
+    """
+    heads = c.whole("linear_num_value_heads")
+    return {
+        "heads": heads,
+        "key_heads": c.whole("linear_num_key_heads"),
+        "key_dim": c.whole("linear_key_head_dim"),
+        "value_dim": c.whole("linear_value_head_dim"),
+        "conv": c.whole("linear_conv_kernel_dim"),
+        "vectors": 2 * heads,
+    }
+
+
+def _every_fourth(c: Config) -> Fields:
+    period = c.whole("full_attention_interval", default=4)
+    return windows(c, every(count(c), period, "full", "linear"), names=LINEAR)
+
+
+def _next_token(c: Config) -> Fields:
+    """Next-token blocks that files name, and the class does not build."""
+    c.asked.add("mtp_use_dedicated_embeddings")
+    return {"mtp_layers": c.whole("mtp_num_hidden_layers", default=0)}
+
+
+def _qwen3_5(c: Config) -> Fields:
+    c.asked.add("mlp_only_layers")
+    return {"linear": _delta(c), **_qkv_out(c), **_every_fourth(c), **_next_token(c)}
+
+
+def _qwen3_next(c: Config) -> Fields:
+    """Experts in every `decoder_sparse_step`-th layer but those of `mlp_only_layers`."""
+    layers, plain = count(c), c.listed("mlp_only_layers") or []
+    step = c.whole("decoder_sparse_step", default=1)
+    if not step:
+        raise BadInput(f"{c.where}: decoder_sparse_step must be at least 1")
+    shared = c.whole("shared_expert_intermediate_size")
+    if not shared:
+        raise c.refuse("a shared expert has no width, but its gate is there")
+    names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
+    sparse = [i not in plain and (i + 1) % step == 0 for i in range(layers)]
+    return {
+        "linear": _delta(c),
+        "moe": routed(c, *names, shared_ffn=shared, shared_gate=True),
+        "ffn": c.whole("intermediate_size", default=shared),
+        "ffns": ["experts" if here else "dense" for here in sparse],
+        **_qkv_out(c),
+        **_every_fourth(c),
+        **_next_token(c),
+    }
+
+
+def _qwen3_5_moe(c: Config) -> Fields:
+    c.asked.add("mlp_only_layers")
+    return _qwen3_next(c)
+
+
+def _channel_decay(heads: int, width: int) -> Fields:
+    """Kimi's delta rule: a decay for each channel of the key."""
+    return {
+        "heads": heads,
+        "key_dim": width,
+        "value_dim": width,
+        "decay": "channel",
+        "vectors": heads + heads * width,
+    }
+
+
+def _kimi_linear(c: Config) -> Fields:
+    """Kimi's delta attention between layers of latent attention; the gates have a narrow matrix as
+    wide as a head.
+    """
+    inner, layers = c.table("linear_attn_config"), count(c)
+    heads = inner.get("num_heads", c.whole("linear_num_heads"))
+    width = inner.get("head_dim", c.whole("linear_head_dim"))
+    conv = inner.get("short_conv_kernel_size", c.whole("linear_conv_kernel_dim"))
+    usual = ["full" if i and i % 4 == 0 else "linear" for i in range(layers)]
+    if "full_attn_layers" in inner and "kda_layers" in inner:
+        full = set(inner["full_attn_layers"])  # counted from 1
+        usual = ["full" if i + 1 in full else "linear" for i in range(layers)]
+    linear = _channel_decay(heads, width)
+    linear |= {"conv": conv, "decay_rank": width, "gate_rank": width}
+    names = ("num_local_experts", "num_experts_per_tok", "moe_intermediate_size")
+    shared = c.whole("n_shared_experts") * c.whole("moe_intermediate_size")
+    first = c.whole("first_k_dense_replace", default=1)
+    ffns = ["experts" if i >= first else "dense" for i in range(layers)]
+    return {
+        **latent(c),
+        "linear": linear,
+        "moe": routed(c, *names, shared_ffn=shared),
+        "mixers": listed(c, "layer_types", LINEAR) or usual,
+        "ffns": listed(c, "mlp_layer_types", FEED_FORWARD) or ffns,
+    }
+
+
+DERIVED = ("linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim")
+"""Keys that the class writes, and does not read."""
+
+
+def _bailing(c: Config) -> Fields:
+    """The same with whole matrices for the gates, and a gate a head in latent attention."""
+    layers, heads, width = (
+        count(c),
+        c.whole("num_attention_heads"),
+        c.whole("linear_head_dim", "head_dim"),
+    )
+    linear = _channel_decay(heads, width) | {"conv": c.whole("short_conv_kernel_size")}
+    c.asked.update(DERIVED)
+    usual = every(layers, c.whole("layer_group_size"), "full", "linear")
+    first = c.whole("first_k_dense_replace")
+    ffns = ["experts" if i >= first else "dense" for i in range(layers)]
+    names = ("num_local_experts", "num_experts_per_tok", "moe_intermediate_size")
+    shared = c.whole("n_shared_experts") * c.whole("moe_intermediate_size")
+    return {
+        **latent(c),
+        "attention_gate": "head",
+        "linear": linear,
+        "moe": routed(c, *names, shared_ffn=shared),
+        "mixers": listed(c, "layer_types", LINEAR) or usual,
+        "ffns": listed(c, "mlp_layer_types", FEED_FORWARD) or ffns,
+    }
+
+
+def _olmo_hybrid(c: Config) -> Fields:
+    """A gated delta net whose keys are 3/4 of D wide together, and values twice as wide."""
+    layers, heads = count(c), c.whole("num_attention_heads")
+    keys = c.whole("linear_num_key_heads", default=heads)
+    values = c.whole("linear_num_value_heads", default=heads)
+    width = c.whole("linear_key_head_dim", default=int(0.75 * c.whole("hidden_size") / (keys or 1)))
+    usual = every(layers, 4, "full", "linear")
+    if "full" not in usual:
+        usual[-1] = "full"
+    linear = {
+        "heads": values,
+        "key_heads": keys,
+        "key_dim": width,
+        "value_dim": c.whole("linear_value_head_dim", default=2 * width),
+        "conv": c.whole("linear_conv_kernel_dim"),
+        "vectors": 2 * values,
+    }
+    return {"linear": linear, **_qkv_out(c), **windows(c, usual, names=LINEAR)}
+
+
+def _minimax(c: Config) -> Fields:
+    """Lightning attention: a fixed decay a head, a gate, one norm over all heads."""
+    heads = c.whole("num_attention_heads")
+    width = c.whole("head_dim", default=c.whole("hidden_size") // (heads or 1))
+    linear = {
+        "kind": "lightning",
+        "heads": heads,
+        "key_dim": width,
+        "value_dim": width,
+        "chunk": c.whole("block_size"),
+        "decay": "fixed",
+        "write_gate": False,
+        "norm": "whole",
+    }
+    names = ("num_local_experts", "num_experts_per_tok", "intermediate_size")
+    usual = ["full" if (i + 1) % 2 else "linear" for i in range(count(c))]
+    return {"linear": linear, "moe": routed(c, *names), **windows(c, usual, names=LINEAR)}
+
+
+def _xlstm(c: Config) -> Fields:
+    """mLSTM: an input and a forget gate a head, with biases; a norm over all heads."""
+    D, heads = c.whole("hidden_size", "embedding_dim"), c.whole("num_heads")
+    biased, single = c.flag("use_bias"), c.get("weight_mode")
+    if biased or single != "single":
+        raise c.refuse("projections with biases, or fused ones (use_bias, weight_mode)")
+    keys = int(D * c.real("qk_dim_factor", most=100.0, default=0.5))
+    values = int(D * c.real("v_dim_factor", most=100.0, default=1.0))
+    unit = c.whole("ffn_round_up_to_multiple_of") or 1
+    wide = c.real("ffn_proj_factor", most=100.0, default=2.667) * D
+    if keys % heads or values % heads:
+        raise BadInput(f"{c.where}: num_heads {heads} must divide the widths of keys and values")
+    linear = {
+        "kind": "gated",
+        "heads": heads,
+        "key_dim": keys // heads,
+        "value_dim": values // heads,
+        "chunk": c.whole("chunk_size"),
+        "norm": "whole",
+        "vectors": 2 * heads,
+    }
+    return {
+        "hidden": D,
+        "heads": heads,
+        "head_dim": values // heads,
+        "linear": linear,
+        "ffn": int(unit * ceil(wide / unit)),
+        "mixers": ["linear"] * count(c),
+        "final_norm": c.flag("add_out_norm"),
+    }
+
+
+def _mamba2(c: Config, heads: str, width: str, prefix: str = "mamba_") -> dict[str, Any]:
+    """Mamba-2 by keys with a prefix: d_state, n_groups, d_conv, chunk_size, conv_bias, proj_bias."""
+    count_, each = c.whole(heads), c.get(width)
+    inner = c.whole(f"{prefix}expand") * c.whole("hidden_size")
+    if each == "auto":
+        each = inner // (count_ or 1)
+    if not isinstance(each, int) or isinstance(each, bool):
+        raise BadInput(f"{c.where}: {width} must be a whole number or auto")
+    return {
+        "inner": inner,
+        "heads": count_,
+        "state": c.whole(f"{prefix}d_state"),
+        "groups": c.whole(f"{prefix}n_groups"),
+        "conv": c.whole(f"{prefix}d_conv"),
+        "chunk": c.whole(f"{prefix}chunk_size"),
+        "conv_bias": c.flag(f"{prefix}conv_bias"),
+        "bias": c.flag(f"{prefix}proj_bias"),
+    }
+
+
+def _bamba(c: Config) -> Fields:
+    """Mamba-2, and full attention in the layers that are named."""
+    layers = count(c)
+    named = c.listed("attn_layer_indices") or []
+    usual = ["full" if i in named else "ssm" for i in range(layers)]
+    mixers = listed(c, "layers_block_type", MAMBA) or usual
+    return {
+        "ssm": _mamba2(c, "mamba_n_heads", "mamba_d_head"),
+        "mixers": mixers,
+        **attention_bias(c),
+    }
+
+
+def _granite_hybrid(c: Config) -> Fields:
+    """Mamba-2 and full attention; experts, if there are any, beside shared ones."""
+    attention = c.flag("attention_bias")
+    shared, layers = c.whole("shared_intermediate_size"), count(c)
+    found: Fields = {
+        "ssm": _mamba2(c, "mamba_n_heads", "mamba_d_head"),
+        "ffn": shared,
+        "mixers": listed(c, "layer_types", MAMBA) or ["ssm"] * layers,
+        **biases(attention, attention, False),
+    }
+    if c.whole("num_local_experts"):
+        names = ("num_local_experts", "num_experts_per_tok", "intermediate_size")
+        found["moe"] = routed(c, *names, shared_ffn=shared)
+    return found
+
+
+def _falcon_h1(c: Config) -> Fields:
+    """Mamba-2 beside full attention in every layer, under one norm."""
+    heads = c.whole("mamba_n_heads")
+    expanded = c.whole("mamba_expand") * c.whole("hidden_size")
+    inner = c.whole("mamba_d_ssm", default=expanded)
+    each = c.get("mamba_d_head")
+    if each not in ("auto", inner // (heads or 1)):
+        raise c.refuse("mamba_d_head x mamba_n_heads is not mamba_d_ssm")
+    ssm = {
+        "inner": inner,
+        "heads": heads,
+        "state": c.whole("mamba_d_state"),
+        "groups": c.whole("mamba_n_groups"),
+        "conv": c.whole("mamba_d_conv"),
+        "chunk": c.whole("mamba_chunk_size"),
+        "conv_bias": c.flag("mamba_conv_bias"),
+        "bias": c.flag("mamba_proj_bias"),
+        "norm": c.flag("mamba_rms_norm"),
+    }
+    if c.flag("projectors_bias") != ssm["bias"]:
+        raise c.refuse("only one projection of the state space has a bias (projectors_bias)")
+    return {"ssm": ssm, "mixers": ["ssm&full"] * count(c), **attention_bias(c)}
+
+
+def _jamba(c: Config) -> Fields:
+    """Mamba with norms of its own; attention and experts in every so many layers."""
+    layers, D = count(c), c.whole("hidden_size")
+    period, offset = c.whole("attn_layer_period") or 1, c.whole("attn_layer_offset")
+    sparse, first = c.whole("expert_layer_period") or 1, c.whole("expert_layer_offset")
+    rank = c.get("mamba_dt_rank")
+    rank = ceil(D / 16) if rank == "auto" else c.whole("mamba_dt_rank")
+    if c.flag("mamba_proj_bias"):
+        raise c.refuse("projections of the state space have biases (mamba_proj_bias)")
+    experts = c.whole("num_experts")
+    here = [i % sparse == first and experts > 1 for i in range(layers)]
+    usual = ["full" if i % period == offset else "ssm" for i in range(layers)]
+    ssm = {
+        "kind": "mamba",
+        "inner": c.whole("mamba_expand") * D,
+        "state": c.whole("mamba_d_state"),
+        "dt_rank": rank,
+        "conv": c.whole("mamba_d_conv"),
+        "conv_bias": c.flag("mamba_conv_bias"),
+        "inner_norms": True,
+    }
+    found: Fields = {"ssm": ssm, "mixers": listed(c, "layer_types", MAMBA) or usual}
+    if any(here):
+        found["moe"] = routed(c, "num_experts", "num_experts_per_tok", "intermediate_size")
+        found["ffns"] = ["experts" if one else "dense" for one in here]
+    return found
+
+
+def _mamba(c: Config) -> Fields:
+    """Layers of Mamba alone."""
+    D = c.whole("hidden_size")
+    rank = c.get("time_step_rank")
+    if c.flag("use_bias"):
+        raise c.refuse("projections of the state space have biases (use_bias)")
+    ssm = {
+        "kind": "mamba",
+        "inner": int(c.real("expand", most=1e3, default=2.0) * D),
+        "state": c.whole("state_size"),
+        "dt_rank": ceil(D / 16) if rank == "auto" else c.whole("time_step_rank"),
+        "conv": c.whole("conv_kernel"),
+        "conv_bias": c.flag("use_conv_bias"),
+    }
+    c.asked.add("intermediate_size")
+    layers = count(c)
+    alone: Fields = {"heads": 1, "head_dim": D, "ffn": 0, "positions": "none"}
+    return alone | {"ssm": ssm, "mixers": ["ssm"] * layers, "ffns": ["none"] * layers}
+
+
+def _mamba_2(c: Config) -> Fields:
+    """Layers of Mamba-2 alone."""
+    heads, D = c.whole("num_heads"), c.whole("hidden_size")
+    inner = int(c.real("expand", most=1e3, default=2.0) * D)
+    if heads * c.whole("head_dim") != inner:
+        raise BadInput(f"{c.where}: num_heads x head_dim must be expand x hidden_size")
+    biased = c.flag("use_bias")
+    ssm = {
+        "inner": inner,
+        "heads": heads,
+        "state": c.whole("state_size"),
+        "groups": c.whole("n_groups"),
+        "conv": c.whole("conv_kernel"),
+        "chunk": c.whole("chunk_size"),
+        "conv_bias": c.flag("use_conv_bias"),
+        "bias": biased,
+    }
+    layers = count(c)
+    alone: Fields = {"heads": heads, "ffn": 0, "positions": "none"}
+    return alone | {"ssm": ssm, "mixers": ["ssm"] * layers, "ffns": ["none"] * layers}
+
+
+BLOCKS = {
+    "linear_attention": ("ssm", "none"),
+    "mamba": ("ssm", "none"),
+    "full_attention": ("full", "none"),
+    "attention": ("full", "none"),
+    "mlp": ("none", "dense"),
+    "moe": ("none", "experts"),
+}
+LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+
+
+def _nemotron_h(c: Config) -> Fields:
+    """Each layer is one thing under one norm: Mamba-2, attention, a feed-forward or experts."""
+    given, letters = c.listed("layers_block_type"), c.get("hybrid_override_pattern")
+    if given is None and letters is None:
+        given = ["linear_attention", "moe", "full_attention", "mlp"]
+    if given is None:
+        if not isinstance(letters, str) or not letters or not set(letters) <= set(LETTERS):
+            raise BadInput(f"{c.where}: hybrid_override_pattern must be of the letters M * - E")
+        given = [LETTERS[letter] for letter in letters]
+    if other := [kind for kind in given if not isinstance(kind, str) or kind not in BLOCKS]:
+        raise c.refuse(f"layers_block_type has {str(other[0])[:40]!r}")
+    blocks, heads, D = (
+        [BLOCKS[kind] for kind in given],
+        c.whole("mamba_num_heads"),
+        c.whole("hidden_size"),
+    )
+    c.asked.update(("expand", "num_hidden_layers"))
+    ssm = {
+        "inner": heads * c.whole("mamba_head_dim"),
+        "heads": heads,
+        "state": c.whole("ssm_state_size"),
+        "groups": c.whole("n_groups"),
+        "conv": c.whole("conv_kernel"),
+        "chunk": c.whole("chunk_size"),
+        "conv_bias": c.flag("use_conv_bias"),
+        "bias": c.flag("use_bias"),
+    }
+    if c.flag("mamba_proj_bias"):
+        raise c.refuse("projections of the state space have biases (mamba_proj_bias)")
+    blocks_ahead = c.whole("num_nextn_predict_layers", default=0)
+    c.asked.update(("mtp_layers_block_type", "mtp_hybrid_override_pattern"))
+    ahead = f"{blocks_ahead} next-token blocks (num_nextn_predict_layers) are left out"
+    shared = c.whole("moe_shared_expert_intermediate_size")
+    names = ("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size")
+    moe = routed(c, *names, shared_ffn=shared * bool(c.whole("n_shared_experts")))
+    moe["latent"] = c.whole("moe_latent_size", default=0)
+    attention, mlp = c.flag("attention_bias"), c.flag("mlp_bias")
+    if mlp and moe["shared_ffn"] and any(kind == "experts" for _, kind in blocks):
+        raise c.refuse("experts have biases (mlp_bias)")
+    return {
+        "layers": len(blocks),
+        "hidden": D,
+        "ssm": ssm,
+        "moe": moe,
+        "mixers": [mixer for mixer, _ in blocks],
+        "ffns": [ffn for _, ffn in blocks],
+        "told": (f"{c.where}: {ahead}",) if blocks_ahead else (),
+        **biases(attention, attention, mlp),
+    }
+
+
+CONVOLUTION = {"full_attention": "full", "conv": "conv", "sliding_attention": "sliding"}
+
+
+def _convolution(c: Config) -> Fields:
+    return {"taps": c.whole("conv_L_cache"), "bias": c.flag("conv_bias")}
+
+
+def _lfm2(c: Config) -> Fields:
+    """Gated short convolutions between layers of attention; the width of the feed-forward is two
+    thirds of what the file says, rounded up.
+    """
+    layers, wide = count(c), c.whole("block_ff_dim", "intermediate_size")
+    if c.flag("block_auto_adjust_ff_dim"):
+        unit = c.whole("block_multiple_of") or 1
+        wide = int(c.real("block_ffn_dim_multiplier", most=100.0, default=1.0) * int(2 * wide / 3))
+        wide = unit * -(-wide // unit)
+    full = c.listed("full_attn_idxs")
+    usual = ["full" if full is None or i in full else "conv" for i in range(layers)]
+    tied = c.flag("tie_embedding", "tie_word_embeddings")
+    return {
+        "conv": _convolution(c),
+        "ffn": wide,
+        "tied_embeddings": tied,
+        "mixers": listed(c, "layer_types", CONVOLUTION) or usual,
+    }
+
+
+def _lfm2_moe(c: Config) -> Fields:
+    layers = count(c)
+    types = listed(c, "layer_types", CONVOLUTION)
+    if types is None:
+        raise BadInput(f"{c.where} has no layer_types")
+    names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
+    first = c.whole("num_dense_layers")
+    return {
+        "conv": _convolution(c),
+        "moe": routed(c, *names),
+        "tied_embeddings": c.flag("tie_embedding", "tie_word_embeddings"),
+        "mixers": types,
+        "ffns": ["experts" if i >= first else "dense" for i in range(layers)],
+    }
+
+
+def _lfm3(c: Config) -> Fields:
+    """Four norms, a gate a head, windows in half of the attention layers."""
+    layers = count(c)
+    usual = [
+        "full" if i % 4 == 2 else "sliding" if i % 4 == 0 and i else "conv" for i in range(layers)
+    ]
+    return {
+        "conv": _convolution(c),
+        "norms_per_layer": 4 if c.flag("use_sandwich_norm") else 2,
+        "attention_gate": "head" if c.flag("use_attention_gate") else "none",
+        **_qkv_out(c),
+        **windows(c, usual, names=CONVOLUTION),
+    }
+
+
+HEAD = ("head_dim",)
+NEXT: Fields = {"qk_norm": True, "attention_gate": "element"}
+NEXT_KEYS = ("full_attention_interval", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings")
+PLAIN: Fields = {"positions": "none"}
+
+HYBRIDS: dict[str, Family] = {
+    "bailing_hybrid": Family({}, _bailing, also=("qk_head_dim", *DERIVED)),
+    "bamba": Family({}, _bamba, also=HEAD),
+    "falcon_h1": Family({}, _falcon_h1, also=HEAD),
+    "falcon_mamba": Family({}, _mamba, also=("intermediate_size",)),
+    "granitemoehybrid": Family({}, _granite_hybrid, also=HEAD),
+    "jamba": Family(PLAIN, _jamba, also=HEAD),
+    "kimi_linear": Family(
+        PLAIN,
+        _kimi_linear,
+        also=("linear_attn_config", "first_k_dense_replace", "qk_head_dim", *HEAD),
+    ),
+    "lfm2": Family({"qk_norm": True}, _lfm2, also=("tie_embedding", "block_ff_dim", *HEAD)),
+    "lfm2_moe": Family({"qk_norm": True}, _lfm2_moe, also=("tie_embedding", *HEAD)),
+    "lfm3": Family({"qk_norm": True}, _lfm3),
+    "mamba": Family({}, _mamba, also=("intermediate_size",)),
+    "mamba2": Family({}, _mamba_2),
+    "minimax": Family({}, _minimax),
+    "nemotron_h": Family(
+        {"gated": False, **PLAIN},
+        _nemotron_h,
+        {"num_hidden_layers": 1},  # its class counts the list
+        also=("hybrid_override_pattern", "mtp_hybrid_override_pattern"),
+    ),
+    "olmo_hybrid": Family({"qk_norm": True, "qk_norm_whole": True}, _olmo_hybrid, also=HEAD),
+    "qwen3_5_moe_text": Family(NEXT, _qwen3_5_moe, also=(*NEXT_KEYS, "mlp_only_layers")),
+    "qwen3_5_text": Family(NEXT, _qwen3_5, also=(*NEXT_KEYS, "mlp_only_layers")),
+    "qwen3_next": Family(NEXT, _qwen3_next, also=NEXT_KEYS),
+    "xlstm": Family(PLAIN, _xlstm),
+}

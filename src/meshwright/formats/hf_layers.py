@@ -1,0 +1,102 @@
+"""The layers of a config.json one by one: what their attention and their feed-forward are.
+
+Files say it by a list (`layer_types`, `mlp_layer_types`), by a period, or not at all; then it is
+what the class of transformers makes of it. All end as the words of `describe.layers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..describe.layers import written
+from ..describe.read import brief
+from ..errors import BadInput
+from .hf_keys import Config, Fields
+
+Names = Mapping[str, str]
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""What `layer_types` of most classes may say of a layer."""
+ATTENTION = {FULL: "full", "attention": "full", SLIDING: "sliding"}
+LINEAR = {**ATTENTION, "linear_attention": "linear"}
+MAMBA = {**ATTENTION, "linear_attention": "ssm", "mamba": "ssm", "mamba2": "ssm"}
+FEED_FORWARD = {"dense": "dense", "sparse": "experts"}
+"""What `mlp_layer_types` may say."""
+MOST_LAYERS = 100_000
+LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+
+
+def count(c: Config) -> int:
+    """How many layers."""
+    layers = c.whole(*LAYER_KEYS)
+    if not 1 <= layers <= MOST_LAYERS:
+        raise BadInput(f"{c.where}: layers must be between 1 and {MOST_LAYERS:,}, not {layers:,}")
+    return layers
+
+
+def listed(c: Config, key: str, names: Mapping[str, str]) -> list[str] | None:
+    """A word for each layer from a list of the file; None if there is none."""
+    given = c.listed(key)
+    if given is None:
+        return None
+    layers = count(c)
+    if len(given) != layers:
+        raise BadInput(f"{c.where}: {key} lists {len(given)} layers, num_hidden_layers is {layers}")
+    if other := [kind for kind in given if not isinstance(kind, str) or kind not in names]:
+        raise c.refuse(f"{key} has {brief(other[0])}")
+    return [names[kind] for kind in given]
+
+
+def every(layers: int, period: int, last: str, others: str) -> list[str]:
+    """The last of each `period` layers is another; 0: none is."""
+    return [last if period and (i + 1) % period == 0 else others for i in range(layers)]
+
+
+def windows(
+    c: Config, default: Sequence[str], key: str = "sliding_window", names: Names = ATTENTION
+) -> Fields:
+    """Mixers by `layer_types`, or as the class has them; `key` says how wide sliding ones see."""
+    mixers = listed(c, "layer_types", names) or list(default)
+    window = c.whole(key, default=0)
+    if "sliding" in mixers and not window:
+        raise BadInput(f"{c.where}: layer_types has {SLIDING}, but {key} is {brief(c.get(key))}")
+    return {"mixers": mixers, "window": window or None}
+
+
+def arrange(fields: Fields) -> Fields:
+    """Fields of a model from those of its readers: `mixers` and `ffns`, a word for each layer, become
+    a window in evenly spaced layers, leading dense layers, or a pattern.
+    """
+    layers, left = fields["layers"], dict(fields)
+    mixers = left.pop("mixers", None) or ["full"] * layers
+    usual = "experts" if left.get("moe") else "dense"
+    ffns = left.pop("ffns", None) or [usual] * layers
+    if "experts" not in ffns:
+        left.pop("moe", None)
+    dense = next((i for i, kind in enumerate(ffns) if kind == "experts"), layers)
+    regular = "none" not in ffns and all(kind == "experts" for kind in ffns[dense:])
+    if regular and 0 < dense < layers:
+        left["moe"] = {**left["moe"], "dense_layers": dense}
+    if "sliding" not in mixers:
+        left.pop("window", None)
+    period = spacing(mixers)
+    if regular and period is not None:
+        return {**left, "full_every": period} if period != 1 else left
+    every = written(zip(mixers, ffns, strict=True)) if not regular else plain(mixers)
+    return {**left, "pattern": every}
+
+
+def spacing(mixers: Sequence[str]) -> int | None:
+    """One layer in how many attends to everything where the others have windows: 1 all, 0 none;
+    None: they are not evenly spaced, or of other kinds.
+    """
+    if not set(mixers) <= {"full", "sliding"}:
+        return None
+    full = [i for i, kind in enumerate(mixers) if kind == "full"]
+    period = full[0] + 1 if full else 0
+    even = [i for i in range(len(mixers)) if period and i % period == period - 1]
+    return period if full == even else None
+
+
+def plain(mixers: Sequence[str]) -> tuple[str, ...]:
+    """A pattern that leaves the feed-forward to the model."""
+    return tuple(word.removesuffix("+") for word in written((kind, "") for kind in mixers))

@@ -1,0 +1,121 @@
+"""What of a model tensor and context parallelism cut, by the names of its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import gcd
+from typing import Any
+
+from ..describe.layers import kinds
+from ..describe.model import Model
+from .rule import divides
+
+WHOLE = {"full", "sparse", "chosen"}
+"""Mixers with the model's usual heads."""
+
+
+@lru_cache(maxsize=4096)
+def mixers(m: Model) -> frozenset[str]:
+    """The words of all layers."""
+    return frozenset(word for kind in kinds(m) for word in kind.mixers)
+
+
+@lru_cache(maxsize=4096)
+def heads(m: Model) -> Mapping[str, int]:
+    """What tp must divide: heads of every kind of layer, or channels where there are none."""
+    here, found = mixers(m), {}
+    if here & WHOLE or ("sliding" in here and m.sliding is None):
+        found["heads"] = m.heads
+    if "sliding" in here and m.sliding:
+        found["sliding.heads"] = m.sliding.heads
+    if "linear" in here and m.linear:
+        found["linear.key_heads"] = m.linear.keys
+    if "ssm" in here and m.ssm:
+        name = "ssm.heads" if m.ssm.kind == "mamba2" else "ssm.inner"
+        found[name] = m.ssm.heads if m.ssm.kind == "mamba2" else m.ssm.inner
+    return found or {"heads": m.heads}
+
+
+@lru_cache(maxsize=4096)
+def shared_heads(m: Model) -> Mapping[str, int]:
+    """What tp must divide, or be a multiple of, since a rank may hold a copy: key/value heads and
+    groups of a state space.
+    """
+    here, found = mixers(m), {}
+    if m.mla is None and (here & WHOLE or ("sliding" in here and not m.sliding)):
+        found["kv heads"] = m.K
+    if "sliding" in here and m.sliding:
+        found["sliding.kv_heads"] = m.sliding.kv_heads
+    if "ssm" in here and m.ssm and m.ssm.kind == "mamba2":
+        found["ssm.groups"] = m.ssm.groups
+    return found
+
+
+def most(m: Model) -> int:
+    """The largest tp that cuts all heads."""
+    return gcd(*heads(m).values())
+
+
+def fewest(m: Model) -> int:
+    """Copies of what may be copied begin beyond so many ranks."""
+    return gcd(*shared_heads(m).values())
+
+
+def copied(m: Model, tp: Any) -> Any:
+    """Whether what may be copied is cut tp ways, or copied evenly."""
+    holds: Any = True
+    for count in shared_heads(m).values():
+        holds = holds & (divides(tp, count) | divides(count, tp))
+    return holds
+
+
+def over_tp(m: Model, tp: Any) -> Any:
+    """Whether all heads can be cut tp ways."""
+    return divides(tp, most(m)) & copied(m, tp)
+
+
+UNCUT = {
+    "conv": "convolution layers",
+    "mamba": "Mamba layers of the first kind",
+    "lightning": "lightning attention",
+    "gated": "mLSTM layers",
+}
+"""What no framework trains with tp or cp."""
+
+
+@lru_cache(maxsize=4096)
+def uncut(m: Model) -> tuple[str, ...]:
+    """Of the model's layers those that no framework cuts, by name."""
+    here, found = mixers(m), []
+    if "conv" in here:
+        found.append(UNCUT["conv"])
+    if "ssm" in here and m.ssm and m.ssm.kind in UNCUT:
+        found.append(UNCUT[m.ssm.kind])
+    if "linear" in here and m.linear and m.linear.kind in UNCUT:
+        found.append(UNCUT[m.linear.kind])
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def exchanged(m: Model) -> Mapping[str, int]:
+    """Heads that tp x cp must divide: an all-to-all over cp gives each rank some of them whole."""
+    here, found = mixers(m), {}
+    if "linear" in here and m.linear:
+        found["linear.key_heads"] = m.linear.keys
+    if "ssm" in here and m.ssm:
+        found["ssm.heads"] = m.ssm.heads
+    return found
+
+
+def most_exchanged(m: Model) -> int:
+    """The largest tp x cp that cuts them."""
+    return gcd(*exchanged(m).values())
+
+
+def over_cp(m: Model, tp: Any, cp: Any) -> Any:
+    """Whether heads of a state can be cut tp x cp ways."""
+    holds: Any = (tp * cp == 1) | (not uncut(m))
+    for count in exchanged(m).values():
+        holds = holds & ((cp == 1) | divides(tp * cp, count))
+    return holds
