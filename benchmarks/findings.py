@@ -1,0 +1,170 @@
+"""Answers that none of the papers can give alone: the tables and pictures of docs/findings.md.
+
+python benchmarks/findings.py                       tables to stdout
+python benchmarks/findings.py -o docs/findings.md   written between its markers, with pictures
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ablation import written
+
+from meshwright import catalog
+from meshwright.describe.assumptions import LBL, REALISTIC, SETS
+from meshwright.describe.job import PRECISIONS, Job
+from meshwright.describe.layout import Layout
+from meshwright.limits.answer import ends
+from meshwright.limits.curve import curve
+from meshwright.limits.failures import Failures
+from meshwright.limits.scenario import Scenario, preset
+from meshwright.prediction.prediction import predict
+from meshwright.reproduce.megatron import formulas
+from meshwright.reproduce.megatron.tables import selene, shaped
+from meshwright.search.plan import plan
+
+BEGIN = "<!-- made by: python benchmarks/findings.py -->"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+DOMAINS = (8, 16, 32, 64, 128, 256, 512, 1024)
+"""Chips that one NVLink domain joins."""
+RESTARTS = (600.0, 60.0, 10.0, 1.0, 0.1)
+"""Seconds from a failure to the first new step."""
+LAYOUT = Layout(
+    tp=8,
+    pp=8,
+    dp=16,
+    zero=0,
+    schedule="1f1b",
+    recompute="full",
+    sequence_parallel=False,
+)
+"""175B on 1,024 A100, without interleaving, which not all sets have."""
+JOINTS = ("chip", "network", "overlap", "count")
+"""In the order in which they are exchanged; memory costs no time."""
+ASKED = (
+    ("4096xlbl-b200", LBL, "fp16"),
+    ("4608xb200", REALISTIC, "bf16"),
+    ("4608xgb200-nvl72", REALISTIC, "bf16"),
+    ("4608xgb200-nvl72", REALISTIC, "fp8"),
+)
+"""(cluster, set of assumptions, precision) of the plans of GPT3-1T."""
+
+
+def answers() -> str:
+    """All tables."""
+    return "\n\n".join("\n".join(part) for part in (domains(), restarts(), joints(), survivors()))
+
+
+def domains() -> Iterator[str]:
+    """Where linear scaling ends, by the size of the NVLink domain: chip and laws of Epoch's H100."""
+    points = [(n, *reached(joined(preset("h100"), n))) for n in DOMAINS]
+    yield "### The NVLink domain\n"
+    yield "| chips of a domain | linear scaling ends at [FLOP] | dense | sparse |"
+    yield "|--:|--:|--:|--:|"
+    sparse = {n: reached(joined(preset("h100/sparse"), n))[0] for n in DOMAINS}
+    first, other = points[0][1], sparse[DOMAINS[0]]
+    for n, end, _ in points:
+        yield f"| {n} | {end:.2g} | {end / first:.1f}x | {sparse[n] / other:.1f}x |"
+    lines = {"dense": [(n, e) for n, e, _ in points], "sparse": list(sparse.items())}
+    picture("findings-domain", lines, "chips of an NVLink domain", "linear scaling ends at [FLOP]")
+
+
+def joined(scenario: Scenario, size: int) -> Scenario:
+    """The scenario with that many chips in the first dimension of its network, real shapes."""
+    near, *far = scenario.network.dims
+    dims = (replace(near, size=size), *far)
+    return replace(scenario, network=replace(scenario.network, dims=dims)).smooth
+
+
+def reached(scenario: Scenario) -> tuple[float, float]:
+    """(training FLOPs at the last crossing of the threshold, of the largest run at all)."""
+    line = curve(scenario)
+    return ends(line).last_flops or 0.0, line.points[-1].flops
+
+
+def restarts() -> Iterator[str]:
+    """Epoch's H100 when chips fail as in Llama 3's run."""
+    base = preset("h100").smooth
+    yield "### Restarts\n"
+    yield "| seconds to restart | linear scaling ends at [FLOP] | largest run [FLOP] |"
+    yield "|--:|--:|--:|"
+    found = {s: reached(replace(base, failures=Failures(restart_s=s))) for s in RESTARTS}
+    for s, (end, most) in found.items():
+        yield f"| {s:g} | {end:.2g} | {most:.2g} |"
+    end, most = reached(base)
+    yield f"| chips never fail | {end:.2g} | {most:.2g} |"
+    lines = {
+        "linear scaling ends": [(s, e) for s, (e, _) in found.items()],
+        "largest run": [(s, m) for s, (_, m) in found.items()],
+    }
+    picture("findings-restart", lines, "seconds to restart", "training FLOP")
+
+
+def joints() -> Iterator[str]:
+    """One job under every set, and from lbl-2024 to realistic one joint after the other."""
+    job = selene(shaped("175B", 96, 12288, 96), 1024, 1536)
+    printed = formulas.flops(job.model, job.batch) / (140e12 * job.cluster.chips)
+    yield "### One job under every set\n"
+    yield "| set of assumptions | step | of the measured one |"
+    yield "|---|--:|--:|"
+    for name in ("scaling-book-max", "epoch-2024", "lbl-2024", "megatron-2021", "realistic"):
+        of = SETS[name]
+        asked = job if name == "realistic" else replace(job, framework=None)
+        seconds = predict(replace(asked, assumptions=of), LAYOUT).step_time_s
+        yield f"| {of.name} | {seconds:.1f} s | {seconds / printed:.2f} |"
+    yield f"| measured (140 TFLOP/s a GPU) | {printed:.1f} s | 1.00 |"
+    yield "\n| from lbl-2024 to realistic | step | adds |"
+    yield "|---|--:|--:|"
+    for words, seconds, more in steps(job):
+        yield f"| {words} | {seconds:.1f} s | {more:+.1f} s |"
+
+
+def steps(job: Job) -> Iterator[tuple[str, float, float]]:
+    """(the joint that is exchanged, seconds of the step then, what it adds)."""
+    of = LBL
+    before = predict(replace(job, assumptions=of, framework=None), LAYOUT).step_time_s
+    yield "lbl-2024", before, 0.0
+    for joint in JOINTS:
+        chosen: dict[str, Any] = {joint: getattr(REALISTIC, joint)}
+        of = replace(of, name="custom", framework=REALISTIC.framework, **chosen)
+        seconds = predict(replace(job, assumptions=of), LAYOUT).step_time_s
+        yield f"{joint} of realistic", seconds, seconds - before
+        before = seconds
+
+
+def survivors() -> Iterator[str]:
+    """GPT3-1T on thousands of chips: the plan of the paper's set, and of the default since."""
+    yield "### GPT3-1T, then and now\n"
+    yield "| plan | cluster | precision | step | layout |"
+    yield "|---|---|---|--:|---|"
+    model = catalog.model("gpt3-1t")
+    for on, of, precision in ASKED:
+        job = Job(model, catalog.cluster(on), 4096, precision=PRECISIONS[precision], assumptions=of)
+        best = plan(job).best
+        assert best
+        l = best.job.layout
+        layout = f"tp {l.tp} cp {l.cp} pp {l.pp} dp {l.dp}, ZeRO-{l.zero}, {l.schedule}"
+        yield f"| {of.name} | {on} | {precision} | {best.step_time_s:.2f} s | {layout} |"
+
+
+def picture(name: str, lines: dict[str, Sequence[tuple[float, float]]], x: str, y: str) -> None:
+    """docs/images/NAME.svg."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for label, points in lines.items():
+        axes.plot(*zip(*points, strict=True), marker="o", label=label)
+    axes.set(xlabel=x, ylabel=y, xscale="log", yscale="log")
+    axes.set_xticks([a for a, _ in points], [f"{a:g}" for a, _ in points])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(IMAGES / f"{name}.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    written(__doc__, BEGIN, answers)
