@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
+from ...describe.job import Job
 from ...describe.layout import Layout
 from ...describe.model import Model
 from ...errors import BadInput
@@ -30,13 +32,18 @@ def run(
     """A prediction with full recomputation and without sequence parallelism, as the paper ran; None
     if not legal.
     """
-    job = selene(model, gpus, batch)
-    job = replace(job, framework=replace(job.framework, stage_message=message))
+    job = changed(selene(model, gpus, batch), stage_message=message)
     try:
         chosen = Layout(recompute="full", sequence_parallel=False, **layout)  # type: ignore[arg-type]
         return predict(job, chosen)
     except BadInput:
         return None
+
+
+def changed(job: Job, **fields: Any) -> Job:
+    """The job on a framework that does something else."""
+    assert job.framework
+    return replace(job, framework=replace(job.framework, **fields))
 
 
 @cache
@@ -125,9 +132,9 @@ def unfused(name: str, layers: int, hidden: int, heads: int, gpus: int, batch: i
     own.
     """
     job = selene(shaped(name, layers, hidden, heads), gpus, batch)
-    apart = replace(job.framework, elementwise=EAGER, unfused="torch", attention="torch")
+    apart = changed(job, elementwise=EAGER, unfused="torch", attention="torch")
     layout = Layout(tp=8, pp=gpus // 8, recompute="full", sequence_parallel=False)
-    slow = predict(replace(job, framework=apart), layout)
+    slow = predict(apart, layout)
     return float(slow.step_time_s / predict(job, layout).step_time_s)
 
 
