@@ -35,6 +35,7 @@ ROOMS = (
     "roofline",
     "formats",
     "sweep",
+    "sizing",
     "validate",
     "fitting",
     "compare",

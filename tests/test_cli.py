@@ -67,7 +67,12 @@ def test_predict_prints_the_contract(capsys: pytest.CaptureFixture[str]) -> None
     assert set(data) >= CONTRACT
     assert sum(data["time_s"].values()) == pytest.approx(data["step_time_s"])
     assert data["layout"]["dp"] == 32, "dp takes what tp leaves"
-    assert data["train_time_s"] == pytest.approx(1e12 / data["tokens_per_s"])
+    assert data["useful_time_s"] == pytest.approx(1e12 / data["tokens_per_s"])
+    lost = sum(data["lost_s"].values())
+    assert data["train_time_s"] == pytest.approx(data["useful_time_s"] + lost)
+    for name in ("train_time_{}s", "cost_{}usd", "energy_{}j"):
+        low, high = data[name.format("interval_")]
+        assert low < data[name.format("")] < high
 
 
 def test_predict_prints_a_readable_answer(capsys: pytest.CaptureFixture[str]) -> None:
@@ -291,7 +296,12 @@ def test_plan_finds_and_explains(capsys: pytest.CaptureFixture[str], tmp_path: P
         == 0
     )
     text = capsys.readouterr().out
-    for words in ("of the step is compute", "second: ", "Searched all", "again: meshwright predict llama3-8b"):
+    for words in (
+        "of the step is compute",
+        "second: ",
+        "Searched all",
+        "again: meshwright predict llama3-8b",
+    ):
         assert words in text
     again = next(line for line in text.splitlines() if line.startswith("again: ")).removeprefix(
         "again: meshwright "

@@ -8,7 +8,7 @@ import pytest
 
 from meshwright.count.model import model_flops, parameters
 from meshwright.limits import curve, preset
-from meshwright.limits.failures import Failures, goodput, interval, loss
+from meshwright.prediction.failures import Failures, goodput, interval, loss
 from meshwright.limits.realistic import OMISSIONS, Realism, real_curve, run_of, transformer
 
 H100 = preset("h100")

@@ -55,6 +55,18 @@ Top = Annotated[int, word("Layouts to show.", "N")]
 Pareto = Annotated[
     bool, word("Also the layouts that nothing beats in both time and memory (a search for each).")
 ]
+Deadline = Annotated[
+    str | None,
+    word("Find the fewest chips that train in this time, such as 60d; needs --tokens.", "TIME"),
+]
+Budget = Annotated[
+    str | None,
+    word("Find the most chips that this money pays for, such as 5M; needs --tokens.", "USD"),
+]
+AgainstLayout = Annotated[
+    str | None,
+    word("Why this layout is slower: a plan or job file, or 'tp=8 pp=4 zero=1'.", "LAYOUT"),
+]
 Relaxed = Annotated[bool | None, Parameter(help=RELAXED, negative="--strict", group=RESULT)]
 Over = Annotated[str, word(OVER, "FIELD=VALUES")]
 Fixed = Annotated[bool, word("Predict the given layout at every value instead of searching.")]

@@ -91,8 +91,8 @@ def described(text: str, months: float | None, failures: bool, overlap: bool) ->
     """The scenario a word names, with the options of the command line."""
     from ..describe.assumptions import HidePass
     from ..formats.scenario import load_scenario
-    from ..limits.failures import Failures
     from ..limits.scenario import MONTH_S
+    from ..prediction.failures import Failures
 
     found = load_scenario(text)
     if months is not None:
@@ -114,8 +114,8 @@ def whole(chosen: list[Any]) -> tuple[Any, dict[str, Any]]:
     from rich.console import Group
 
     from ..limits.answer import limits as compute
-    from ..limits.failures import Failures
     from ..limits.realistic import Realism, ladder
+    from ..prediction.failures import Failures
     from ..report.limits import ladders
 
     tables, fields = [], []

@@ -32,7 +32,10 @@ from . import (  # noqa: F401, their verbs register themselves
 from .command import (
     VERBS,
     Against,
+    AgainstLayout,
     AssumptionSets,
+    Budget,
+    Deadline,
     Explain,
     Fixed,
     Json,
@@ -146,12 +149,15 @@ def plan(
     top: Top = 10,
     relaxed: Relaxed = None,
     pareto: Pareto = False,
+    against: AgainstLayout = None,
+    deadline: Deadline = None,
+    budget: Budget = None,
     json: Json = False,
     output: Annotated[
         str | None, output(".json, .toml (the best, for predict), .csv, .png or .svg (bars)")
     ] = None,
 ) -> int:
-    """Find the fastest layouts that fit, and say why the best one wins.
+    """Find the best layouts that fit, by family too, and say why the first one wins.
 
     Example: meshwright plan llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 4,8 --pp 1..16 -o
     plan.toml
@@ -166,13 +172,22 @@ def plan(
             f"-o {output[:80]} holds one job: give one assumption set, or .json, .csv, .png or .svg"
         )
     described, space = split(given, relaxed)
+    size = None
+    if deadline or budget:
+        described, size = sized(model, described, space, deadline, budget)
     found = plans(model, described, space, assumptions, top, pareto)
     first = next(iter(found.values()))
+    mine = against_best(first, against) if against else None
     several = {"plans": {name: plan.to_dict() for name, plan in found.items()}}
-    data = console.envelope("plan", first.to_dict() if len(found) == 1 else several)
+    more = {"sizing": size.to_dict()} if size else {}
+    if mine:
+        more["against"] = reports.against_dict(mine, first.best)
+    data = console.envelope("plan", {**(first.to_dict() if len(found) == 1 else several), **more})
     if json:
         console.show_json(data)
-    elif len(found) > 1:
+    elif size:
+        console.show(reports.sized(size), "")
+    if len(found) > 1 and not json:
         console.show(reports.comparison(found))
     for name, each in found.items() if not json else ():
         extra = {"assumptions": name} if assumptions else {}
@@ -180,6 +195,8 @@ def plan(
             extra["batch"] = f"{each.best.job.batch}seq"  # predict rounds tokens to the nearest
         again = command_line(model, {**described, **extra}, each.best) if each.best else ""
         console.show(*[""] * (len(found) > 1), reports.report(each, again, console.ascii_only()))
+    if mine and not json:
+        console.show("", reports.against(mine, first))
     bests = {name: plan.best for name, plan in found.items() if plan.best}
     if output and bests:
         one = (
@@ -342,6 +359,7 @@ def plans(
     from ..describe.layout import Layout
     from ..report import console
     from ..search import plan as search
+    from ..sizing import batch_beside
 
     if not 1 <= top <= 1000:
         raise BadInput(f"--top must be between 1 and 1000, not {top}")
@@ -359,8 +377,41 @@ def plans(
             notes.append("the layout of the file is left aside: plan chooses one")
         with console.progress() as told:
             plan = search(job, space, top=top, progress=told, pareto=pareto)
-        found[job.assumptions.name] = replace(plan, notes=(*notes, *plan.notes, *runs_on(plan)))
+        beside = [said] if (said := batch_beside(job)) else []
+        notes = [*notes, *plan.notes, *beside, *runs_on(plan)]
+        found[job.assumptions.name] = replace(plan, notes=tuple(notes))
     return found
+
+
+def sized(
+    model: str, described: Mapping[str, str], space: Any, deadline: str | None, budget: str | None
+) -> tuple[Mapping[str, str], Any]:
+    """(the arguments with the number of chips that a deadline or a budget asks for, the answer)."""
+    from ..formats.flags import COUNTED
+    from ..report import console
+    from ..sizing import sizing
+    from ..units import parse
+
+    counted = COUNTED.fullmatch(described.get("on", ""))
+    if not counted:
+        raise BadInput("--deadline and --budget need --on with a number, such as 512xh100-sxm")
+    job = read_job(model, described, [], fill=False, search=True)
+    seconds = parse(deadline, "s", "--deadline") if deadline else None
+    money = parse(budget, "USD", "--budget") if budget else None
+    with console.progress() as told:
+        found = sizing(job, space, seconds, money, told)
+    chips = found.chips or job.cluster.chips
+    return {**described, "on": f"{chips}{counted[2]}"}, found
+
+
+def against_best(plan: Any, text: str) -> Any:
+    """The prediction of a layout of the user's, beside a plan's best."""
+    from ..formats.flags import layout_of
+    from ..prediction.prediction import predict
+
+    if not plan.best:
+        raise BadInput("--against needs a layout to compare with, but none fits")
+    return predict(plan.best.job, layout_of(text, plan.best.job))
 
 
 def runs_on(plan: Any) -> list[str]:

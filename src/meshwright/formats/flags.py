@@ -408,3 +408,25 @@ def command_line(model: str, given: Mapping[str, str], found: Prediction) -> str
             words += [table_of[name].spelled, text]
     everything = is_file(model) or foreign(model)
     return shlex.join([*words, *write_flags(found.layout, found.job, everything=everything)])
+
+
+COUNTED = re.compile(r"\s*(\d+)(\s*x.*)", re.DOTALL)
+"""A cluster by number and name: 512xh100-sxm."""
+
+
+def layout_of(text: str, job: Job) -> Layout:
+    """A layout as a user names it: a JOB.toml or plan.toml, or words such as "tp=8 pp=4 zero=1";
+    replicas that are not named fill the chips.
+    """
+    if "=" not in text:
+        table = _file(text, None).get("layout")
+        if not isinstance(table, dict):
+            raise BadInput(f"{text[:80]} has no table [layout]; or write 'tp=8 pp=4 zero=1'")
+    else:
+        words = re.split(r"[\s,;]+", text.strip())
+        table = dict(word.partition("=")[::2] for word in words if word)
+    found = read(Layout, table, "layout")
+    if "dp" in table:
+        return found
+    used = int(found.tp * found.cp * found.pp)
+    return replace(found, dp=max(job.cluster.chips // used, 1))

@@ -26,9 +26,9 @@ from ..describe.job import PRECISIONS, Precision
 from ..describe.network import Network
 from ..describe.read import read
 from ..errors import BadInput
-from ..limits.failures import Failures
 from ..limits.laws import SPARSE, Law, law
 from ..limits.scenario import PRESETS, Scenario, preset
+from ..prediction.failures import Failures
 from . import parse_toml, read_text
 from .toml import known as known_job
 

@@ -20,11 +20,11 @@ from ..describe.assumptions import REALISTIC, Assumptions, Hide, HidePass
 from ..describe.cluster import Cluster
 from ..describe.job import PRECISIONS, Job, Precision
 from ..describe.model import Model, MoE
+from ..prediction.failures import Failures, Loss, loss
 from ..prediction.prediction import Prediction, predict
 from ..search import Space, search
 from .crossing import Crossing, crossing
 from .curve import DOUBLINGS, LEAST_UTILISATION
-from .failures import Failures, Loss, loss
 from .laws import Law, rounded, shape
 from .scenario import Scenario
 

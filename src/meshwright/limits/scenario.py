@@ -15,7 +15,7 @@ from ..describe.fields import Checked, Unit
 from ..describe.job import PRECISIONS, Precision
 from ..describe.network import Network
 from ..errors import BadInput, unknown
-from .failures import Failures, loss
+from ..prediction.failures import Failures, loss
 from .laws import LAWS, SPARSE, Law, Values
 from .simulate import Machine, machine
 

@@ -26,7 +26,9 @@ from ..step import Body, Step, body, clock, memory, room, shares, step
 from ..step.memory import fuller
 from ..units import show
 from .certainty import Certainty, certainty, nearest
+from .classes import chip_family
 from .exact import replayed
+from .failures import Failures, Loss, loss, of_family
 from .notes import chip_unmeasured, choices, corners, unmeasured
 from .terms import Term, explained, memory_term, step_term
 
@@ -245,10 +247,37 @@ class Prediction:
         )
         return job.batch * executed_flops(job.model, job.T, job.how.count, kernel, text, some)
 
+    @cached_property
+    def failures(self) -> Failures | None:
+        """What interrupts the run; None under a set that was compared with no runs."""
+        return of_family(chip_family(self.job.cluster.chip)) if self.certainty else None
+
+    @cached_property
+    def lost(self) -> Loss | None:
+        """What interruptions and checkpoints cost the run."""
+        chips, size = self.job.cluster.chips, parameters(self.job.model)
+        return loss(self.failures, chips, size) if self.failures else None
+
+    @property
+    def useful_time_s(self) -> float | None:
+        """Seconds of all steps of the run; None if the job names no tokens."""
+        return self.job.tokens / self.tokens_per_s if self.job.tokens else None
+
     @property
     def train_time_s(self) -> float | None:
-        """Seconds of the whole run, without failures; None if the job names no tokens."""
-        return self.job.tokens / self.tokens_per_s if self.job.tokens else None
+        """Seconds of the whole run, with checkpoints, interruptions and restarts; None if the job
+        names no tokens.
+        """
+        useful = self.useful_time_s
+        return useful / float(self.lost.goodput) if useful and self.lost else useful
+
+    @property
+    def lost_s(self) -> dict[str, float] | None:
+        """Of `train_time_s`: seconds of checkpoints, of restarts, of work done again."""
+        if self.train_time_s is None or self.lost is None or self.failures is None:
+            return None
+        parts = self.lost.parts(self.train_time_s, self.failures.restart_s)
+        return {name: float(s) for name, s in parts.items() if name != "useful"}
 
     @property
     def chip_hours(self) -> float | None:
@@ -270,6 +299,11 @@ class Prediction:
             if self.train_time_s is None
             else self.job.cluster.chip.energy_j(self.train_time_s * chips)
         )
+
+    def within(self, value: float | None) -> tuple[float, float] | None:
+        """The 90 % interval of what grows with the step time, such as days and dollars."""
+        sure = self.certainty
+        return None if value is None or sure is None else (value * sure.low, value * sure.high)
 
     @cached_property
     def term(self) -> Term:
@@ -320,10 +354,15 @@ class Prediction:
             "fits": self.fits,
             "risk_of_oom": self.risk_of_oom,
             "microbatches": self.microbatches,
+            "useful_time_s": self.useful_time_s,
+            "lost_s": self.lost_s,
             "train_time_s": self.train_time_s,
+            "train_time_interval_s": self.within(self.train_time_s),
             "chip_hours": self.chip_hours,
             "cost_usd": self.cost_usd,
+            "cost_interval_usd": self.within(self.cost_usd),
             "energy_j": self.energy_j,
+            "energy_interval_j": self.within(self.energy_j),
             "precision": self.job.precision.compute,
             "layout": {f.name: getattr(l, f.name) for f in fields(l)}
             | {"placement": {a: list(s) for a, s in l.placement.items()}},

@@ -5,23 +5,37 @@ and what was searched.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..layout import practice
+from ..prediction.elastic import elasticities, split
 from ..prediction.prediction import Prediction
 from ..units import show
 from .lines import Line, noted
 from .predict import answer, memory_table, notes, plain, time_table
-from .text import CAUSES, layout_words, percent, risk_words, seconds, short_words
+from .text import (
+    CAUSES,
+    NOTHING,
+    count,
+    layout_words,
+    percent,
+    risk_words,
+    seconds,
+    short_words,
+)
 
 if TYPE_CHECKING:
     from ..search import Plan
+    from ..sizing import Sizing
 
 BINDING = 0.02
 """Share of the step from which a cause is named among those that bind."""
+LITTLE = 0.005
+"""Changes below this share are not named."""
 SAID = 3
 """Differences of two layouts that are named."""
 
@@ -43,7 +57,7 @@ def report(plan: Plan, command: str, ascii_only: bool = False) -> RenderableType
         ]
         parts += [*why(plan), Text()]
         if plan.families:
-            parts += [*families(plan), Text()]
+            parts += [*families(plan), elastic(best), Text()]
         parts.append(ranking("layouts", (best, *plan.alternatives), plan))
         if plan.pareto and len(plan.pareto) > 1:
             parts += [Text(), ranking("time against memory", plan.pareto, plan)]
@@ -134,6 +148,63 @@ def families(plan: Plan) -> Iterator[RenderableType]:
             yield Line(f"{family.name}: {family.note}", "dim")
 
 
+def elastic(p: Prediction) -> Line:
+    """What a better machine would change, the layout kept."""
+    each = ", ".join(
+        f"{e.words} {100 * e.change:+.0f} %" for e in elasticities(p) if abs(e.change) >= LITTLE
+    )
+    return Line(f"the same layout with {each or 'a better machine: no change'}", "dim")
+
+
+def against(mine: Prediction, plan: Plan) -> RenderableType:
+    """Why a layout of the user's is slower than the best: the difference by cause, memory, what it
+    breaks.
+    """
+    best = plan.best
+    assert best is not None
+    table = plain("yours against the best", "yours", "best", "difference", "what")
+    for cause, more in split(mine, best).items():
+        if abs(more) > NOTHING * best.step_time_s:
+            sign = "+" if more > 0 else "-"
+            row = (seconds(mine.time_s[cause]), seconds(best.time_s[cause]))
+            table.add_row(cause, *row, sign + seconds(abs(more)), CAUSES[cause])
+    table.add_section()
+    whole = mine.step_time_s - best.step_time_s
+    signed = ("+" if whole > 0 else "-") + seconds(abs(whole))
+    row = (seconds(mine.step_time_s), seconds(best.step_time_s), signed, "sum")
+    table.add_row("step_time", *row, style="bold")
+    said = [
+        f"yours: {short_words(mine.layout)}: {beside(plan, mine)}, risk of running out"
+        f" {risk_words(mine.risk_of_oom)} (best: {risk_words(best.risk_of_oom)})",
+        *(f"yours: {sentence}" for sentence in practice.broken(mine.job, mine.layout)),
+    ]
+    return Group(table, *(Line(sentence) for sentence in said))
+
+
+def against_dict(mine: Prediction, best: Prediction) -> dict[str, Any]:
+    """The field `against` of `plan --json`."""
+    return {
+        "prediction": mine.to_dict(),
+        "slower": mine.merit_s / best.merit_s - 1,
+        "difference_s": split(mine, best),
+    }
+
+
+def sized(found: Sizing) -> RenderableType:
+    """How many chips a deadline or a budget asks for, and what was looked at."""
+    table = plain("chips", "run", "cost", "what")
+    for size in found.tried:
+        p = size.prediction
+        if p is None or p.train_time_s is None:
+            table.add_row(f"{size.chips:,}", "", "", "nothing fits")
+            continue
+        cost = f"{count(p.cost_usd)} USD" if p.cost_usd is not None else ""
+        chosen = " (chosen)" if size.chips == found.chips else ""
+        words = short_words(p.layout) + chosen
+        table.add_row(f"{size.chips:,}", show(p.train_time_s, "s", 3), cost, words)
+    return Group(Line(found.why, "bold green" if found.chips else "bold red"), table)
+
+
 def ranking(title: str, predictions: Sequence[Prediction], plan: Plan) -> RenderableType:
     """One layout a row, the first as the plan has it, the others by expected time over the chance
     to fit.
@@ -171,9 +242,9 @@ def searched(plan: Plan) -> Iterator[RenderableType]:
         f"Searched all {plan.searched:,} layouts in {show(plan.elapsed_s, 's', 2)}: {bounds:,}"
         f" excluded by bounds, {memory:,} out of memory, {plan.feasible:,} feasible."
     )
-    for rule, count in sorted(counts.items(), key=lambda item: -item[1]):
-        if count:
-            yield Text(f"  {count:,} combinations of degrees skipped: {rule}", "dim")
+    for rule, times in sorted(counts.items(), key=lambda item: -item[1]):
+        if times:
+            yield Text(f"  {times:,} combinations of degrees skipped: {rule}", "dim")
 
 
 def comparison(plans: dict[str, Plan]) -> Table:

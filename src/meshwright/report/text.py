@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from ..describe.layout import Layout
+from ..prediction.classes import chip_family
+from ..prediction.failures import published
 from ..prediction.prediction import Prediction
 from ..step.memory import Use
 from ..step.room import chance
@@ -54,6 +56,8 @@ WORDED = {
 """Fields that `layout_words` says in words of their own; all others by their names."""
 NOTHING = 1e-9
 """Share of a step that is rounding."""
+LOST = {"checkpoints": "checkpoints", "restarts": "restarts", "again": "work done again"}
+"""`Prediction.lost_s`, in words."""
 CLOSE = 0.005
 """Shares by which two ways to the same number may differ without a word."""
 BLOCKS = " ▏▎▍▌▋▊▉█"
@@ -194,9 +198,7 @@ def headline(p: Prediction) -> list[str]:
     if p.layout.pp > 1 and replayed is not None and abs(replayed / step - 1) > CLOSE:
         lines.insert(1, f"{seconds(replayed)} with the pipeline replayed action by action")
     lines.insert(len(lines) if p.fits else 0, room(p))
-    if run := whole_run(p):
-        lines.append(run)
-    return lines
+    return [*lines, *filter(None, (whole_run(p), interruptions(p)))]
 
 
 def evidence(p: Prediction) -> list[str]:
@@ -229,15 +231,47 @@ def room(p: Prediction) -> str:
 
 
 def whole_run(p: Prediction) -> str:
-    """Days, chip-hours, cost and energy; empty if the job names no tokens."""
+    """Days, chip-hours, cost and energy with their intervals, and what interruptions take of them;
+    empty if the job names no tokens.
+    """
     if p.train_time_s is None or p.chip_hours is None:
         return ""
     parts = [
-        f"{count(p.job.tokens)} tokens in {show(p.train_time_s, 's')}",
-        f"{p.chip_hours:,.0f} chip-hours",
+        f"{count(p.job.tokens)} tokens in {_sure(p, p.train_time_s, _time)}",
+        f"{_sure(p, p.chip_hours, count)} chip-hours",
     ]
     if p.cost_usd is not None:
-        parts.append(f"{show(p.cost_usd, 'USD')} at {p.job.cluster.chip.usd_per_hour:g} USD/h")
+        price = f"{p.job.cluster.chip.usd_per_hour:g} USD/h"
+        parts.append(f"{_sure(p, p.cost_usd, count)} USD at {price}")
     if p.energy_j is not None:
-        parts.append(f"{show(p.energy_j / 3600, 'Wh')} at the power limit")
-    return ", ".join(parts) + " (without failures)"
+        parts.append(f"{_sure(p, p.energy_j / 3600, _energy)} at the power limit")
+    return ", ".join(parts)
+
+
+def interruptions(p: Prediction) -> str:
+    """What of a run is no training; empty where nothing is known of it, or no length."""
+    lost, whole = p.lost_s, p.train_time_s
+    if lost is None or whole is None or p.lost is None or p.failures is None:
+        return ""
+    share = percent(sum(lost.values()) / whole)
+    each = ", ".join(f"{words} {show(lost[name], 's', 2)}" for name, words in LOST.items())
+    known = published(chip_family(p.job.cluster.chip))
+    rate = "" if known else "; a rate of Hopper, none is published for these chips"
+    return (
+        f"of it {share} is no training: {each}; one interruption in"
+        f" {show(float(p.lost.mtbf_s), 's', 2)}{rate}"
+    )
+
+
+def _sure(p: Prediction, value: float, shown: Callable[[float], str]) -> str:
+    """A number with its interval."""
+    ends = p.within(value)
+    return shown(value) + (f" ({between(*ends, shown)})" if ends else "")
+
+
+def _time(value: float) -> str:
+    return show(value, "s")
+
+
+def _energy(value: float) -> str:
+    return show(value, "Wh")

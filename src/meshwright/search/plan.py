@@ -18,6 +18,7 @@ from ..describe.job import Job, demand
 from ..describe.slices import axes
 from ..layout import practice
 from ..prediction.certainty import resolution
+from ..prediction.elastic import elasticities
 from ..prediction.prediction import Prediction, predict
 from ..program import resident
 from ..step import room
@@ -105,6 +106,9 @@ class Plan:
                 for p in self.alternatives
             ],
             "families": [family.to_dict() for family in self.families],
+            "elasticities": [e.to_dict() for e in elasticities(self.best)]
+            if self.best and self.families
+            else [],
             "pareto": None if self.pareto is None else [p.to_dict() for p in self.pareto],
             "searched": self.searched,
             "feasible": self.feasible,

@@ -14,11 +14,15 @@ interval", equations 20 and 37.
 from __future__ import annotations
 
 import math
+import tomllib
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import Annotated, Any
 
 from ..describe.fields import Unit
 from ..num import Num, maximum, minimum, sqrt, where
+from ..units import parse
 
 LARGEST_EXPONENT = 300.0
 """e^300 times longer is as good as never."""
@@ -57,6 +61,16 @@ class Loss:
     def to_dict(self) -> dict[str, Any]:
         return {k: float(v) for k, v in self.__dict__.items()}
 
+    def parts(self, whole_s: Num, restart_s: Num) -> dict[str, Num]:
+        """Of a run that takes `whole_s`: useful seconds, checkpoints, restarts, and work that was
+        done again because it was after the last checkpoint; they add up.
+        """
+        useful = whole_s * self.goodput
+        checkpoints = useful * self.checkpoint_s / self.interval_s
+        restarts = whole_s / self.mtbf_s * restart_s
+        again = maximum(whole_s - useful - checkpoints - restarts, 0.0)
+        return {"useful": useful, "checkpoints": checkpoints, "restarts": restarts, "again": again}
+
 
 def interval(checkpoint_s: Num, mtbf_s: Num) -> Num:
     """Daly's best time between checkpoints: the higher-order root, or M once a checkpoint takes as
@@ -82,3 +96,20 @@ def loss(f: Failures, chips: Num, parameters: Num) -> Loss:
     checkpoint = maximum(parameters * f.state_bytes / (chips * f.storage_bytes_per_s), 1e-9)
     tau = interval(checkpoint, mtbf)
     return Loss(goodput(mtbf, checkpoint, tau, f.restart_s), tau, checkpoint, mtbf)
+
+
+@cache
+def of_family(family: str) -> Failures:
+    """What interrupts runs on a family of chips (catalog/failures.toml)."""
+    text = (resources.files("meshwright.catalog") / "failures.toml").read_text("utf-8")
+    said = tomllib.loads(text)
+    found = {**said["usual"], **said.get(family, {})}
+    units = {"storage_bytes_per_s": "B/s", "state_bytes": ""}
+    numbers = {k: parse(v["value"], units.get(k, "s"), f"failures.{k}") for k, v in found.items()}
+    return Failures(chip_mtbf_s=numbers.pop("mtbf_s"), **numbers)
+
+
+def published(family: str) -> bool:
+    """Whether a rate of interruptions was published for a family of chips."""
+    text = (resources.files("meshwright.catalog") / "failures.toml").read_text("utf-8")
+    return family in tomllib.loads(text)
