@@ -385,7 +385,7 @@ def plans(
 
 def sized(
     model: str, described: Mapping[str, str], space: Any, deadline: str | None, budget: str | None
-) -> tuple[Mapping[str, str], Any]:
+) -> tuple[dict[str, str], Any]:
     """(the arguments with the number of chips that a deadline or a budget asks for, the answer)."""
     from ..formats.flags import COUNTED
     from ..report import console

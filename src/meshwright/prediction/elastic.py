@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..describe.cluster import Cluster
+from ..describe.network import Dim
 from .prediction import Prediction, predict
 
 TIMES = 2.0
@@ -63,7 +64,7 @@ def better(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
         yield "latency", "half the latency", _on(cluster, dims)
 
 
-def _on(cluster: Cluster, dims: tuple[object, ...]) -> Cluster:
+def _on(cluster: Cluster, dims: tuple[Dim, ...]) -> Cluster:
     return replace(cluster, network=replace(cluster.network, dims=dims), name="")
 
 

@@ -171,8 +171,8 @@ def against(mine: Prediction, plan: Plan) -> RenderableType:
     table.add_section()
     whole = mine.step_time_s - best.step_time_s
     signed = ("+" if whole > 0 else "-") + seconds(abs(whole))
-    row = (seconds(mine.step_time_s), seconds(best.step_time_s), signed, "sum")
-    table.add_row("step_time", *row, style="bold")
+    ends = (seconds(mine.step_time_s), seconds(best.step_time_s))
+    table.add_row("step_time", *ends, signed, "sum", style="bold")
     said = [
         f"yours: {short_words(mine.layout)}: {beside(plan, mine)}, risk of running out"
         f" {risk_words(mine.risk_of_oom)} (best: {risk_words(best.risk_of_oom)})",
