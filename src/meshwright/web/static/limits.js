@@ -59,9 +59,11 @@ async function show(ctx) {
   const names = chosen(state);
   const bodies = Object.keys(changed).length ? [{ scenarios: [names[0]], factors: changed, ...common }, { scenarios: names, ...common }] : [{ scenarios: names, ...common }];
   for (const body of bodies) for await (const line of lines("limits", body, ctx.signal)) {
-    found.push(line);
+    const rough = found.findIndex((one) => one.curve === "coarse" && one.name === line.name);
+    if (rough >= 0 && line.curve === "smooth") found[rough] = line;
+    else found.push(line);
     draw(ctx, found);
-    if (found.length === 1) ctx.drawn("curve");
+    if (line === found[0]) ctx.drawn(line.curve === "coarse" ? "curve" : "whole curve");
   }
 }
 
@@ -78,7 +80,7 @@ function sentence(line) {
 }
 
 function draw(ctx, found) {
-  const smooth = found.filter((f) => f.curve === "smooth");
+  const smooth = found.filter((f) => f.curve !== "grid");
   const said = sentence(smooth[0] || found[0]);
   $("limits-sentence").textContent = said;
   ctx.announce(said);
@@ -88,7 +90,7 @@ function draw(ctx, found) {
     note: "The dashed line is where scaling stops counting as linear; a vertical line marks where the first scenario crosses it.",
     draw: curves({ series, x: { name: "training compute, FLOP", log: true, write: (x) => flop(x) }, y: { name: "share of the peak", write: (x) => percent(x), range: [0, Math.max(0.8, ...series.flatMap((one) => one.points.map((p) => p[1])))] },
       across: [...new Map(found.map((f) => [f.threshold.toFixed(3), { y: f.threshold, name: `${f.name}: linear above ${percent(f.threshold)}` }])).values()],
-      down: found.filter((f) => end(f)).slice(0, 1).map((f) => ({ x: end(f), name: `${f.name}: ${flop(end(f))}` })), label: said }),
+      down: found.filter((f) => end(f) && f.curve === "smooth").slice(0, 1).map((f) => ({ x: end(f), name: `${f.name}: ${flop(end(f))}` })), label: said }),
     head: ["scenario", "FLOP", "utilisation", "chips", "parameters", "tokens a step", "cost"],
     rows: found.flatMap((f) => f.points.map((p) => [named(f), flop(p.flops, 3), percent(p.utilisation, 1), count(p.chips), count(p.parameters), count(p.batch_tokens), usd(p.cost_usd)])),
   }));
