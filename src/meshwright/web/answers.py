@@ -21,13 +21,13 @@ from ..formats.bridge.launch import Place
 from ..formats.bridge.table import get
 from ..formats.flags import flags
 from ..formats.toml import dump_job
-from ..prediction.certainty import evidence
+from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction
 from ..prediction.prediction import predict as compute_step
 from ..report.console import SCHEMA, envelope
 from ..report.text import layout_words
 from ..schedule import SCHEDULES
-from ..search import Space
+from ..search import Plan, Space
 from ..search import plan as search
 from ..search.evaluate import Progress
 from ..search.selectors import choices_of, neighbours, pinned
@@ -59,18 +59,37 @@ def plan(body: Body, progress: Progress) -> Answer:
     notes: list[str] = []
     job, space = ask(body.get("question"), notes)
     found = search(
-        job, space, top=body.get("top", 5), progress=progress, pareto=bool(body.get("pareto"))
+        job,
+        space,
+        top=body.get("top", 5),
+        progress=progress,
+        pareto=bool(body.get("pareto")),
+        families=bool(body.get("families", True)),
     )
     told = replace(found, notes=(*notes, *found.notes)).to_dict()
-    every = [p for p in (found.best, *found.alternatives) if p]
-    words = [layout_words(p.layout, p.microbatches) for p in every]
-    return envelope("plan", {**told, "layouts_in_words": words, "price": price(job), **ties(job)})
+    for p, one in shown(found, told):
+        one["layout_words"] = layout_words(p.layout, p.microbatches)
+    return envelope("plan", {**told, "price": price(job), **ties(job)})
+
+
+def shown(found: Plan, told: Mapping[str, Any]) -> Iterator[tuple[Prediction, dict[str, Any]]]:
+    """The predictions of a plan with their fields."""
+    if found.best:
+        yield found.best, told["best"]
+    yield from zip(found.alternatives, told["alternatives"], strict=True)
+    for family, one in zip(found.families, told["families"], strict=True):
+        if family.prediction:
+            yield family.prediction, one["prediction"]
+
+
+def best_of(job: Job, space: Space, progress: Progress) -> Plan:
+    """A plan's best alone."""
+    return search(job, space, top=1, progress=progress, families=False)
 
 
 def ties(job: Job) -> dict[str, float]:
     """Below which share two layouts are a tie, where runs were compared with predictions."""
-    known = evidence().get(job.assumptions.name, {})
-    return {"resolution": float(known["resolution"])} if "resolution" in known else {}
+    return {"resolution": resolution(job)}
 
 
 def price(job: Job) -> Mapping[str, Any]:
@@ -144,7 +163,7 @@ def what_if(body: Body, progress: Progress) -> Iterator[Answer]:
 def planned(job: Job, space: Space, change: Change, progress: Progress) -> dict[str, Any]:
     """The best of a changed job in a few numbers."""
     try:
-        found = search(vary(job, change.path, change.value), space, top=1, progress=progress)
+        found = best_of(vary(job, change.path, change.value), space, progress)
     except MeshwrightError as error:
         return {"why": str(error)}
     if not found.best:
@@ -196,7 +215,7 @@ def clusters(body: Body, progress: Progress) -> Iterator[Answer]:
             varied = vary(job, "on", name)
             if (rate := prices.get(varied.cluster.chip.name)) is not None:
                 varied = vary(varied, "chip.usd_per_hour", rate)
-            found = search(varied, space, top=1, progress=progress)
+            found = best_of(varied, space, progress)
             rate_usd = varied.cluster.chip.usd_per_hour
             if found.best:
                 yield {**row, **few(found.best), "usd_per_hour": rate_usd}

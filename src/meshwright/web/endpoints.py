@@ -75,7 +75,7 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
     return {
         "catalogue": quick(answers.catalogue),
         "predict": quick(answers.predict, laid_out),
-        "plan": Endpoint(answers.plan, {**asked, "top": TOP, "pareto": YES}),
+        "plan": Endpoint(answers.plan, {**asked, "top": TOP, "pareto": YES, "families": YES}),
         "beside": quick(answers.beside, laid_out),
         "choices": Endpoint(answers.choices, laid_out, streams=True),
         "what_if": Endpoint(answers.what_if, asked, streams=True),

@@ -77,7 +77,8 @@ def of_job(job: Job, progress: Progress) -> tuple[dict[str, str], Answers]:
         answers[key(name, body)] = told
         return told
 
-    best = keep("plan", {"question": question})["best"]
+    best = keep("plan", {"question": question, "families": False})["best"]
+    keep("plan", {"question": question})
     if job.layout != Layout():
         state["mine"] = " ".join(f"{k} {v}" for k, v in mine.items())
         keep("predict", {"question": question, "layout": mine})
@@ -125,7 +126,11 @@ def of_plan(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
     """A plan, or a prediction as the only layout of one."""
     found = data if "best" in data else {**ALONE, "best": data}
     asked = result(found)
-    return {"view": "plan", **asked}, {key("plan", {"question": asked}): found}
+    bodies: tuple[dict[str, Any], ...] = (
+        {"question": asked},
+        {"question": asked, "families": False},
+    )
+    return {"view": "plan", **asked}, {key("plan", body): found for body in bodies}
 
 
 ALONE = {"alternatives": [], "searched": 1, "elapsed_s": 0.0, "rejected": {}, "notes": []}

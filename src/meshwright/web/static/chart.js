@@ -29,7 +29,7 @@ export function figure({ id, title, note, draw, head, rows, source }) {
     h("button", { type: "button", onclick: () => save(`${name()}.csv`, csv(head, rows), "text/csv") }, "CSV"));
   const node = h("figure", { id: `figure-${id}`, class: "chart" }, h("figcaption", {}, h("h3", {}, title), note && h("p", {}, note)), box,
     h("div", { class: "under" }, details, tools));
-  new ResizeObserver(redraw).observe(box);
+  new ResizeObserver(() => requestAnimationFrame(redraw)).observe(box);
   requestAnimationFrame(redraw);
   return node;
 }

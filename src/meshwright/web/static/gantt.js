@@ -107,7 +107,7 @@ export function gantt(told, window_, zoomed, name) {
     const hit = told.actions[rank]?.find((a) => a[3] <= t && t < a[4]);
     tip.textContent = hit ? `rank ${rank}, stage ${hit[1]}: ${MEANS[hit[0]]} of microbatch ${hit[2]}, ${seconds(hit[4] - hit[3])}, from ${seconds(hit[3])}` : told.actions[rank] ? `rank ${rank} is idle at ${seconds(t)}` : " ";
   });
-  new ResizeObserver(paint).observe(canvas);
+  new ResizeObserver(() => requestAnimationFrame(paint)).observe(canvas);
   requestAnimationFrame(paint);
   return { node: h("div", {}, canvas, tip), zoom, paint, png: (done) => canvas.toBlob(done), height };
 }

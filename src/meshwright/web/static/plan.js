@@ -34,7 +34,7 @@ const $ = (id) => document.getElementById(id);
 
 async function show(ctx) {
   const asked = question(ctx.state);
-  const body = { question: asked };
+  const body = { question: asked, families: false };
   put($("plan-error"));
   stale(true);
   const before = last.layout && !ctx.first ? predicted(ctx, asked).catch(() => null) : null;
@@ -48,6 +48,8 @@ async function show(ctx) {
     await Promise.all([compared(ctx, told), mineShown(ctx, told)]);
     await beside(ctx, told);
     await wait(IDLE, ctx.signal);
+    families(ctx, await ask("plan", { question: asked }, ctx.signal));
+    ctx.drawn("families");
     await searchedAgain(ctx, told);
     await whatIf(ctx, told);
   } catch (error) {
@@ -83,7 +85,6 @@ function draw(ctx, told) {
   stale(false);
   if (!best) return nothing(ctx, told);
   Object.assign(last, { layout: best.layout, on: ctx.state.on, network: ctx.state.network, model: ctx.state.model, found: told });
-  best.layout_words = told.layouts_in_words?.[0] || best.layout_words;
   drawAnswer(best, told.price, null);
   ctx.announce(spoken(best));
   selectors(ctx, told, null);
@@ -176,23 +177,25 @@ async function searchedAgain(ctx, told) {
 
 async function compared(ctx, told) {
   if (!pins(ctx.state).length) return;
-  const all = await ask("plan", { question: free_of(ctx.state) }, ctx.signal).catch(() => null);
+  const all = await ask("plan", { question: free_of(ctx.state), families: false }, ctx.signal).catch(() => null);
   if (!all?.best || ctx.signal.aborted) return;
   const same = decides(told.best) <= decides(all.best) * 1.00001;
   $("answer").append(h("p", { class: "why" }, h("b", {}, same ? "What you fixed costs nothing: " : "What you fixed costs "),
-    same ? "the best layout of all has it too." : `${differs(told.best, all.best)}. The best of all: ${all.layouts_in_words[0]}.`));
+    same ? "the best layout of all has it too." : `${differs(told.best, all.best)}. The best of all: ${all.best.layout_words}.`));
 }
 
+// The best of each family of layouts, then the runners-up; what nobody can tell apart is a tie.
 function families(ctx, told) {
-  const rows = told.families?.length ? told.families : [told.best, ...(told.alternatives || [])];
-  const wordsOf = (p, i) => p.layout_words || (told.families?.length ? "" : told.layouts_in_words?.[i]) || brief(p.layout);
-  put($("families"), h("h2", { id: "families-title" }, "What else"),
-    table(["layout", "slower by", "step", "memory", "MFU", "what differs", ""], rows.map((row, i) => {
-      const p = row.prediction || row.best || row;
-      return [h("span", {}, row.name ? `${row.name}: ` : "", wordsOf(p, i)), i ? change(decides(p) / decides(told.best)) + (row.tie || decides(p) < decides(told.best) * (1 + (told.resolution || 0)) ? ", a tie" : "") : "best",
-        step(p.step_time_s), gib(p.memory_bytes.needed), percent(p.mfu), h("span", { class: "note" }, i ? differs(p, told.best) : ""),
-        h("button", { type: "button", "aria-label": `fix this layout: ${wordsOf(p, i)}`, onclick: () => ctx.set(fixed(p.layout)) }, "fix")];
-    }), "The fastest layouts and what they lose"));
+  const best = told.best;
+  const row = (name, p, i, said) => [h("span", {}, name ? h("b", {}, `${name}: `) : "", p ? p.layout_words || brief(p.layout) : "none of them fits"),
+    p ? (i ? change(p.slower !== undefined && p.slower !== null ? 1 + p.slower : decides(p) / decides(best)) : "best") + (i && said ? ", a tie" : "") : "–",
+    p ? step(p.step_time_s) : "–", p ? gib(p.memory_bytes.needed) : "–", p ? percent(p.mfu) : "–", h("span", { class: "note" }, p && i ? differs(p, best) : ""),
+    p && h("button", { type: "button", "aria-label": `fix this layout: ${p.layout_words || ""}`, onclick: () => ctx.set(fixed(p.layout)) }, "fix")];
+  const tie = (p, own) => own ?? decides(p) < decides(best) * (1 + (told.resolution || 0));
+  const head = ["layout", "slower by", "step", "memory", "MFU", "what differs", ""];
+  const kinds = told.families?.length ? table(head, [row("the answer", best, 0), ...told.families.map((f) => row(f.note ? `${f.name} (${f.note})` : f.name, f.prediction && { ...f.prediction, slower: f.slower }, 1, f.tie))], "The best of each family of layouts") : null;
+  const rest = table(head, [row("", best, 0), ...(told.alternatives || []).map((p) => row("", p, 1, tie(p, p.tie)))], "The best layouts and what they lose");
+  put($("families"), h("h2", { id: "families-title" }, "What else"), kinds, kinds ? h("details", {}, h("summary", {}, "The best layouts of all families"), rest) : rest);
 }
 
 const brief = (l) => ["tp", "cp", "pp", "dp", "ep"].filter((a) => l[a] > 1).map((a) => `${a} ${l[a]}`).join(" · ");
