@@ -191,6 +191,25 @@ def on_distinct(law: Callable[..., Num], *columns: Num) -> Num:
     return found
 
 
+def beside(columns: Sequence[Num]) -> NDArray[np.float64] | None:
+    """Columns side by side, each a row of an array; None if all are plain numbers."""
+    if all(isinstance(column, SCALARS) for column in columns):
+        return None
+    import numpy as np
+
+    return np.array(np.broadcast_arrays(*columns))
+
+
+def apart(of: Any, row: int, axes: int) -> Any:
+    """One of the columns that were computed `beside` others, of tuples of them; what all share has
+    fewer axes, and stays.
+    """
+    if isinstance(of, tuple):
+        values = tuple(apart(x, row, axes) for x in of)
+        return type(of)(*values) if hasattr(of, "_fields") else type(of)(values)
+    return of[row] if getattr(of, "ndim", 0) == axes else of
+
+
 def cell(x: Num, points: Sequence[float]) -> tuple[Any, Num]:
     """(i, w) with x = points[i] + w (points[i+1] - points[i]), for ascending points.
 

@@ -43,9 +43,7 @@ def predicted(job: Job, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
     )
     at, layout = ours.clock(job), job.layout
     parts, by = ours.body(job, layout, at), ours.shares(job, layout, get("1f1b"), 1)
-    of = ours.devices(
-        job, layout, parts, by, ours.units(job, layout, parts, (layout.zero,), at), "none"
-    )
+    of = ours.devices(job, layout, parts, by, (layout.zero,), at)
     return float(ours.exposed(of[0], MICROBATCHES, layout.zero, at.overlap.dp).total)
 
 

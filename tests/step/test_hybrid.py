@@ -14,7 +14,7 @@ from meshwright.layout.placement import placed
 from meshwright.search import Space
 from meshwright.step import clock, memory
 from meshwright.step.memory import States
-from meshwright.step.sync import Held, unit
+from meshwright.step.units import Held, unit
 
 NEAR, FAR = 4e11, 2.5e10
 NETWORK = Network(

@@ -18,14 +18,14 @@ from ..count.work import reached
 from ..num import Num, product, sqrt, where
 from .links import Group, Links
 from .load import Busy, Load
-from .span import span
+from .span import over
 
 
 def once_a_node(net: Links, V: Num, group: Group, copies: int, kernel: str) -> Load:
     """One way of a layer's tokens by a `kernel` of ONCE_A_NODE; V bytes are sent by a rank if each
     copy goes by itself.
     """
-    s, near, far = span(net, group), net.near, net.far
+    s, near, far = over(net, group).span, net.near, net.far
     token, rates = V / copies, net.reach(group)
     inside = token * reached(s.n, copies) * (s.g - 1) / s.g / getattr(near, kernel)
     outside = token * reached(s.nodes, copies) * (s.nodes - 1) / s.nodes

@@ -9,7 +9,7 @@ each through its own interface. In a mesh W_i is that of the links between the m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from ..describe.assumptions import NetworkTime
 from ..describe.network import Dim
 from ..describe.transport import Transport, transport
-from ..num import Num, product, where
+from ..num import Num, cache_key, product, where
 from .load import Load
 
 Group = Sequence[Num]
@@ -26,6 +26,8 @@ TORUS = ("ring", "line")
 """Kinds of dimensions whose chips pass messages on along the links."""
 NEAR, FAR = "nvlink4", "infiniband"
 """Transports of the first dimension and of others, where a network names none."""
+MOST_KNOWN = 256
+"""Groups that a network remembers at once (`Links.once`): tables have few, each in many columns."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,19 @@ class Links:
             names = [d.transport for d in self.dims] or [""] * len(self.rates)
             found = tuple(transport(name or (FAR if i else NEAR)) for i, name in enumerate(names))
             object.__setattr__(self, "transports", found)
+
+    @cached_property
+    def _known(self) -> dict[tuple[Any, ...], Any]:
+        return {}
+
+    def once(self, of: Callable[..., Any], group: Group, *more: Any) -> Any:
+        """What a function of links and a group makes of them, computed once for each group."""
+        key = (of, more, *cache_key(*group))
+        if key not in self._known:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = of(self, group, *more)
+        return self._known[key]
 
     @cached_property
     def inside(self) -> int:

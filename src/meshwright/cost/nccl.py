@@ -29,10 +29,10 @@ from ..describe.network import Dim
 from ..num import Num, ceil, log2, maximum, minimum, sqrt, where
 from . import nccl_choice
 from .floors import any_links
-from .links import Group, Links, several
+from .links import Group, Links
 from .load import Busy, Load
 from .ring import Ring
-from .span import Span, span
+from .span import Over, Span, over
 
 NVLS_GROWS = 8
 """GPUs up to which the gain of NVLS was measured: 5 to 8 H200 and 6 to 8 B200, and 72 GB200 no more
@@ -68,48 +68,45 @@ class Nccl(Ring):
 
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The cost of one collective over V bytes."""
-        s = span(net, group)
+        on = over(net, group)
         if kind == "all_to_all":
-            return exchange(net, V, s)
+            return exchange(on, V)
         if kind == "all_reduce":
-            return self.reduced(net, V, s)
+            return self.reduced(on, V)
         if kind in ("broadcast", "reduce"):
-            return paid(net, V, s, ring(net, s, whole=True), 1.0)
-        slow = nccl_choice.believed(net, s, self.seen or net.dims)
-        ll = nccl_choice.gather(net, V, s, slow).ll
-        return paid(net, V, s, pick(ll, ring_ll(net, s), ring(net, s)), (s.n - 1) / s.n)
+            return paid(on, V, on.once(ring, 1.0, True), 1.0)
+        ll = nccl_choice.gather(on, V, self.seen).ll
+        return paid(on, V, pick(ll, on.once(ring_ll), on.once(ring)), on.once(passed_on))
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The least over all that may be chosen, in the nearest group; or what the links of a chip
         can carry at all.
         """
-        s = span(net, group)
-        if not nearer_is_quicker(net):
+        if not net.once(_nearer_is_quicker, ()):
             return any_links(net, kind, V, group)
+        on = over(net, group)
         if kind == "all_to_all":
-            return exchange(net, V, s, least=True)
+            return exchange(on, V, least=True)
         seconds: Num = float("inf")
-        for way in ways(net, kind, s):
+        for way in on.once(ways, kind):
             seconds = minimum(seconds, way.time(V))
-        _, sends = several(V, group)
-        seconds = where(sends, launch(net, s) + seconds, 0.0)
+        seconds = where((V > 0) & on.once(several), on.once(launch) + seconds, 0.0)
         return Load(seconds, 0.0 * seconds)
 
-    def reduced(self, net: Links, V: Num, s: Span) -> Load:
+    def reduced(self, on: Over, V: Num) -> Load:
         """An all-reduce."""
-        round_, passed = ring(net, s, 2.0), 2.0 * (s.n - 1) / s.n
-        switch = switched(net, s, s.n) if adds_up(net) else None
-        nvls = (s.nodes == 1) & (switch.slow < round_.slow) if switch else False
-        slow = nccl_choice.believed(net, s, self.seen or net.dims)
-        choice = nccl_choice.all_reduce(net, V, s, slow, nvls)
-        way = pick(choice.ll, ring_ll(net, s, 2.0), round_)
-        if net.inside < len(s.used):
-            way = pick(choice.tree, pick(choice.tree_ll, *trees(net, s)), way)
+        net, passed = on.net, on.once(passed_on, 2.0)
+        switch = on.once(switched) if adds_up(net) else None
+        nvls = on.once(switch_is_quicker) if switch else False
+        choice = nccl_choice.all_reduce(on, V, self.seen, nvls)
+        way = pick(choice.ll, on.once(ring_ll, 2.0), on.once(ring, 2.0))
+        if net.inside < len(net.rates):
+            way = pick(choice.tree, pick(choice.tree_ll, *on.once(trees)), way)
             passed = where(choice.tree, 2.0, passed)
         if switch:
             way = pick(choice.nvls, switch, way)
-            passed = where(choice.nvls, (s.n + 1) / s.n, passed)
-        return paid(net, V, s, way, passed)
+            passed = where(choice.nvls, (on.span.n + 1) / on.span.n, passed)
+        return paid(on, V, way, passed)
 
 
 def launch(net: Links, s: Span) -> Num:
@@ -117,17 +114,27 @@ def launch(net: Links, s: Span) -> Num:
     return net.near.launch + where(s.over, net.far.launch, 0.0)
 
 
+def several(net: Links, s: Span) -> Any:
+    """There is somebody to send to."""
+    return s.n > 1
+
+
+def passed_on(net: Links, s: Span, times: float = 1.0) -> Num:
+    """Of a vector, what passes each rank of a ring so many times round."""
+    return times * (s.n - 1) / s.n
+
+
 def pick(condition: Any, a: Way, b: Way) -> Way:
     """One way where the condition holds, another elsewhere."""
     return Way(*(where(condition, x, y) for x, y in zip(a, b, strict=True)))
 
 
-def paid(net: Links, V: Num, s: Span, way: Way, part: Num) -> Load:
+def paid(on: Over, V: Num, way: Way, part: Num) -> Load:
     """The time of a way; part: of V, what passes a rank."""
-    sends = (V > 0) & (s.n > 1)
-    start = launch(net, s)
+    s, start = on.span, on.once(launch)
+    sends = (V > 0) & on.once(several)
     crossed = (
-        V * part * share / rate for share, rate in zip(s.share, net.reach(s.ranks), strict=True)
+        V * part * share / rate for share, rate in zip(s.share, on.net.reach(s.ranks), strict=True)
     )
     busy = Busy(where(used, seconds, 0.0) for used, seconds in zip(s.used, crossed, strict=True))
     return Load(where(sends, start + way.time(V), 0.0), where(sends, start + way.wait, 0.0), busy)
@@ -177,11 +184,11 @@ def trees(net: Links, s: Span, chains: bool = True) -> tuple[Way, Way]:
     )
 
 
-def switched(net: Links, s: Span, members: Num) -> Way:
-    """All-reduce in the switch of a node with the rate that so many members reach: V (n-1)/n
-    (m+1)/(m-1) at `sharp` of the rate.
+def switched(net: Links, s: Span, members: float = 0.0) -> Way:
+    """All-reduce in the switch of a node with the rate that so many members reach (0: those of the
+    group): V (n-1)/n (m+1)/(m-1) at `sharp` of the rate.
     """
-    m = minimum(maximum(members, 2.0), NVLS_GROWS)
+    m = minimum(maximum(members or s.n, 2.0), NVLS_GROWS)
     part = (s.n - 1) / s.n * (m + 1) / (m - 1)
     return Way(
         net.near.sharp_wait,
@@ -190,16 +197,22 @@ def switched(net: Links, s: Span, members: Num) -> Way:
     )
 
 
+def switch_is_quicker(net: Links, s: Span) -> Any:
+    """It carries more than a ring in the same node does."""
+    return (s.nodes == 1) & (switched(net, s).slow < ring(net, s, 2.0).slow)
+
+
 def adds_up(net: Links) -> bool:
     """The switches of a node add up values."""
     return net.near.sharp > 0 and net.inside > 0 and all(net.reduces[: net.inside])
 
 
-def exchange(net: Links, V: Num, s: Span, least: bool = False) -> Load:
+def exchange(on: Over, V: Num, least: bool = False) -> Load:
     """All-to-all: all messages start at once, dimensions are taken one after the other, so that
     more ranks nearby never cost time. least: for a floor."""
+    net, s = on.net, on.span
     near, far = net.near, net.far
-    sends = (V > 0) & (s.n > 1)
+    sends = (V > 0) & on.once(several)
     busy: list[Num] = []
     moved: Num = 0.0
     for i, rate in enumerate(net.reach(s.ranks)):
@@ -213,7 +226,7 @@ def exchange(net: Links, V: Num, s: Span, least: bool = False) -> Load:
     return Load(seconds, where(sends, wait, 0.0), Busy(busy))
 
 
-def ways(net: Links, kind: str, s: Span) -> list[Way]:
+def ways(net: Links, s: Span, kind: str) -> list[Way]:
     """Of all that may be chosen, in this group or in a larger one, no way is quicker than the
     quickest of these.
     """
@@ -229,6 +242,10 @@ def ways(net: Links, kind: str, s: Span) -> list[Way]:
         found += trees(net, s, chains=False) if net.inside < len(s.used) else ()
         found += [pick(s.over, found[0], switched(net, s, NVLS_GROWS))] if adds_up(net) else []
     return found
+
+
+def _nearer_is_quicker(net: Links, _: Group) -> bool:
+    return nearer_is_quicker(net)
 
 
 def nearer_is_quicker(net: Links) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from ..describe.network import Dim
 from ..num import Num, at, cell, floor, log2, maximum, minimum, where
 from .links import Links
-from .span import Span
+from .span import Over, Span
 
 BASE, BASE_LL, BASE_TREE_LL = 8.4e-6, 6.6e-6, 6.8e-6
 """Seconds before the first step."""
@@ -108,35 +108,57 @@ class Choice(NamedTuple):
     """Reduction in the switch rather than either."""
 
 
-def believed(net: Links, s: Span, dims: Sequence[Dim]) -> Num:
-    """Seconds the tuner takes a byte of every unit for, in the slowest of these dimensions."""
-    if not dims:
+class Waits(NamedTuple):
+    """What the tuner takes a ring or a tree for, whatever it carries."""
+
+    ll: Num
+    """Seconds before bytes count, by LL."""
+    simple: Num
+    slow_ll: Num
+    """Seconds a byte by LL."""
+
+
+def believed(net: Links, s: Span, *seen: Dim) -> Num:
+    """Seconds the tuner takes a byte of every unit for, in the slowest of the dimensions that it
+    reckons with (none: of those there are).
+    """
+    if not (dims := seen or net.dims):
         return s.slowest(net.rates)
     pairs = zip(dims, net.transports, s.ranks, strict=True)
     return s.slowest([d.bandwidth * t.believed / d.shared_by * d.used(g) for d, t, g in pairs])
 
 
-def gather(net: Links, V: Num, s: Span, slow: Num) -> Choice:
-    """An all-gather or a reduce-scatter of V bytes: LL or Simple. slow: `believed`."""
-    by_ll, simple = _ring(net, V, s, slow, 1.0)
+def gather(on: Over, V: Num, seen: Sequence[Dim]) -> Choice:
+    """An all-gather or a reduce-scatter of V bytes: LL or Simple. seen: as in `believed`."""
+    by_ll, simple = _ring(on, V, 1.0, seen)
     return Choice(by_ll <= simple)
 
 
-def all_reduce(net: Links, V: Num, s: Span, slow: Num, nvls: Any) -> Choice:
+def all_reduce(on: Over, V: Num, seen: Sequence[Dim], nvls: Any) -> Choice:
     """nvls: where the switch can add up the values of this group, faster than a ring."""
-    by_ll, simple = _ring(net, V, s, slow, 2.0)
+    net, slow = on.net, on.once(believed, *seen)
+    by_ll, simple = _ring(on, V, 2.0, seen)
     best = minimum(by_ll, simple)
     switch = nvls & (NVLS + V * slow / net.near.believed_sharp < best)
-    if net.inside == len(s.used):
+    if net.inside == len(net.rates):
         return Choice(by_ll <= simple, nvls=switch)
-    tree_ll, tree = _tree(net, V, s, slow)
+    tree_ll, tree = _tree(on, V, seen)
     return Choice(
-        by_ll <= simple, s.over & (minimum(tree_ll, tree) < best), tree_ll <= tree, switch
+        by_ll <= simple, on.span.over & (minimum(tree_ll, tree) < best), tree_ll <= tree, switch
     )
 
 
-def _ring(net: Links, V: Num, s: Span, slow: Num, times: float) -> tuple[Num, Num]:
+def _ring(on: Over, V: Num, times: float, seen: Sequence[Dim]) -> tuple[Num, Num]:
     """Seconds the tuner expects of a ring, by LL and by Simple."""
+    s, waits = on.span, on.once(_ring_waits, times, *seen)
+    wait = waits.simple
+    if times > 1:
+        wait = where(s.over & (PLATEAU_BYTES * s.n <= V), PLATEAU * wait, wait)
+    part = V * (times * (s.n - 1)) / s.n
+    return waits.ll + part * waits.slow_ll, wait + part * on.once(believed, *seen)
+
+
+def _ring_waits(net: Links, s: Span, times: float, *seen: Dim) -> Waits:
     steps, far, step = times * (s.n - 1), times * (s.nodes - 1), net.near.believed_step
     wait = BASE + (steps - far) * where(s.over, max(NODE, SIMPLE_STEP * step), NODE) + far * NET
     wait_ll = (
@@ -144,19 +166,23 @@ def _ring(net: Links, V: Num, s: Span, slow: Num, times: float) -> tuple[Num, Nu
         + (steps - far) * where(s.over, max(NODE_LL, step), NODE_LL)
         + far * where(s.g == 1, NET_TREE_LL, NET_LL)
     )
-    if times > 1:
-        wait = where(s.over & (PLATEAU_BYTES * s.n <= V), PLATEAU * wait, wait)
-    part = V * steps / s.n
-    return wait_ll + part * maximum(2.0 * slow, 1.0 / _most_ll(net, s)), wait + part * slow
+    slow_ll = maximum(2.0 * believed(net, s, *seen), 1.0 / _most_ll(net, s))
+    return Waits(wait_ll, wait, slow_ll)
 
 
-def _tree(net: Links, V: Num, s: Span, slow: Num) -> tuple[Num, Num]:
+def _tree(on: Over, V: Num, seen: Sequence[Dim]) -> tuple[Num, Num]:
     """The same of a tree of nodes."""
-    depth, size = floor(log2(s.nodes)), cell(V, SIZES)[0]
+    waits, slow, size = on.once(_tree_waits, *seen), on.once(believed, *seen), cell(V, SIZES)[0]
+    slow_ll, slow = waits.slow_ll / at(CORRECTED_LL, size), slow / (TREE * at(CORRECTED, size))
+    return waits.ll + 2 * V * slow_ll, waits.simple + 2 * V * slow
+
+
+def _tree_waits(net: Links, s: Span, *seen: Dim) -> Waits:
+    depth = floor(log2(s.nodes))
     wait_ll = BASE_TREE_LL + 2 * ((s.g - 1) * NODE_LL + depth * NET_TREE_LL)
     wait = BASE + 2 * ((s.g - 1) * NODE_TREE + depth * NET)
-    slow_ll = maximum(slow / TREE_LL, 1.0 / _most_ll(net, s)) / at(CORRECTED_LL, size)
-    return wait_ll + 2 * V * slow_ll, wait + 2 * V * (slow / (TREE * at(CORRECTED, size)))
+    slow_ll = maximum(believed(net, s, *seen) / TREE_LL, 1.0 / _most_ll(net, s))
+    return Waits(wait_ll, wait, slow_ll)
 
 
 def _most_ll(net: Links, s: Span) -> Num:

@@ -6,11 +6,13 @@ W_i) seconds to leave it; the slowest dimension that the group spans sets the pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from ..num import Num, maximum, product, where
 from .links import Group, Links
+
+T = TypeVar("T")
 
 
 class Span(NamedTuple):
@@ -47,6 +49,30 @@ class Span(NamedTuple):
         for wait, g, above in zip(waits, self.ranks, self.above, strict=True):
             total = total + wait * (above * (g - 1))
         return total
+
+
+class Over:
+    """A group on the links, and what functions of both make of them, each computed once: whatever
+    does not depend on the bytes that are sent.
+    """
+
+    def __init__(self, net: Links, group: Group) -> None:
+        self.net, self.span = net, span(net, group)
+        self._known: dict[tuple[Any, ...], Any] = {}
+
+    def once(self, of: Callable[..., T], *more: Any) -> T:
+        """What a function of links, span and more makes of them."""
+        key = of, *more
+        if key not in self._known:
+            self._known[key] = of(self.net, self.span, *more)
+        found: T = self._known[key]
+        return found
+
+
+def over(net: Links, group: Group) -> Over:
+    """The group on the network, the same one each time."""
+    found: Over = net.once(Over, group)
+    return found
 
 
 def span(net: Links, group: Group) -> Span:

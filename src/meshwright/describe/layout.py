@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..errors import BadInput
 from ..num import Num, maximum, minimum
@@ -118,13 +119,23 @@ class Layout(Checked):
         """tp x cp x pp x dp."""
         return self.tp * self.cp * self.pp * self.dp
 
+    @cached_property
+    def _groups(self) -> dict[str, tuple[Num, ...]]:
+        return {}
+
     def group(self, axis: str) -> tuple[Num, ...]:
-        """Ranks of a communication group in each network dimension, fastest first.
+        """Ranks of a communication group in each network dimension, fastest first; the same ones
+        each time, by which caches of collectives know them.
 
         axis: tp, cp, dp, pp; replicas (weights are synchronised over it); ep, etp and edp (experts,
         parts and replicas of one); shards and copies, the inner and the outer part of replicas (of
         edp: edp shards and edp copies).
         """
+        if axis not in self._groups:
+            self._groups[axis] = self._ranks(axis)
+        return self._groups[axis]
+
+    def _ranks(self, axis: str) -> tuple[Num, ...]:
         if axis in ("replicas", "shards"):
             dp = (
                 self.placement["dp"]

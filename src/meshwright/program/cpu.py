@@ -22,7 +22,7 @@ from ..layout.stages import microbatches
 from ..num import Num, where
 from ..schedule import get as schedule_named
 from ..step.microbatch import Body, backward, body, clock
-from ..step.sync import tied
+from ..step.units import tied
 
 CPU = "/cpu"
 

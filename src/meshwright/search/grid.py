@@ -95,10 +95,9 @@ def pieces(
     )
     can_run = runs(job, choice, blocks[0].near, blocks[0].m)
     barred = framework.barred(job, blocks[0].near, choice)
-    costs = stacked([block.costs for block in blocks], [blocks[0].distinct] * len(blocks))
-    times.pipelines(
-        job, at, _points(blocks, costs, fine), choice, can_run, limit, pipe, shares is None
-    )
+    costs = _chosen(blocks, choice)
+    points = _points(blocks, costs, choice, fine)
+    times.pipelines(job, at, points, choice, can_run, limit, pipe, shares is None)
     if barred is not None:
         np.putmask(pipe, np.broadcast_to(barred.all(axis=3, keepdims=True), pipe.shape), np.inf)
     if limit < np.inf:
@@ -107,7 +106,7 @@ def pieces(
             np.asarray(within.any(axis=o)) for o in ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4))
         )
         index = np.flatnonzero(within.any(axis=(0, 1, 2, 3)))
-        kept = np.repeat(sp, blocks[0].distinct)
+        kept = np.repeat((rec[:, None] & sp).ravel(), blocks[0].distinct)
         choice = choice.part([sp, rec, sched, np.ones(len(choice.zero), dtype=bool)])
         pipe = pipe[sp][:, rec][:, :, sched][..., index]
         barred = None if barred is None else barred[:, rec][:, :, sched][..., index]
@@ -132,21 +131,36 @@ def pieces(
             _memory(p, i, job, unplaced, parts, holders, owned)
         updates = updates or [_updates(p, job, at, unplaced, devices) for devices in owned]
     if blocks:
-        points = _points(
-            blocks, pick(costs, kept), np.asarray(np.isfinite(p.pipe).any(axis=(2, 3)))
-        )
-        times.after(p, job, at, points, updates, folds)
+        where = np.asarray(np.isfinite(p.pipe).any(axis=(2, 3)))
+        points = _points(blocks, pick(costs, kept), choice, where)
+        first = blocks[0]
+        rows = times.Rows(first.near, None if first.exact else first.far, first.parts)
+        times.after(p, job, at, points, rows, updates, folds)
     return p
 
 
-def _points(blocks: list[Block], costs: step.Body, where: Mask) -> times.Points:
+def _chosen(blocks: list[Block], choice: Options) -> step.Body:
+    """Costs of the distinct rows of all blocks under each recomputation, one behind the other."""
+    some = any(times.left_to_say(text) != "none" for text in choice.recompute)
+    costs = [times.chosen(block.costs, text, some) for text in choice.recompute for block in blocks]
+    every: step.Body = stacked(costs, [blocks[0].distinct] * len(costs))
+    return every
+
+
+def _points(blocks: list[Block], costs: step.Body, choice: Options, where: Mask) -> times.Points:
     """The rows of blocks under each recomputation, where a mask (sp, recompute, row) holds; costs:
-    of all blocks.
+    of all blocks under each.
     """
-    first, (rec, sp, row) = blocks[0], np.nonzero(where.transpose(1, 0, 2))
-    which = sp * first.distinct + first.which[row]
+    said = [times.left_to_say(text) for text in choice.recompute]
+    texts = tuple(dict.fromkeys(said))
+    of = np.array([texts.index(text) for text in said], dtype=np.intp)
+    order = np.argsort(of, kind="stable")
+    first, (rec, sp, row) = blocks[0], np.nonzero(where.transpose(1, 0, 2)[order])
+    rec = order[rec]
+    which = (rec * len(blocks) + sp) * first.distinct + first.which[row]
     far = None if first.exact else pick(first.far, row)
-    return times.Points(pick(first.near, row), far, costs, which, first.m[row], sp, rec, row)
+    near = pick(first.near, row)
+    return times.Points(near, far, costs, which, first.m[row], sp, rec, row, texts, of[rec])
 
 
 def _updates(

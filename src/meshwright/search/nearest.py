@@ -31,7 +31,7 @@ class Nearest(Layout):
 
     sizes: tuple[int, ...] = ()
 
-    def group(self, axis: str) -> tuple[Num, ...]:
+    def _ranks(self, axis: str) -> tuple[Num, ...]:
         if axis in self.placement:
             return self.placement[axis]
         degrees: dict[str, Num] = {

@@ -8,20 +8,22 @@ schedule is asked once, with all its numbers of chunks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import step
-from ..cost.layer import Clock
+from ..cost.layer import Clock, LayerCost, Redone
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
 from ..program.resident import whole_program
 from ..schedule.types import Schedule
 from .kinds import Deal, Kind, deals, fullest, holders_of, kinds
-from .nearest import pick, stacked
+from .nearest import distinct, pick, stacked
 from .pieces import Grid, Index, Pieces
 from .space import Column, Options, Sharding
 
@@ -30,7 +32,8 @@ TOGETHER = 65536
 """Points that a schedule is asked for at once: few enough that their columns stay in cache."""
 
 
-class Points(NamedTuple):
+@dataclass(frozen=True)
+class Points:
     """Rows under settings of sequence parallelism and recomputation."""
 
     near: Layout
@@ -38,7 +41,7 @@ class Points(NamedTuple):
     far: Layout | None
     """Its dp counts in sharding, where it is another one (of a bound)."""
     costs: step.Body
-    """Of distinct rows under each setting of sequence parallelism."""
+    """Of distinct rows under each setting of recomputation and of sequence parallelism."""
     which: Index
     """Which of them a point has."""
     m: Column
@@ -46,61 +49,88 @@ class Points(NamedTuple):
     rec: Index
     row: Index
     """Its place on the grid."""
+    texts: tuple[str, ...]
+    """What is left to say of recomputation: that of all layers is in their costs."""
+    text: Index
+    """Which of these texts a point has, ascending."""
 
     def some(self, at: Any) -> Points:
         """Some of them."""
-        fields = {name: pick(getattr(self, name), at) for name in self._fields if name != "costs"}
-        return self._replace(**fields)
+        columns = ("near", "far", "which", "m", "sp", "rec", "row", "text")
+        return replace(self, **{name: pick(getattr(self, name), at) for name in columns})
 
-    @property
+    @cached_property
     def parts(self) -> step.Body:
         """What a microbatch costs in each."""
         parts: step.Body = pick(self.costs, self.which)
         return parts
 
-    def by_recompute(
-        self, choice: Options, each: Callable[..., Any], beside: tuple[Any, ...] = ()
-    ) -> Any:
-        """What each recomputation makes of its points, one behind the other; beside: more columns
-        that it is given.
-        """
-        cuts = np.searchsorted(self.rec, np.arange(len(choice.recompute) + 1))
+    def by_text(self, each: Callable[[Points, str], Any]) -> Any:
+        """What each text makes of its points, one behind the other."""
+        if len(self.texts) == 1:
+            return each(self, self.texts[0])
+        cuts = np.searchsorted(self.text, np.arange(len(self.texts) + 1))
         parts = [
-            (slice(a, b), text)
-            for text, a, b in zip(choice.recompute, cuts, cuts[1:], strict=False)
+            (slice(a, b), text) for text, a, b in zip(self.texts, cuts, cuts[1:], strict=False)
         ]
         parts = [(at, text) for at, text in parts if at.stop > at.start] or parts[:1]
-        found = [each(self.some(at), text, *pick(beside, at)) for at, text in parts]
+        found = [each(self.some(at), text) for at, text in parts]
         return stacked(found, [at.stop - at.start for at, _ in parts])
 
-    def busy(self, job: Job, choice: Options) -> Column:
-        """Seconds of all microbatches in the typical layers of the fullest device."""
+    def busy(self, job: Job) -> Column:
+        """Seconds of all microbatches in the typical layers of the fullest device at least."""
         t = self.costs.typical
+        layers = self.m * fullest(job, np.asarray(self.near.pp))
+        return np.asarray(layers * pick(t.forward + t.backward, self.which))
 
-        def each(points: Points, text: str) -> Column:
-            layers = points.m * fullest(job, np.asarray(points.near.pp))
-            # how many of them depends on the pipeline
-            share = 0.0 if recompute(text).layers else 1.0
-            return np.asarray(
-                layers * pick(t.forward + step.backward(t, text, share), points.which)
-            )
-
-        seconds: Column = self.by_recompute(choice, each)
-        return seconds
-
-    def stages(self, job: Job, choice: Options, deal: Deal) -> step.Stages:
+    def stages(self, job: Job, deal: Deal) -> step.Stages:
         """One microbatch of each, with layers dealt so."""
 
         def each(points: Points, text: str) -> step.Stages:
             near = points.near
             return step.stages(near, points.parts, text, holders_of(job, near, deal))
 
-        stages: step.Stages = self.by_recompute(choice, each)
+        stages: step.Stages = self.by_text(each)
         return stages
+
+    def devices(self, job: Job, deal: Deal, names: tuple[str, ...]) -> list[step.Device]:
+        """Those of these names, with layers dealt so, without what they synchronise."""
+
+        def each(points: Points, text: str) -> tuple[step.Device, ...]:
+            held = step.along(points.near, holders_of(job, points.near, deal), names)
+            return tuple(step.device(points.parts, share, text) for share in held.values())
+
+        return list(self.by_text(each))
 
     def place(self, *inner: Any, at: Any = slice(None)) -> tuple[Any, ...]:
         """Their index on the axes of a grid, `inner` between those of recomputation and of rows."""
         return (self.sp[at], self.rec[at], *inner, self.row[at])
+
+
+def left_to_say(text: str) -> str:
+    """Of recomputation, once what all layers compute again is part of their backward passes."""
+    return text if recompute(text).layers else "none"
+
+
+def chosen(parts: step.Body, text: str, redone: bool) -> step.Body:
+    """What passes cost and send with what all layers compute again; bytes and weights are left out.
+
+    redone: some texts speak of fewer layers, whose share depends on the pipeline.
+    """
+
+    def passes(c: LayerCost) -> LayerCost:
+        some = c._replace(saved=0.0, weights=0.0, expert_weights=0.0)
+        if left_to_say(text) == "none":
+            back, replies = step.backward(c, text), step.sent_back(c, text)
+            some = some._replace(backward=back, sent_back=replies)
+        return some if redone else some._replace(redone=Redone())
+
+    layers = {name: passes(getattr(parts, name)) for name in ("typical", "leading")}
+    ends = {
+        name: getattr(parts, name)._replace(saved=0.0, weights=0.0, expert_weights=0.0)
+        for name in ("embedding", "head")
+    }
+    return parts._replace(**layers, **ends)
 
 
 class Run(NamedTuple):
@@ -153,13 +183,13 @@ def pipelines(
     """
     every = kinds(choice)
     if len(points.row):
-        points = points.some(np.flatnonzero(points.busy(job, choice) <= limit))
+        points = points.some(np.flatnonzero(points.busy(job) <= limit))
     if not len(points.row):
         return
     near, m = points.near, points.m
     send = step.hop(near, points.parts, clock).seconds
     for deal, names in grouped(job, choice).items():
-        s = points.stages(job, choice, deal)
+        s = points.stages(job, deal)
         short = m * (s.forward + s.backward) <= limit
         for same in names:
             for run in runs_of(every, same, [short & can_run[k][points.row] for k in same]):
@@ -176,24 +206,37 @@ def pipelines(
 
 
 def after(
-    p: Pieces, job: Job, at: Clock, points: Points, updates: list[list[Column]], folds: list[Deal]
+    p: Pieces,
+    job: Job,
+    at: Clock,
+    points: Points,
+    rows: Rows,
+    updates: list[list[Column]],
+    folds: list[Deal],
 ) -> None:
     """Seconds after the pipeline: synchronisation and the optimizer.
 
-    updates: seconds of the optimizer for each way to deal layers and each ZeRO stage, by row.
+    rows: of which the points are;  updates: seconds of the optimizer for each way to deal layers
+    and each ZeRO stage, by row.
     """
     near, m, choice, how = points.near, points.m, p.choice, at.overlap.dp
-    parts, every, names = points.parts, kinds(choice), last(p)
+    every, names = kinds(choice), last(p)
     # all stages are the same, and only the first counts
     alone = (near.replicas == 1) & (not whole_program(job))
-    send = step.hop(near, parts, at) if p.floors else None
+    send = step.hop(near, points.parts, at) if p.floors else None
+    of_copies = {copies: rows.units(job, at, folds, names, some) for copies, some in alike(choice)}
     for f, fold in enumerate(folds):
-        of_copies = {
-            copies: _devices(job, at, points, choice, fold, names, some)
-            for copies, some in alike(choice)
+        silent = points.devices(job, fold, names)
+        held = step.along(near, holders_of(job, near, fold), names)
+        sharing = {
+            copies: [
+                d.sharing(held[end], pick(units[f], points.row), end)
+                for end, d in zip(names, silent, strict=True)
+            ]
+            for copies, units in of_copies.items()
         }
         for z, sharding in enumerate(choice.zero):
-            of, zero, update = of_copies[sharding.copies], sharding.zero, updates[f][z][points.row]
+            of, zero, update = sharing[sharding.copies], sharding.zero, updates[f][z][points.row]
             never = alone & (sharding != choice.all.zero[0])
             never = never | ~np.asarray(
                 sharding.runs(near) if points.far is None else sharding.may_run(points.far)
@@ -208,10 +251,55 @@ def after(
                 seconds = step.synchronise(of, m, zero, how)
             p.after[points.place(f, z)] = np.where(never, np.inf, seconds + update)
         if p.floors:
-            s = points.stages(job, choice, fold)
+            s = points.stages(job, fold)
             names_of = [same for names in grouped(job, choice).values() for same in names]
             for same in (same for same in names_of if p.folded[same[0]] == f):
                 _ways(p, job, points, s, send, every, same)
+
+
+class Rows(NamedTuple):
+    """The rows of a grid that points are made of, and what parameters they have."""
+
+    near: Layout
+    far: Layout | None
+    """Its dp counts in sharding, where it is another one."""
+    parts: step.Body
+
+    def units(
+        self,
+        job: Job,
+        at: Clock,
+        folds: list[Deal],
+        names: tuple[str, ...],
+        some: list[Sharding],
+    ) -> list[step.Units]:
+        """For each way to deal layers the collectives of layers and of what the devices `names`
+        have besides, with shards as `some` (alike) have them; asked for once for all rows whose
+        parameters lie on the same groups.
+        """
+        near, far, parts = self.near, self.far, self.parts
+        index, number = distinct(_groups(near, far))
+        near, far, parts = pick((near, far, parts), index)
+        one, stages = some[0], [sharding.zero for sharding in some]
+        held = {
+            (f, end): share
+            for f, fold in enumerate(folds)
+            for end, share in step.along(near, holders_of(job, near, fold), names).items()
+        }
+        wide = None if far is None else one.layout(far)
+        found = step.units(job, one.layout(near), parts, held, stages, at, wide)
+        found = pick(found, number)
+        return [
+            found._replace(ends={end: found.ends[f, end] for end in names})
+            for f, _ in enumerate(folds)
+        ]
+
+
+def _groups(near: Layout, far: Layout | None) -> list[Any]:
+    """What the groups and the parameters of a row depend on."""
+    where = [share for shares in near.placement.values() for share in shares]
+    degrees = [getattr(near, name) for name in ("tp", "cp", "dp", "ep", "etp")]
+    return [*degrees, np.asarray(near.pp == 1), *where, *([] if far is None else [far.dp])]
 
 
 def alike(choice: Options) -> list[tuple[int, list[Sharding]]]:
@@ -220,32 +308,6 @@ def alike(choice: Options) -> list[tuple[int, list[Sharding]]]:
     for sharding in choice.zero:
         found.setdefault(sharding.copies, []).append(sharding)
     return [*found.items()]
-
-
-def _devices(
-    job: Job,
-    at: Clock,
-    points: Points,
-    choice: Options,
-    deal: Deal,
-    names: tuple[str, ...],
-    some: list[Sharding],
-) -> list[step.Device]:
-    """Those that may be the last to be done, with layers dealt so, and shards as `some` (alike)
-    have them.
-    """
-    stages = [sharding.zero for sharding in some]
-
-    def each(points: Points, text: str, units: step.Units) -> tuple[step.Device, ...]:
-        near, parts = some[0].layout(points.near), points.parts
-        return tuple(
-            step.devices(job, near, parts, holders_of(job, near, deal), units, text, names)
-        )
-
-    near = some[0].layout(points.near)
-    far = None if points.far is None else some[0].layout(points.far)
-    units = step.units(job, near, points.parts, stages, at, far)
-    return list(points.by_recompute(choice, each, (units,)))
 
 
 def _ways(

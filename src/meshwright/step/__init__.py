@@ -29,6 +29,7 @@ from .microbatch import (
     clock,
     plain,
     redo,
+    sent_back,
     stage_message,
     total,
 )
@@ -54,11 +55,11 @@ from .pipeline import (
     ways,
 )
 from .sync import (
+    DEVICES,
     ENDS,
     Device,
-    Held,
-    Unit,
-    Units,
+    along,
+    device,
     devices,
     done,
     every_step,
@@ -66,10 +67,9 @@ from .sync import (
     held,
     occupied,
     synchronise,
-    unit,
-    units,
     update,
 )
+from .units import Held, Unit, Units, unit, units
 
 
 class Step(NamedTuple):
@@ -138,8 +138,7 @@ def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step
     """One step of the job; the layout's numbers may be arrays (categorical fields may not)."""
     at, schedule, v = at or clock(job), schedule_named(layout.schedule), layout.interleave
     how, zero, by, flat = at.overlap.dp, layout.zero, shares(job, layout, schedule, v), plain(parts)
-    m, each = microbatches(job, layout), units(job, layout, flat, (zero,), at)
-    of = devices(job, layout, flat, by, each, layout.recompute)
+    m, of = microbatches(job, layout), devices(job, layout, flat, by, (zero,), at)
     (s, send, pipe), ends = (
         pipelined(job, layout, parts, by, at),
         updated(job, layout, parts, by, at),
@@ -155,10 +154,6 @@ def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step
     if shared(at.overlap):
         links = occupied(of, m, zero) + carried(m, send, schedule, v)
     return Step(pipe, waits[0].outside, ends, tuple(of), tuple(reached), links)
-
-
-DEVICES = ("first", "middle", "last")
-"""Of a pipeline."""
 
 
 def shared(how: Overlap) -> bool:
@@ -183,6 +178,7 @@ __all__ = [
     "Shares",
     "Stages",
     "Step",
+    "along",
     "backward",
     "barrier",
     "Unit",
@@ -194,6 +190,7 @@ __all__ = [
     "clock",
     "dealt",
     "DEVICES",
+    "device",
     "devices",
     "done",
     "every_step",
@@ -208,6 +205,7 @@ __all__ = [
     "pick",
     "pipelined",
     "redo",
+    "sent_back",
     "shared",
     "shares",
     "slowest",

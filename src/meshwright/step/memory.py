@@ -22,7 +22,7 @@ from ..layout.stages import microbatches
 from ..num import Num, maximum, minimum, where
 from ..schedule.types import Schedule
 from . import ENDS, Body, Held, Share, Shares, held, holding, redo, shares
-from .sync import tied
+from .units import tied
 
 
 class States(NamedTuple):

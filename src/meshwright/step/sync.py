@@ -4,7 +4,7 @@ a device owns.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -13,36 +13,14 @@ from ..cost.chip import alone
 from ..cost.layer import Clock
 from ..cost.load import NOTHING, Busy, Load
 from ..cost.shapes import step_quantises
-from ..count import optimizer, vocabulary
+from ..count import optimizer
 from ..describe.assumptions import HidePass
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..num import Num, anywhere, maximum, minimum, where
+from ..num import Num, maximum, minimum, where
 from .microbatch import Body, backward, sent_back, total
 from .pipeline import Share, Shares
-
-
-class Unit(NamedTuple):
-    """What a device does for parameters that it shares with its replicas, each once."""
-
-    all_reduce: Load
-    gather: Load
-    scatter: Load
-
-    def __add__(self, other: Unit) -> Unit:  # type: ignore[override]
-        return Unit(*(a + b for a, b in zip(self, other, strict=True)))
-
-    def __mul__(self, times: Num) -> Unit:  # type: ignore[override]
-        return Unit(*(load * times for load in self))
-
-
-class Held(NamedTuple):
-    """Parameters on a device."""
-
-    dense: Num
-    """Replicated over dp x cp."""
-    expert: Num
-    """Replicated over edp."""
+from .units import SILENT, Held, Unit, Units, tied, units
 
 
 class Device(NamedTuple):
@@ -55,172 +33,71 @@ class Device(NamedTuple):
     sent_back: Load
     layer: tuple[Num, Num, Load, Load]
     """The same four of the one layer whose weights arrive first and whose gradients leave last."""
-    first: Unit
+    first: Unit = SILENT
     """That layer, and embedding and head: exposed once a step."""
-    rest: Unit
+    rest: Unit = SILENT
     """All other layers."""
-    every: Unit
+    every: Unit = SILENT
     """All of them."""
+
+    def sharing(self, share: Share, each: Units, end: str) -> Device:
+        """With the collectives of what it holds."""
+        one = minimum(share.typical, 1.0)
+        layers = each.typical * share.typical
+        rest = each.typical * (share.typical - one)
+        if each.leading is not each.typical:
+            leading = each.leading * share.leading
+            layers, rest = layers + leading, rest + leading
+        ends = each.ends[end]
+        return self._replace(first=each.typical * one + ends, rest=rest, every=layers + ends)
 
     @property
     def steady(self) -> Device:
         """As if before and after it there were more layers: none waits for the first unit or makes
         the last.
         """
-        none = NOTHING
-        return self._replace(
-            layer=(0.0, 0.0, none, none), first=Unit(none, none, none), rest=self.every
-        )
-
-
-def unit(
-    job: Job,
-    layout: Layout,
-    weights: Held,
-    stages: Collection[int],
-    at: Clock,
-    far: Layout | None = None,
-) -> Unit:
-    """Collectives of parameters that these ZeRO stages need: groups "replicas" (dp x cp), of
-    experts "edp".
-
-    With copies (HSDP) weights and gradients are sharded inside a group, and shards of gradients
-    all-reduced across groups. far: the same rows with the most replicas, for bounds: it says how
-    small shards may be.
-    """
-    p, held = (
-        job.precision,
-        {"replicas": weights.dense, **({"edp": weights.expert} if job.model.moe else {})},
-    )
-    several = hybrid(layout)
-    inner = (
-        {"replicas": "shards", "edp": "edp shards"}
-        if several
-        else {"replicas": "replicas", "edp": "edp"}
-    )
-
-    def loads(kind: str, size: Num, needed: bool, groups: Mapping[str, str]) -> Load:
-        sent = [
-            (axis, n) for axis, n in held.items() if needed and axis in groups and not nothing(n)
-        ]
-        # a latency is paid with the seconds here, and never by itself
-        each = (
-            at.fabric.load(kind, n * size, layout.group(groups[axis]))._replace(latency=0.0)
-            for axis, n in sent
-        )
-        return reduce(Load.__add__, each, NOTHING)
-
-    how = at.overlap
-    summed = "all_reduce" if how.weights.gradients == "all-reduce" else "reduce_scatter"
-    gather = loads("all_gather", p.gather_bytes, any(stages), inner)
-    if how.weights.gathers < 1:
-        gather = gather._replace(seconds=gather.seconds / how.weights.gathers)
-    scatter = loads(summed, p.gradient_bytes, any(stages), inner)
-    if several:
-        shard = {"replicas": (far or layout).shards, "edp": (far or layout).expert_shards}
-        for axis, ranks in shard.items():
-            one = {axis: "copies" if axis == "replicas" else "edp copies"}
-            if axis in held:
-                scatter = scatter + loads("all_reduce", p.gradient_bytes / ranks, any(stages), one)
-    return Unit(
-        loads("all_reduce", p.gradient_bytes, 0 in stages, {"replicas": "replicas", "edp": "edp"}),
-        gather,
-        scatter,
-    )
-
-
-def hybrid(layout: Layout) -> bool:
-    """Groups of replicas hold copies of what they shard (in some row)."""
-    return anywhere(layout.dp_replicate > 1)
-
-
-def nothing(held: Num) -> bool:
-    """No parameters, in any row."""
-    return isinstance(held, (int, float)) and held == 0
-
-
-class Units(NamedTuple):
-    """Collectives of a layer of each kind; embedding and head of a device follow from what it
-    holds.
-    """
-
-    typical: Unit
-    leading: Unit
-    stages: Collection[int]
-    """ZeRO stages that they serve."""
-    at: Clock
-    far: Layout | None = None
-
-
-def units(
-    job: Job,
-    layout: Layout,
-    parts: Body,
-    stages: Collection[int],
-    at: Clock,
-    far: Layout | None = None,
-) -> Units:
-    """Of one layer. far: as in `unit`."""
-    each = (parts.typical, parts.leading) if job.model.moe else (parts.typical,)
-    found = [unit(job, layout, Held(c.weights, c.expert_weights), stages, at, far) for c in each]
-    return Units(found[0], found[-1], stages, at, far)
-
-
-def tied(job: Job, layout: Layout) -> Num:
-    """Parameters that embedding and head share on a device that holds both."""
-    if not (job.model.tied_embeddings and job.how.count.vocabulary):
-        return 0.0
-    return vocabulary.rows(job, layout) * float(job.model.hidden)
+        layer = (0.0, 0.0, NOTHING, NOTHING)
+        return self._replace(layer=layer, first=SILENT, rest=self.every)
 
 
 def devices(
-    job: Job,
-    layout: Layout,
-    parts: Body,
-    by: Shares,
-    each: Units,
-    recompute: str,
-    ends: Sequence[str] = ("first", "middle", "last"),
+    job: Job, layout: Layout, parts: Body, by: Shares, stages: Collection[int], at: Clock
 ) -> list[Device]:
     """The first, a middle and the last device; where one device is alone, it is the first, and the
     others have nothing.
 
-    ends: some of them, where the others cannot be the last to end.
+    stages: ZeRO stages that they serve.
+    """
+    mine = along(layout, by, DEVICES)
+    each = units(job, layout, parts, mine, stages, at)
+    return [
+        device(parts, share, layout.recompute).sharing(share, each, end)
+        for end, share in mine.items()
+    ]
+
+
+DEVICES = ("first", "middle", "last")
+"""Of a pipeline."""
+
+
+def along(layout: Layout, by: Shares, ends: Sequence[str]) -> Shares:
+    """What some of them hold: the whole model the first and nothing the others where a device is
+    alone.
     """
     alone = layout.pp == 1
-    return [device(job, layout, parts, _or_alone(by, end, alone), each, recompute) for end in ends]
+    return {end: _or_alone(by, end, alone) for end in ends}
 
 
-def device(
-    job: Job, layout: Layout, parts: Body, share: Share, each: Units, recompute: str
-) -> Device:
-    """A device that holds these shares of the model."""
-    ends = Held(
-        share.embedding * parts.embedding.weights + share.head * parts.head.weights,
-        share.head * parts.head.expert_weights,
-    )
-    if job.model.tied_embeddings:
-        ends = ends._replace(
-            dense=ends.dense - where(layout.pp == 1, share.head * tied(job, layout), 0.0)
-        )
-    of_ends = unit(job, layout, ends, each.stages, each.at, each.far)
-    one, t = minimum(share.typical, 1.0), parts.typical
-    layers = each.typical * share.typical
-    rest = each.typical * (share.typical - one)
-    if job.model.moe:
-        layers, rest = layers + each.leading * share.leading, rest + each.leading * share.leading
-    again = share.again(recompute)
+def device(parts: Body, share: Share, recompute: str) -> Device:
+    """A device that holds these shares of the model, with nothing to synchronise yet."""
+    one, t, again = minimum(share.typical, 1.0), parts.typical, share.again(recompute)
     back, replies = total(backward(t, recompute, again)), sent_back(t, recompute, again)
-    layer = total(t.forward) * one, back * one, t.sent * one, replies * one
     return Device(
         total(share.of(parts, lambda c: c.forward)),
         total(share.back(parts, recompute)),
         share.sent(parts),
         share.sent_back(parts, recompute),
-        layer,
-        each.typical * one + of_ends,
-        rest,
-        layers + of_ends,
+        (total(t.forward) * one, back * one, t.sent * one, replies * one),
     )
 
 
