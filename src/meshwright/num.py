@@ -50,6 +50,11 @@ def cache_key(*values: Any) -> tuple[Any, ...]:
     return tuple(v if isinstance(v, BY_VALUE) else Same(v) for v in values)
 
 
+def content_key(*values: Any) -> tuple[Any, ...]:
+    """The same by what arrays hold: for formulas that cost more than reading them once."""
+    return tuple(v if isinstance(v, BY_VALUE) else (v.shape, v.tobytes()) for v in values)
+
+
 MANY = 64
 """Rows from which sorting pays."""
 WEIGHTS = (1.0, math.pi, math.e, math.sqrt(2.0))

@@ -12,7 +12,7 @@ from ..count import recompute
 from ..count.work import Message, Op, Pass
 from ..describe.assumptions import Overlap
 from ..describe.layout import Layout
-from ..num import Num, cache_key, where
+from ..num import Num, content_key, where
 from . import host, overlap
 from .chip import Rates, alone
 from .load import NOTHING, Load
@@ -184,7 +184,7 @@ class Timer:
         fabric, axis = self.clock.fabric, message.axis
         if axis not in self._groups:
             self._groups[axis] = self.layout.group(axis)
-        key = cache_key(message.kind, axis, message.bytes, pieces, message.copies)
+        key = message.kind, axis, message.copies, *content_key(message.bytes, pieces)
         if key not in self._loads:
             whole = isinstance(pieces, float) and pieces == 0.0
             volume = message.bytes if whole else message.bytes / pieces

@@ -11,7 +11,7 @@ do.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..errors import BadInput
@@ -118,6 +118,14 @@ class Layout(Checked):
     def chips(self) -> Num:
         """tp x cp x pp x dp."""
         return self.tp * self.cp * self.pp * self.dp
+
+    def under(self, sequence_parallel: bool) -> Layout:
+        """The same with or without sequence parallelism, which changes no group."""
+        if self.sequence_parallel == sequence_parallel:
+            return self
+        other = replace(self, sequence_parallel=sequence_parallel)
+        other.__dict__["_groups"] = self._groups
+        return other
 
     @cached_property
     def _groups(self) -> dict[str, tuple[Num, ...]]:

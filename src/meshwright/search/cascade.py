@@ -20,6 +20,7 @@ from .best import Best
 from .evaluate import LARGEST, Progress, best_first, evaluate, lower
 from .grid import legal_options
 from .merit import weigh
+from .nearest import nearest
 from .placement import count
 from .relaxed import covered, relaxed_rounds
 from .space import Column, Space, Table, cross, fill, keep, length, options, pipelines, shards, take
@@ -78,7 +79,9 @@ def _strict(
 ) -> Iterator[Table]:
     """Rows in growing rounds, shortest step by law first, bounded; of each round the best are
     placed at once, for a better limit, and what is left of all in the end."""
-    law = laws.law(job, table, best.choice, space.scheme)
+    choice = best.choice
+    shapes = nearest(job, table, choice, space.scheme, choice.recompute)
+    law = laws.law(job, table, choice, shapes)
     order, begin, size = np.argsort(law, kind="stable"), 0, FIRST
     found: list[tuple[Table, Column]] = []
     while begin < len(order):
@@ -87,7 +90,9 @@ def _strict(
         some = order[begin : begin + size]
         some = some[law[some] <= min(best.limit, LARGEST)]
         rows = take(table, some)
-        seconds = lower(job, space, best, rows, rows)[0] if len(some) else law[some]
+        seconds = law[some]
+        if len(some):
+            seconds, _ = lower(job, space, best, rows, rows, shapes=shapes.rows(some))
         first = np.argsort(seconds, kind="stable")[:PLACED_AT_ONCE]
         yield take(rows, first)
         rest = np.ones(len(some), dtype=bool)

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..cost.layer import Clock
 from ..describe.job import Job
 from ..step import clock, room
 from .best import Best
 from .grid import pieces
 from .merit import weigh
-from .nearest import pick
+from .nearest import Shapes, bound_clock, pick
 from .pieces import bound, exact
 from .placement import Shares, placements
 from .space import (
@@ -143,14 +142,6 @@ def _on_grid(job: Job, space: Space, best: Best, table: Table, shares: Shares, c
             best.add(seconds, use, part, pick(table, at), pick(shares, at))
 
 
-def bound_clock(job: Job) -> Clock:
-    """The job's clock for layouts whose groups are not placed yet, or are at least so large: never
-    slower than any.
-    """
-    at = clock(job)
-    return at._replace(fabric=at.fabric.bound)
-
-
 def lower(
     job: Job,
     space: Space,
@@ -158,12 +149,13 @@ def lower(
     near: Table,
     far: Table,
     choice: Options | None = None,
+    shapes: Shapes | None = None,
 ) -> tuple[Column, Options]:
     """Bound of every row in seconds (nearest groups, best options among those that can fit), and
     the options that may stay within the limit.
 
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are
-    bound by the one, sharding by the other.
+    bound by the one, sharding by the other. shapes: of the near rows, where they are known.
     """
     capacity, found = room.limit(job), np.full(length(near), np.inf)
     at, choice = bound_clock(job), choice or best.choice
@@ -172,7 +164,8 @@ def lower(
         rows = np.arange(start, min(start + BLOCK, length(near)))
         a = take(near, rows)
         b = a if far is near else take(far, rows)
-        p = pieces(job, at, a, b, None, choice, space.scheme, best.limit)
+        known = shapes and shapes.rows(rows)
+        p = pieces(job, at, a, b, None, choice, space.scheme, best.limit, known)
         least = bound(p, capacity)
         found[start + p.left] = least.seconds
         for axis, mine, marks in zip(

@@ -27,7 +27,7 @@ from ..program.standing import standing
 from ..step import memory
 from . import framework, times
 from .kinds import Deal, deals, holders_of, kinds, runs
-from .nearest import bodies, layouts, pick, stacked
+from .nearest import Shapes, bodies, each_way, layouts, pick, stacked
 from .pieces import Grid, Index, Pieces
 from .placement import Shares
 from .space import Column, Options, Table, length, splits
@@ -77,14 +77,15 @@ def pieces(
     choice: Options,
     scheme: str,
     limit: float = np.inf,
+    shapes: Shapes | None = None,
 ) -> Pieces:
     """The terms of the rows and options whose pipeline alone stays within the limit.
 
     at: the job's clock, or that of a bound;  table: rows, whose dp counts in time;  far: the same
     rows with the dp that counts in sharding; shares: their placements, or None for every group
-    nearest.
+    nearest;  shapes: what their layers cost, where that is known.
     """
-    blocks = _blocks(job, at, table, far, shares, choice, scheme)
+    blocks = _blocks(job, at, table, far, shares, choice, scheme, shapes)
     kept: Any = slice(None)
     index, pipe = (
         np.arange(len(table["tp"])),
@@ -183,12 +184,13 @@ def _blocks(
     shares: Shares | None,
     choice: Options,
     scheme: str,
+    shapes: Shapes | None,
 ) -> list[Block]:
     """The table under each setting of sequence parallelism."""
     sizes, ways = job.cluster.sizes, choice.sequence_parallel
-    near = [layouts(table, shares, sizes, scheme, sp) for sp in ways]
-    wide = near if far is table else [layouts(far, shares, sizes, scheme, sp) for sp in ways]
-    costs, which = bodies(job, near, at, choice.recompute)
+    near = each_way(table, shares, sizes, scheme, ways)
+    wide = near if far is table else each_way(far, shares, sizes, scheme, ways)
+    costs, which = shapes or bodies(job, near, at, choice.recompute)
     m = np.asarray(microbatches(job, near[0]))
     exact = far is table
     fine = [

@@ -20,9 +20,8 @@ from ..describe.job import Job
 from ..num import Num, ceil_div, maximum, minimum
 from ..schedule.dealt import Pass
 from ..schedule.waits import Wait
-from .evaluate import bound_clock
 from .kinds import fullest, kinds
-from .nearest import bodies, layouts, pick
+from .nearest import Shapes, pick
 from .space import Column, Options, Table
 
 NEVER = 1e100
@@ -114,23 +113,21 @@ def never(count: int) -> Wait:
     return Wait(np.full(count, NEVER), np.zeros(count), np.zeros(count))
 
 
-def layers(job: Job, table: Table, choice: Options, scheme: str) -> Layers:
+def layers(job: Job, shapes: Shapes) -> Layers:
     """Of every row, with every group nearest and nothing computed again."""
-    ways = [layouts(table, None, job.cluster.sizes, scheme, sp) for sp in choice.sequence_parallel]
-    costs, which = bodies(job, ways, bound_clock(job))
-    every = [c.typical for c in costs] + (
-        [c.leading for c in costs] if step.leading_layers(job) else []
-    )
+    costs = shapes.costs
+    every = [c.typical for c in costs]
+    every += [c.leading for c in costs] if step.leading_layers(job) else []
     passes = [Pass(c.forward, c.backward - c.weight_pass, c.weight_pass) for c in every]
     f, i, w = (reduce(np.minimum, each) for each in zip(*passes, strict=True))
     typical = reduce(np.minimum, [c.typical.forward + c.typical.backward for c in costs])
-    found: Layers = pick(Layers(f, i, w, typical), which)
+    found: Layers = pick(Layers(f, i, w, typical), shapes.which)
     return found
 
 
-def law(job: Job, table: Table, choice: Options, scheme: str) -> Column:
-    """Seconds that a step of each row takes at least."""
+def law(job: Job, table: Table, choice: Options, shapes: Shapes) -> Column:
+    """Seconds that a step of each row takes at least. shapes: of the rows."""
     degrees, number = np.unique(table["pp"], return_inverse=True)
     m = np.asarray(ceil_div(job.batch, table["dp"] * table["microbatch"]))
     laws: Laws = pick(Laws.of(job, choice, degrees), number)
-    return laws.seconds(layers(job, table, choice, scheme), m)
+    return laws.seconds(layers(job, shapes), m)

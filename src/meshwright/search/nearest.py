@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num
 from .placement import Shares, partial
-from .space import DEGREES, Column, Table
+from .space import DEGREES, Column, Options, Table
 
 
 @dataclass(frozen=True)
@@ -83,23 +83,60 @@ def layouts(
     return Layout(**degrees, scheme=scheme, sequence_parallel=sp, placement=shares)
 
 
-def bodies(
-    job: Job, ways: Sequence[Layout], at: Clock, again: Sequence[str] = ("none",)
-) -> tuple[list[step.Body], NDArray[np.intp]]:
-    """Layer costs of the distinct rows of each layout, and which of them every row has. ways: the
-    same table, sequence parallel or not; again: ways to recompute that will be asked for."""
-    groups = [
-        ways[0].group(a) for a in (("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp"))
-    ]
-    several = np.asarray(accumulates(job, ways[0]), dtype=np.float64)
-    columns = [
-        ways[0].microbatch,
-        ways[0].panels,
-        several,
-        *(share for group in groups for share in group),
-    ]
-    index, number = distinct(columns)
-    return [step.body(job, pick(layout, index), at, again=again) for layout in ways], number
+def each_way(
+    table: Table,
+    shares: Shares | None,
+    sizes: tuple[int, ...],
+    scheme: str,
+    sequence_parallel: Sequence[bool],
+) -> list[Layout]:
+    """The same rows under each setting of sequence parallelism, which changes no group."""
+    first = layouts(table, shares, sizes, scheme, sequence_parallel[0])
+    return [first, *(first.under(sp) for sp in sequence_parallel[1:])]
+
+
+class Shapes(NamedTuple):
+    """What a layer costs in each distinct row of a table, under each setting of sequence
+    parallelism.
+    """
+
+    costs: list[step.Body]
+    which: NDArray[np.intp]
+    """Which of them a row has."""
+
+    def rows(self, at: Any) -> Shapes:
+        """Some of the rows, and no costs besides theirs."""
+        used, which = np.unique(self.which[at], return_inverse=True)
+        return Shapes([pick(cost, used) for cost in self.costs], which)
+
+
+def bodies(job: Job, ways: Sequence[Layout], at: Clock, again: Sequence[str] = ("none",)) -> Shapes:
+    """ways: the same table, sequence parallel or not;  again: ways to recompute that will be asked
+    for.
+    """
+    first, axes = ways[0], ("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp")
+    several = np.asarray(accumulates(job, first), dtype=np.float64)
+    groups = [share for axis in axes for share in first.group(axis)]
+    index, number = distinct([first.microbatch, first.panels, several, *groups])
+    one: Layout = pick(first, index)
+    every = [one.under(way.sequence_parallel) for way in ways]
+    return Shapes([step.body(job, layout, at, again=again) for layout in every], number)
+
+
+def nearest(
+    job: Job, table: Table, choice: Options, scheme: str, again: Sequence[str] = ("none",)
+) -> Shapes:
+    """Of rows whose groups lie as near as can be: no placement makes a layer cheaper."""
+    ways = each_way(table, None, job.cluster.sizes, scheme, choice.sequence_parallel)
+    return bodies(job, ways, bound_clock(job), again)
+
+
+def bound_clock(job: Job) -> Clock:
+    """The job's clock for layouts whose groups are not placed yet, or are at least so large: never
+    slower than any.
+    """
+    at = step.clock(job)
+    return at._replace(fabric=at.fabric.bound)
 
 
 def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -18,14 +18,13 @@ from ..describe.layout import Layout
 from ..num import ceil_div
 from ..schedule import get as schedule_named
 from ..schedule.waits import Wait
-from ..step import Stages, least_waits, room, stages
+from ..step import Body, Stages, least_waits, room, stages
 from .best import Best
 from .evaluate import (
     BLOCK,
     LARGEST,
     Progress,
     best_first,
-    bound_clock,
     dp_step,
     each_dp,
     largest_dp,
@@ -33,9 +32,9 @@ from .evaluate import (
     valid,
 )
 from .grid import pieces
-from .kinds import Deal, deals, holders_of, kinds
+from .kinds import Deal, Mask, deals, holders_of, kinds
 from .laws import Laws, law, layers, lowered, never
-from .nearest import bodies, layouts, pick, stacked
+from .nearest import Shapes, bound_clock, nearest, pick, stacked
 from .pieces import bound
 from .placement import spread
 from .space import PLACED, Column, Options, Space, Table, cross, keep, length, pipelines, take
@@ -81,24 +80,49 @@ def _alone(job: Job, table: Table, space: Space) -> Table:
     return alone | {"dp": np.maximum(largest_dp(job, alone, space), 1.0)}
 
 
-def pipelined(job: Job, space: Space, best: Best, rows: Table) -> Partly:
+class Shards(NamedTuple):
+    """Shards with what their layers cost without pipeline, with the most replicas."""
+
+    table: Table
+    """With the column "shape": which of the costs a row has."""
+    costs: list[Body]
+    """Under each setting of sequence parallelism."""
+
+    @classmethod
+    def of(cls, job: Job, space: Space, best: Best, table: Table) -> Shards:
+        """Of these rows, every group nearest."""
+        found, counts = [], [0]
+        for start in range(0, length(table), BLOCK):
+            part = _alone(job, pick(table, slice(start, start + BLOCK)), space)
+            found.append(nearest(job, part, best.choice, space.scheme))
+            counts.append(int(found[-1].which.max()) + 1)
+        which = [one.which + before for one, before in zip(found, np.cumsum(counts), strict=False)]
+        ways = zip(*(one.costs for one in found), strict=True)
+        costs = [stacked(way, counts[1:]) for way in ways]
+        return cls(table | {"shape": np.concatenate(which)}, costs)
+
+    def within(self, fine: Mask) -> Shards:
+        """Those that a mask leaves."""
+        return Shards(keep(self.table, fine), self.costs)
+
+    def shapes(self, table: Table) -> Shapes:
+        """Of rows made of these."""
+        return Shapes(self.costs, table["shape"]).rows(slice(None))
+
+
+def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
     """Those of `by_law` whose fewest microbatches, and what they wait for, stay within the limit.
 
     Nearest groups, nothing recomputed, no memory limit.
     """
-    at, found = bound_clock(job), []
+    found = []
     every_deal = sorted({*deals(job, best.choice)})
     for start in range(0, length(rows), BLOCK):
         part = pick(rows, slice(start, start + BLOCK))
-        alone, pipes = _alone(job, part, space), Layout(pp=part["pp"])
-        ways = [
-            layouts(alone, None, job.cluster.sizes, space.scheme, sp)
-            for sp in best.choice.sequence_parallel
-        ]
-        costs, which = bodies(job, ways, at)
+        pipes, shapes = Layout(pp=part["pp"]), shards.shapes(part)
         staged = [
-            (deal, stages(pipes, pick(cost, which), "none", holders_of(job, pipes, deal)))
-            for cost in costs
+            (deal, stages(pipes, pick(cost, shapes.which), "none", holders_of(job, pipes, deal)))
+            for cost in shapes.costs
             for deal in every_deal
         ]
         each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
@@ -119,12 +143,13 @@ def _fewest(job: Job, table: Table) -> Column:
     return _ceil_div(float(job.batch), np.maximum(table["dp"], 1) * table["microbatch"])
 
 
-def by_law(job: Job, space: Space, best: Best, table: Table, degrees: Column) -> Table:
+def by_law(job: Job, space: Space, best: Best, shards: Shards, degrees: Column) -> Table:
     """Shards x pipelines, with their largest dp, that no law of layers alone rules out."""
     laws, found = Laws.of(job, best.choice, degrees), []
-    for start in range(0, length(table), CROSSED):
-        part = pick(table, slice(start, start + CROSSED))
-        layer = layers(job, _alone(job, part, space), best.choice, space.scheme)
+    every = layers(job, shards.shapes(shards.table))
+    for start in range(0, length(shards.table), CROSSED):
+        at = slice(start, start + CROSSED)
+        part, layer = pick(shards.table, at), pick(every, at)
         grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees[None, :]}
         dp = largest_dp(job, grid, space)
         m = _fewest(job, grid | {"dp": dp})
@@ -173,16 +198,17 @@ def relaxed_rounds(
     halved down to single values.
     """
     degrees = pipelines(job, space, True)
-    work = _whole_model(job, space, best, table)
+    shards = Shards.of(job, space, best, table)
+    work = _whole_model(job, shards)
     yield from _first_guess(job, space, best, table, degrees, work)
-    table = keep(table, work <= best.limit)
-    if space.placements and len(job.cluster.sizes) > 1:  # most shards are slow unless tp is near
-        table = spread(job, table, True, PLACED[:1])
-        table = keep(table, _whole_model(job, space, best, table) <= best.limit)
-    rows = by_law(job, space, best, table, degrees) if length(table) else table
-    if not length(rows):
+    shards = shards.within(work <= best.limit)
+    # most shards are slow unless tp is near
+    if space.placements and len(job.cluster.sizes) > 1 and length(shards.table):
+        shards = Shards.of(job, space, best, spread(job, shards.table, True, PLACED[:1]))
+        shards = shards.within(_whole_model(job, shards) <= best.limit)
+    if not length(shards.table) or not length(rows := by_law(job, space, best, shards, degrees)):
         return
-    partly = pipelined(job, space, best, rows)
+    partly = pipelined(job, best, shards, rows)
     # no limit yet: at least leave out what cannot fit even with the most replicas
     if not best.rows:
         partly = _fitting(job, space, best, partly)
@@ -212,25 +238,17 @@ def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
     return partly.some(alive)
 
 
-def _whole_model(job: Job, space: Space, best: Best, table: Table) -> Column:
+def _whole_model(job: Job, shards: Shards) -> Column:
     """Seconds with all chips busy, nothing padded and no bubble: B/b microbatches through the whole
     model on tp cp of N chips each.
     """
-    at, found = bound_clock(job), np.full(length(table), np.inf)
+    table = shards.table
     whole = holders_of(job, Layout(), (False, 1.0))["whole"]
-    for start in range(0, length(table), BLOCK):
-        rows = slice(start, start + BLOCK)
-        part = _alone(job, {k: c[rows] for k, c in table.items()}, space)
-        ways = [
-            layouts(part, None, job.cluster.sizes, space.scheme, sp)
-            for sp in best.choice.sequence_parallel
-        ]
-        costs, which = bodies(job, ways, at)
-        for cost in costs:
-            found[rows] = np.minimum(
-                found[rows], whole.of(cost, lambda c: c.forward + c.backward)[which]
-            )
-    return found * job.batch / table["microbatch"] * table["tp"] * table["cp"] / job.cluster.chips
+    each = [whole.of(cost, lambda c: c.forward + c.backward) for cost in shards.costs]
+    found = reduce(np.minimum, each)[table["shape"]]
+    return np.asarray(
+        found * job.batch / table["microbatch"] * table["tp"] * table["cp"] / job.cluster.chips
+    )
 
 
 def _first_guess(
@@ -249,10 +267,11 @@ def _first_guess(
     rows = keep(rows, rows["dp"] >= 1)
     rows = keep(rows, valid(job, rows, space))
     if length(rows):
-        rows = take(
-            rows, np.argsort(law(job, rows, best.choice, space.scheme), kind="stable")[:GUESSES]
-        )
-        yield from best_first(best, rows, lower(job, space, best, rows, rows)[0], None)
+        shapes = nearest(job, rows, best.choice, space.scheme, best.choice.recompute)
+        first = np.argsort(law(job, rows, best.choice, shapes), kind="stable")[:GUESSES]
+        rows, shapes = take(rows, first), shapes.rows(first)
+        seconds, _ = lower(job, space, best, rows, rows, shapes=shapes)
+        yield from best_first(best, rows, seconds, None)
 
 
 def covered(job: Job, table: Table, degrees: Column) -> int:
