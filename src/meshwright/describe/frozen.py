@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
 COLUMNS = 100
 LINES = 5
 """Of a printed description."""
@@ -43,6 +44,17 @@ def freeze(instance: Any, *names: str) -> None:
         value = getattr(instance, name)
         if type(value) is not FrozenDict and isinstance(value, Mapping):
             object.__setattr__(instance, name, FrozenDict(value))
+
+
+def changed(instance: T, **fields: Any) -> T:
+    """A copy of a frozen dataclass with other values, which need no check: they are made of others
+    that had one. Nothing that was computed from its fields goes along.
+    """
+    cls: Any = type(instance)
+    other: T = object.__new__(cls)
+    mine = instance.__dict__
+    other.__dict__.update({name: mine[name] for name in cls.__dataclass_fields__} | fields)
+    return other
 
 
 def shown(instance: Any) -> str:

@@ -11,13 +11,13 @@ do.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..errors import BadInput
 from ..num import Num, maximum, minimum
 from .fields import Checked
-from .frozen import FrozenDict, freeze, shown
+from .frozen import FrozenDict, changed, freeze, shown
 from .recompute import RECOMPUTE, recompute
 
 AXES = ("tp", "cp", "dp", "pp")
@@ -123,7 +123,7 @@ class Layout(Checked):
         """The same with or without sequence parallelism, which changes no group."""
         if self.sequence_parallel == sequence_parallel:
             return self
-        other = replace(self, sequence_parallel=sequence_parallel)
+        other = changed(self, sequence_parallel=sequence_parallel)
         other.__dict__["_groups"] = self._groups
         return other
 

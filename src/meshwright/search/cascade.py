@@ -29,7 +29,7 @@ FIRST = 512
 """Rows of the first round."""
 GROWTH = 8
 """How many times as many rows each round has as the one before."""
-PLACED_AT_ONCE = 32
+PLACED_AT_ONCE = 16
 """Rows of a round with the smallest bounds."""
 
 

@@ -180,7 +180,7 @@ def best_first(
 ) -> Iterator[Table]:
     """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
     order = np.argsort(seconds, kind="stable")
-    begin, size = 0, 32
+    begin, size = 0, 256 if np.isfinite(best.limit) else 16
     while begin < len(order):
         chosen = order[begin : begin + size]
         chosen = chosen[seconds[chosen] <= min(best.limit, LARGEST)]

@@ -129,13 +129,16 @@ def pieces(
         if whole_program(job):
             program_memory(p, i, job, unplaced)
         else:
-            _memory(p, i, job, unplaced, parts, holders, owned)
+            _activations(p, i, job, unplaced, parts, holders)
+            if i == 0:
+                _states(p, job, unplaced, parts, holders, owned)
         updates = updates or [_updates(p, job, at, unplaced, devices) for devices in owned]
     if blocks:
         where = np.asarray(np.isfinite(p.pipe).any(axis=(2, 3)))
         points = _points(blocks, pick(costs, kept), choice, where)
         first = blocks[0]
-        rows = times.Rows(first.near, None if first.exact else first.far, first.parts)
+        far = None if first.exact else first.far
+        rows = times.Rows.of(first.near, far, lambda at: pick(first.costs, first.which[at]))
         times.after(p, job, at, points, rows, updates, folds)
     return p
 
@@ -248,16 +251,10 @@ def _empty(
     )
 
 
-def _memory(
-    p: Pieces,
-    i: int,
-    job: Job,
-    rows: Block,
-    parts: step.Body,
-    holders: list[step.Shares],
-    owned: list[list[step.Held]],
+def _activations(
+    p: Pieces, i: int, job: Job, rows: Block, parts: step.Body, holders: list[step.Shares]
 ) -> None:
-    """Bytes that live for the whole run, and of activations."""
+    """Bytes of activations under one setting of sequence parallelism."""
     near, m = rows.near, rows.m
     every, moments = kinds(p.choice), memory.moments(job)
     flights = [
@@ -276,19 +273,32 @@ def _memory(
                 p.held[e * moments][i, r, k, 0] = kept.kept(flight[e], *heads[k])
                 for step_ in range(1, moments):  # activations are gone when the optimizer runs
                     p.held[e * moments + step_][i, r, k, 0] = 0.0
-    for z, sharding in enumerate(p.choice.zero if i == 0 else ()):
-        close, wide, zero = sharding.layout(near), sharding.layout(rows.far), sharding.zero
-        for f, (by, devices) in enumerate(zip(holders, owned, strict=True)):
-            for e, parameters in enumerate(devices):
+
+
+def _states(
+    p: Pieces,
+    job: Job,
+    rows: Block,
+    parts: step.Body,
+    holders: list[step.Shares],
+    owned: list[list[step.Held]],
+) -> None:
+    """Bytes that live for the whole run."""
+    moments = memory.moments(job)
+    for f, (by, devices) in enumerate(zip(holders, owned, strict=True)):
+        for e, parameters in enumerate(devices):
+            own = memory.own_buffers(job, rows.near, parts, parameters, by, p.ends[e])
+            for z, sharding in enumerate(p.choice.zero):
                 # of an interval of dp: states are smallest with the most replicas, buffers with the
                 # fewest
-                buffers = memory.buffers(job, close, parts, parameters, zero, by, p.ends[e])
-                whole = memory.states(job, wide, parameters, zero).total + buffers
+                close, wide, zero = rows.near, sharding.layout(rows.far), sharding.zero
+                units = memory.units_in_use(job, sharding.layout(close), parts, zero, by, p.ends[e])
+                states = memory.states(job, wide, parameters, zero)
+                whole = states.total + sum(units.values(), own)
                 p.kept[e * moments][0, 0, f, z] = whole
                 for step_ in range(1, moments):
-                    p.kept[e * moments + step_][0, 0, f, z] = whole + memory.step_copies(
-                        job, wide, parameters, zero
-                    )
+                    copies = memory.step_copies(job, states)
+                    p.kept[e * moments + step_][0, 0, f, z] = whole + copies
 
 
 def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:

@@ -26,10 +26,8 @@ from .space import Column, Options, Table
 
 NEVER = 1e100
 """Seconds longer than any step: of a schedule that cannot run."""
-UNITS = (Pass(1.0, 0.0, 0.0), Pass(0.0, 1.0, 0.0), Pass(0.0, 0.0, 1.0))
-"""A second of one pass alone."""
-Shares = tuple[Wait, ...]
-"""What a wait holds of F, I and W of a layer."""
+UNITS = Pass(*np.eye(3))
+"""A second of one pass alone, F, I and W side by side."""
 
 
 class Layers(NamedTuple):
@@ -55,29 +53,27 @@ class Laws(NamedTuple):
     """Layers but the leading ones on the fullest device."""
     every: Column
     """All layers on it."""
-    waits: dict[str, tuple[Shares, ...]]
-    """Of each schedule."""
+    waits: dict[str, tuple[Wait, ...]]
+    """Of each schedule, what they hold of F, I and W of a layer: a column for each pass."""
 
     @classmethod
     def of(cls, job: Job, choice: Options, pp: Column) -> Laws:
         """Of these degrees."""
-        found: dict[str, list[list[Wait]]] = {}
+        found: dict[str, tuple[Wait, ...]] = {}
         for kind in kinds(choice):
+            if not step.by_order(job):  # papers' bubbles are no paths of the order
+                found[kind.schedule.name] = ()
+                continue
             rows = np.flatnonzero(kind.even(job, pp))
-            known = found.setdefault(kind.schedule.name, [])
-            for u, unit in enumerate(UNITS if step.by_order(job) else ()):
-                most = fullest(job, pp[rows])
-                s = step.Stages(most * unit.f, most * unit.b, 0.0, 0.0, 0.0, unit)
-                for n, wait in enumerate(step.least_waits(job, pp[rows], s, kind.schedule, kind.v)):
-                    if n == len(known):
-                        known.append([never(len(pp)) for _ in UNITS])
-                    known[n][u] = lowered(known[n][u], rows, wait)
-        every = np.asarray(ceil_div(float(job.model.layers), pp))
-        return cls(
-            fullest(job, pp),
-            every,
-            {name: tuple(map(tuple, waits)) for name, waits in found.items()},
-        )
+            p = pp[rows, None]
+            most = fullest(job, p)
+            s = step.Stages(most * UNITS.f, most * UNITS.b, 0.0, 0.0, 0.0, UNITS)
+            waits = step.least_waits(job, p, s, kind.schedule, kind.v)
+            known = found.get(kind.schedule.name) or tuple(never(len(pp), 3) for _ in waits)
+            found[kind.schedule.name] = tuple(
+                lowered(one, rows, wait) for one, wait in zip(known, waits, strict=True)
+            )
+        return cls(fullest(job, pp), np.asarray(ceil_div(float(job.model.layers), pp)), found)
 
     def seconds(self, layer: Layers, m: Column) -> Column:
         """Of m microbatches, with the schedule that waits least; the laws have the rows of the
@@ -85,19 +81,19 @@ class Laws(NamedTuple):
         """
         never: Num = NEVER
         idle: list[Num] = [
-            sum(_of(shares, layer).of(m) for shares in mine) for mine in self.waits.values()
+            sum(_of(wait, layer).of(m) for wait in mine) for mine in self.waits.values()
         ]
         waiting = m * self.every * layer.total + reduce(minimum, idle, never)
         return np.asarray(maximum(m * self.typical * layer.typical, waiting))
 
 
-def _of(shares: Shares, layer: Layers) -> Wait:
+def _of(wait: Wait, layer: Layers) -> Wait:
     """A wait with the passes of a layer."""
-    each = list(zip(shares, layer[:3], strict=True))
     way, fill = (
-        sum(getattr(share, of) * seconds for share, seconds in each) for of in ("way", "fill")
+        sum(share * seconds for share, seconds in zip(each.T, layer[:3], strict=True))
+        for each in map(np.asarray, (wait.way, wait.fill))
     )
-    return Wait(way, fill, shares[0].most)
+    return Wait(way, fill, np.asarray(wait.most)[:, 0])
 
 
 def lowered(known: Wait, rows: NDArray[np.intp], wait: Wait) -> Wait:
@@ -108,9 +104,9 @@ def lowered(known: Wait, rows: NDArray[np.intp], wait: Wait) -> Wait:
     return found
 
 
-def never(count: int) -> Wait:
+def never(*shape: int) -> Wait:
     """Of a schedule that cannot run."""
-    return Wait(np.full(count, NEVER), np.zeros(count), np.zeros(count))
+    return Wait(np.full(shape, NEVER), np.zeros(shape), np.zeros(shape))
 
 
 def layers(job: Job, shapes: Shapes) -> Layers:

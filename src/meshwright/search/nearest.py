@@ -5,7 +5,8 @@ costs in each row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from .. import step
 from ..cost.layer import Clock
 from ..count.linear import accumulates
+from ..describe.frozen import FrozenDict, changed
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num
@@ -173,18 +175,18 @@ def pick(of: Any, index: Any) -> Any:
     if isinstance(of, np.ndarray):
         return of[index]
     if isinstance(of, tuple):
-        values = tuple(pick(x, index) for x in of)
-        if all(new is old for new, old in zip(values, of, strict=True)):
+        values = [pick(x, index) for x in of]
+        if all(map(is_, values, of)):
             return of
-        return type(of)(*values) if hasattr(of, "_fields") else type(of)(values)
+        return type(of)._make(values) if hasattr(of, "_fields") else type(of)(values)
     if isinstance(of, dict):
         return type(of)({k: pick(x, index) for k, x in of.items()})
     if isinstance(of, Layout):
         columns: dict[str, Any] = {
             k: pick(getattr(of, k), index) for k in (*DEGREES, "dp_replicate")
         }
-        placement: dict[str, Any] = {a: pick(shares, index) for a, shares in of.placement.items()}
-        return replace(of, **columns, placement=placement)
+        placement = FrozenDict({a: pick(shares, index) for a, shares in of.placement.items()})
+        return changed(of, **columns, placement=placement)
     return of
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..describe.choices import Choices, listed
+from ..describe.frozen import changed
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.recompute import RECOMPUTE
@@ -126,8 +127,8 @@ class Sharding(NamedTuple):
     def layout(self, of: Layout) -> Layout:
         """The same rows with these groups."""
         if self.copies == 1:
-            return replace(of, zero=self.zero)
-        return replace(of, zero=self.zero, dp_replicate=self.of(of.tp, of.cp, of.dp))
+            return changed(of, zero=self.zero)
+        return changed(of, zero=self.zero, dp_replicate=self.of(of.tp, of.cp, of.dp))
 
     def runs(self, of: Layout) -> Any:
         """Where there are such groups, and several, of several ranks each."""

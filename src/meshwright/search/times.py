@@ -220,21 +220,20 @@ def after(
     and each ZeRO stage, by row.
     """
     near, m, choice, how = points.near, points.m, p.choice, at.overlap.dp
-    every, names = kinds(choice), last(p)
+    every, names, schedules = kinds(choice), last(p), grouped(job, choice)
     # all stages are the same, and only the first counts
     alone = (near.replicas == 1) & (not whole_program(job))
     send = step.hop(near, points.parts, at) if p.floors else None
-    of_copies = {copies: rows.units(job, at, folds, names, some) for copies, some in alike(choice)}
+    units = rows.units(job, at, folds, names, choice)
+    which = rows.number[points.row]
     for f, fold in enumerate(folds):
         silent = points.devices(job, fold, names)
         held = step.along(near, holders_of(job, near, fold), names)
-        sharing = {
-            copies: [
-                d.sharing(held[end], pick(units[f], points.row), end)
-                for end, d in zip(names, silent, strict=True)
-            ]
-            for copies, units in of_copies.items()
-        }
+        sharing = {}
+        for copies, found in units.items():
+            each = pick(found._replace(ends={end: found.ends[f, end] for end in names}), which)
+            shared = zip(names, silent, strict=True)
+            sharing[copies] = [d.sharing(held[end], each, end) for end, d in shared]
         for z, sharding in enumerate(choice.zero):
             of, zero, update = sharing[sharding.copies], sharding.zero, updates[f][z][points.row]
             never = alone & (sharding != choice.all.zero[0])
@@ -252,47 +251,44 @@ def after(
             p.after[points.place(f, z)] = np.where(never, np.inf, seconds + update)
         if p.floors:
             s = points.stages(job, fold)
-            names_of = [same for names in grouped(job, choice).values() for same in names]
-            for same in (same for same in names_of if p.folded[same[0]] == f):
+            for same in schedules[fold]:
                 _ways(p, job, points, s, send, every, same)
 
 
 class Rows(NamedTuple):
-    """The rows of a grid that points are made of, and what parameters they have."""
+    """Of the rows that points are made of those whose parameters lie on different groups."""
 
     near: Layout
     far: Layout | None
     """Its dp counts in sharding, where it is another one."""
     parts: step.Body
+    number: Index
+    """Which of them each row is."""
+
+    @classmethod
+    def of(cls, near: Layout, far: Layout | None, parts: Callable[[Index], step.Body]) -> Rows:
+        """parts: what a microbatch costs in some of the rows."""
+        index, number = distinct(_groups(near, far))
+        return cls(*pick((near, far), index), parts(index), number)
 
     def units(
-        self,
-        job: Job,
-        at: Clock,
-        folds: list[Deal],
-        names: tuple[str, ...],
-        some: list[Sharding],
-    ) -> list[step.Units]:
-        """For each way to deal layers the collectives of layers and of what the devices `names`
-        have besides, with shards as `some` (alike) have them; asked for once for all rows whose
-        parameters lie on the same groups.
+        self, job: Job, at: Clock, folds: list[Deal], names: tuple[str, ...], choice: Options
+    ) -> dict[int, step.Units]:
+        """The collectives of layers, and of what the devices `names` have besides where layers are
+        dealt in one of these ways; by the copies of shards.
         """
         near, far, parts = self.near, self.far, self.parts
-        index, number = distinct(_groups(near, far))
-        near, far, parts = pick((near, far, parts), index)
-        one, stages = some[0], [sharding.zero for sharding in some]
         held = {
             (f, end): share
             for f, fold in enumerate(folds)
             for end, share in step.along(near, holders_of(job, near, fold), names).items()
         }
-        wide = None if far is None else one.layout(far)
-        found = step.units(job, one.layout(near), parts, held, stages, at, wide)
-        found = pick(found, number)
-        return [
-            found._replace(ends={end: found.ends[f, end] for end in names})
-            for f, _ in enumerate(folds)
-        ]
+        found = {}
+        for copies, some in alike(choice):
+            one, stages = some[0], [sharding.zero for sharding in some]
+            wide = None if far is None else one.layout(far)
+            found[copies] = step.units(job, one.layout(near), parts, held, stages, at, wide)
+        return found
 
 
 def _groups(near: Layout, far: Layout | None) -> list[Any]:

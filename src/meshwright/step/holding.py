@@ -161,11 +161,13 @@ def largest_work(job: Job, layout: Layout, kinds: list[tuple[Num, Num, Num]]) ->
     return found
 
 
-def total(found: Parts, parts: Body | None = None) -> Num:
-    """All of them together, each by its name where the parts of the model are (`num.Item`)."""
+def total(found: Parts, parts: Body | None = None, own: Num = 0.0) -> Num:
+    """All of them together, each by its name where the parts of the model are (`num.Item`); own:
+    what else there is.
+    """
     if parts is None:
-        return sum(found.values(), 0.0)
-    return sum((named(size, name, parts) for name, size in found.items()), 0.0)
+        return sum(found.values(), own)
+    return sum((named(size, name, parts) for name, size in found.items()), own)
 
 
 def named(size: Num, name: str, parts: Body) -> Num:

@@ -190,24 +190,31 @@ def buffers(
     job: Job, layout: Layout, parts: Body, parameters: Held, zero: int, by: Shares, end: str
 ) -> Num:
     """Bytes that are neither states nor activations, of one device."""
-    return holding.total(buffer_parts(job, layout, parts, parameters, zero, by, end), parts)
+    own = own_buffers(job, layout, parts, parameters, by, end)
+    return holding.total(units_in_use(job, layout, parts, zero, by, end), parts, own)
 
 
-def buffer_parts(
-    job: Job, layout: Layout, parts: Body, parameters: Held, zero: int, by: Shares, end: str
+def own_buffers(
+    job: Job, layout: Layout, parts: Body, parameters: Held, by: Shares, end: str
+) -> Num:
+    """Those of the framework."""
+    if not holding.counted(job):
+        return 0.0
+    found = holding.buffers(job, layout, parts, sum(parameters), by[end].typical)
+    return holding.total(found, parts)
+
+
+def units_in_use(
+    job: Job, layout: Layout, parts: Body, zero: int, by: Shares, end: str
 ) -> holding.Parts:
-    """The framework's buffers, and whole units of sharded tensors while they are in use on one
-    device.
+    """Whole units of sharded tensors while they are in use on one device.
 
     ZeRO-3: the weights of two layers (one in use, one arriving) and of the embedding and head,
     which wrap the whole pass. ZeRO-2, 3: the gradient of the largest unit, before it is scattered.
     Only of what the device holds and other replicas share.
     """
-    found: holding.Parts = {}
-    if holding.counted(job):
-        found |= holding.buffers(job, layout, parts, sum(parameters), by[end].typical)
     if zero < 2 or not job.how.memory.working_set:
-        return found
+        return {}
     alone = layout.pp == 1
     share = Share(*(where(alone, a, b) for a, b in zip(by["whole"], by[end], strict=True)))
     layers = [(share.typical, _shared(layout, parts.typical))]
@@ -216,20 +223,21 @@ def buffer_parts(
     ends = share.embedding * parts.embedding.weights + share.head * parts.head.weights
     ends = where(layout.shards > 1, ends - where(alone, tied(job, layout), 0.0), 0.0)
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
+    found: holding.Parts = {}
     if zero == 3:
         found["whole weights in use"] = (_two_largest(layers) + ends) * job.precision.weight_bytes
     found["gradient of a unit"] = maximum(layer, ends) * holding.unit_gradient_bytes(job)
     return found
 
 
-def step_copies(job: Job, layout: Layout, parameters: Held, zero: int) -> Num:
+def step_copies(job: Job, held: States) -> Num:
     """Bytes of gradients copied while the optimizer runs, when activations are gone: of all
     parameters, or a replica's share.
     """
     each = holding.step_bytes(job)
     if not (each and job.state_bytes):
         return 0.0
-    return states(job, layout, parameters, zero).optimizer / job.state_bytes * each
+    return held.optimizer / job.state_bytes * each
 
 
 def moments(job: Job) -> int:
@@ -274,7 +282,7 @@ def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dic
         found[end] = Use(s.weights, s.gradients, s.optimizer, kept, whole)
         if moments(job) > 1:
             copies = holding.named(
-                step_copies(job, layout, parameters, layout.zero),
+                step_copies(job, s),
                 "gradients copied for the step",
                 parts,
             )
@@ -291,10 +299,9 @@ def new_block(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Num:
     if not (holding.step_bytes(job) and holding.of(job).step_copies == "new"):
         return 0.0
     by = shares(job, layout, schedule, layout.interleave)
-    each = (
-        step_copies(job, layout, held(job, layout, parts, by, end), layout.zero) for end in ENDS
-    )
-    return reduce(maximum, each)
+    owned = (held(job, layout, parts, by, end) for end in ENDS)
+    states_ = (states(job, layout, parameters, layout.zero) for parameters in owned)
+    return reduce(maximum, (step_copies(job, each) for each in states_))
 
 
 def fuller(a: Use, b: Use) -> Use:
