@@ -4,8 +4,6 @@ network of 1 B/s.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from meshwright.cost.chip import rates
@@ -54,12 +52,19 @@ def test_an_operation_by_cause() -> None:
         "cp_comm": 2.0,
         "ep_comm": 8.0,
         "host": 0.0,
+        "overlap_slowdown": 0.0,
     }
     assert found.time.total == 25
     assert found.sent == Load(15.0, 0.0, Busy((15.0,)))
 
 
-PLAIN = {"compute": 7.0, "memory": 3.0, "tp_comm": 5.0, "cp_comm": 2.0, "ep_comm": 8.0, "host": 0.0}
+PLAIN = dict.fromkeys(CAUSES, 0.0) | {
+    "compute": 7.0,
+    "memory": 3.0,
+    "tp_comm": 5.0,
+    "cp_comm": 2.0,
+    "ep_comm": 8.0,
+}
 
 
 @pytest.mark.parametrize(
@@ -68,6 +73,12 @@ PLAIN = {"compute": 7.0, "memory": 3.0, "tp_comm": 5.0, "cp_comm": 2.0, "ep_comm
         (Overlap(tp=Hide("layer", share=0.4)), {"tp_comm": 5 - 4.0}),  # behind 4 of 10 s
         (Overlap(tp=Hide("layer")), {"tp_comm": 0.0}),
         (Overlap(tp=Hide("layer", most=0.5)), {"tp_comm": 2.5}),
+        # half a second of slower compute for each second that hides
+        (Overlap(tp=Hide("layer", slow=0.5)), {"tp_comm": 0.0, "overlap_slowdown": 2.5}),
+        (
+            Overlap(tp=Hide("layer", share=0.4, slow=0.5)),
+            {"tp_comm": 1.0, "overlap_slowdown": 2.0},
+        ),
         (Overlap(tp=Hide("weight gradient")), {}),  # a forward pass makes none
         (Overlap(cp=Hide("operation")), {"cp_comm": 0.0}),
         (Overlap(ep=Hide("layer", share=0.25)), {"ep_comm": 8 - 2.5}),
@@ -150,7 +161,7 @@ def test_means_and_sums_of_kinds_of_layer() -> None:
 def test_seconds_add_and_scale() -> None:
     one = Seconds(1.0, 2.0, 3.0, 4.0, 5.0)
     assert (one + one * 2.0).total == 3 * 15
-    assert replace(one, memory=0.0).total == 13
+    assert one._replace(memory=0.0).total == 13
 
 
 def test_panels_hide_behind_the_product() -> None:

@@ -16,7 +16,7 @@ from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
 from meshwright.cost.load import Busy, Load
 from meshwright.describe.assumptions import HidePass, Overlap
 from meshwright.describe.layout import Layout
-from meshwright.step import Device, Unit, synchronise
+from meshwright.step import Device, Unit, done, synchronise
 from meshwright.step import exposed as waits
 
 RATE = 73728.0
@@ -43,6 +43,28 @@ def exposed(
 def test_nothing_hides(zero: int, seconds: float) -> None:
     """Two layers, three microbatches."""
     assert exposed(zero, RATE, SET.overlap) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("zero", "shown", "hidden"),
+    [
+        (0, 4 + (4 - 2), 2),  # the all-reduce of one layer hides 2 s behind the other's backward
+        (1, 1 + 2, 1 + 2),  # a gather of 1 s behind a forward pass, a scatter of 2 s behind 2 s
+        (2, 1 + 2, 1 + 2 + 2 * 2 * 2),  # two more microbatches scatter both layers' gradients
+    ],
+)
+def test_compute_is_slower_beside_what_hides(zero: int, shown: float, hidden: float) -> None:
+    """A tenth of the seconds that hide is a cause of its own: none of it counts as
+    communication, and all causes add up to the step.
+    """
+    slow = replace(SET.overlap, dp=HidePass("pass", slow=0.1))
+    found = by_hand(Layout(dp=4, zero=zero), 3, RATE, overlap=slow)
+    without = by_hand(Layout(dp=4, zero=zero), 3, RATE, overlap=HIDDEN)
+    assert found.time_s["dp_comm"] == pytest.approx(shown) == without.time_s["dp_comm"]
+    assert found.time_s["overlap_slowdown"] == pytest.approx(0.1 * hidden)
+    assert found.step_time_s == pytest.approx(without.step_time_s + 0.1 * hidden)
+    (part,) = next(t for t in found.term.parts if t.name == "overlap_slowdown").parts
+    assert (part.name, part.value) == ("weights and gradients", pytest.approx(0.1 * hidden))
 
 
 @pytest.mark.parametrize(
@@ -195,9 +217,10 @@ def test_the_step_ends_with_the_last_device() -> None:
         2.0, 3.0, NOTHING, NOTHING, (0.0, 0.0, NOTHING, NOTHING), little, NO_LAYERS, little
     )
     quick = slow._replace(backward=2.0, first=much, every=much)
-    assert synchronise([slow, quick], 2.0, 0, HidePass("pass")) == pytest.approx(
-        max(10 + 1, 8 + 3) - 10
-    )
-    assert synchronise([slow, quick], 1.0, 0, HidePass("pass")) == pytest.approx(
-        max(5 + 1, 4 + 3) - 5
-    )
+
+    def together(m: float) -> float:
+        each = [done(d, m, waits(d, m, 0, HidePass("pass"))) for d in (slow, quick)]
+        return float(synchronise([slow, quick], m, each))
+
+    assert together(2.0) == pytest.approx(max(10 + 1, 8 + 3) - 10)
+    assert together(1.0) == pytest.approx(max(5 + 1, 4 + 3) - 5)

@@ -5,7 +5,8 @@ operations, timed and added up.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple, TypeAlias
 
 from ..count import recompute
@@ -18,15 +19,13 @@ from .chip import Rates, alone
 from .load import NOTHING, Load
 from .network import Fabric
 
-CAUSES = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm", "host")
 AXIS_CAUSE = {"tp": 1, "tp_model": 1, "tp_ff": 1, "cp": 2, "ep": 3, "etp": 3}
 """axis of a message -> position among the communication causes, counted from `memory`."""
 WEIGHT_GRADIENT, BACKWARD = "weight gradient", 1
 """Scope of `Hide` that lies in the backward pass only, and the position of that pass."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seconds:
+class Seconds(NamedTuple):
     """Seconds by cause; adds and scales like a number."""
 
     compute: Num = 0.0
@@ -37,25 +36,25 @@ class Seconds:
     ep_comm: Num = 0.0
     host: Num = 0.0
     """By which launching the kernels outlasts them."""
+    overlap_slowdown: Num = 0.0
+    """By which compute is slower while communication hides behind it."""
 
-    def __add__(self, other: Seconds) -> Seconds:
-        return Seconds(*(getattr(self, c) + getattr(other, c) for c in CAUSES))
+    def __add__(self, other: Seconds) -> Seconds:  # type: ignore[override]
+        return Seconds(*map(add, self, other))
 
-    def __mul__(self, factor: Num) -> Seconds:
-        return Seconds(*(getattr(self, c) * factor for c in CAUSES))
+    def __mul__(self, factor: Num) -> Seconds:  # type: ignore[override]
+        return Seconds(*(seconds * factor for seconds in self))
 
-    __rmul__ = __mul__
-
-    def waiting(self, host: Num) -> Seconds:
-        """The same with seconds of the host."""
-        return Seconds(self.compute, self.memory, self.tp_comm, self.cp_comm, self.ep_comm, host)
+    __rmul__ = __mul__  # type: ignore[assignment]
 
     @property
     def total(self) -> Num:
         """All causes together."""
-        return self.compute + self.memory + self.tp_comm + self.cp_comm + self.ep_comm + self.host
+        some = [seconds for seconds in self if not _never(seconds)]
+        return reduce(add, some) if some else 0.0
 
 
+CAUSES = Seconds._fields
 Time: TypeAlias = Any
 """Seconds by cause (`Seconds`), or plain seconds where only totals matter."""
 
@@ -272,11 +271,9 @@ class Timer:
             experts = not (isinstance(expert, float) and expert == 0.0)
             wait, wait_back = host.seconds(by.how, part, experts)
             longer, weight_longer = host.split(back_s.total, weight_pass, wait_back)
-            ahead_s = ahead_s.waiting(host.added(ahead_s.total, wait))
-            back_s, weight_pass = (
-                back_s.waiting(longer + weight_longer),
-                weight_pass + weight_longer,
-            )
+            ahead_s = ahead_s._replace(host=host.added(ahead_s.total, wait))
+            back_s = back_s._replace(host=longer + weight_longer)
+            weight_pass = weight_pass + weight_longer
         return LayerCost(
             ahead_s,
             back_s,
@@ -310,7 +307,8 @@ class Timer:
             if one is not recompute.NEVER
         ]
         (time,) = self.together(halves)
-        time = replace(time, host=host.added(time.total, wait * len(halves) / max(len(ops), 1)))
+        waits = host.added(time.total, wait * len(halves) / max(len(ops), 1))
+        time = time._replace(host=waits)
         return Redo(time, sent(halves), recompute.kept(ops, runs, boundary))
 
     def together(self, *passes: Sequence[Half]) -> list[Seconds]:
@@ -328,6 +326,7 @@ class Timer:
             if not sending:
                 continue
             hidden: list[Num] = [0.0] * len(passes)
+            longer: list[Num] = [0.0] * len(passes)
             for scope in scopes(halves, of, option.scope):
                 if sending.isdisjoint(scope):
                     continue
@@ -342,15 +341,17 @@ class Timer:
                 shown, slower = overlap.outlasting(work, comm, option)
                 for number in {of[i] for i in scope}:
                     mine = sum(getattr(halves[i].time, cause) for i in scope if of[i] == number)
-                    hidden[number] = hidden[number] + (mine - _share(mine, comm) * (shown + slower))
+                    part = _share(mine, comm)
+                    hidden[number] = hidden[number] + (mine - part * shown)
+                    longer[number] = longer[number] + part * slower
                 # spread over the operations as their own seconds are
                 share = _share(comm - shown, work)
                 for i, t, u in zip(scope, times, spent, strict=True):
                     used[i] = u + share * (t.compute + t.memory - u)
-            for number, less in enumerate(hidden):
-                found[number] = replace(
-                    found[number], **{cause: getattr(found[number], cause) - less}
-                )
+            for number, (less, more) in enumerate(zip(hidden, longer, strict=True)):
+                one = found[number]
+                kept = {cause: getattr(one, cause) - less}
+                found[number] = one._replace(**kept, overlap_slowdown=one.overlap_slowdown + more)
         return found
 
 

@@ -25,6 +25,12 @@ class Exposed(NamedTuple):
         """Both."""
         return self.shown + self.slowdown
 
+    def __add__(self, other: Exposed) -> Exposed:  # type: ignore[override]
+        return Exposed(self.shown + other.shown, self.slowdown + other.slowdown)
+
+    def __mul__(self, times: Num) -> Exposed:  # type: ignore[override]
+        return Exposed(self.shown * times, self.slowdown * times)
+
 
 def behind(work: Num, own: Load, hidden: Load, how: HidePass) -> Exposed:
     """Communication beside `work` seconds that contain the collectives `own`. One call a scope: a

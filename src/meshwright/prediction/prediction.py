@@ -87,6 +87,7 @@ class Prediction:
         """Seconds by cause; they add up to the step time."""
         pipe = self._step.pipeline
         busy: Seconds = pipe.busy
+        slower = self._step.slowdown
         return {
             "compute": float(busy.compute),
             "memory": float(busy.memory),
@@ -95,11 +96,17 @@ class Prediction:
             "cp_comm": float(busy.cp_comm),
             "ep_comm": float(busy.ep_comm),
             "pp_comm": float(pipe.sends + self._step.waits),
-            "dp_comm": float(self._step.sync),
+            "dp_comm": float(self._step.sync - slower),
             "bubble": float(pipe.bubble),
+            "overlap_slowdown": float(busy.overlap_slowdown + slower),
             "optimizer": float(self._step.update),
             "other": 0.0,
         }
+
+    @property
+    def pipeline_s(self) -> float:
+        """Seconds of the pipeline by its closed form; synchronisation and optimizer follow."""
+        return float(self._step.pipeline.total + self._step.waits)
 
     @cached_property
     def step_time_s(self) -> float:

@@ -24,17 +24,6 @@ from .prediction import Prediction
 
 NEGLIGIBLE = 1e-9
 """Of the makespan: rounding."""
-IN_THE_PIPELINE = (
-    "compute",
-    "memory",
-    "host",
-    "tp_comm",
-    "cp_comm",
-    "ep_comm",
-    "pp_comm",
-    "bubble",
-)
-"""Causes of time that the timeline covers."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +119,7 @@ def replay(prediction: Prediction) -> Replay:
     send = float(hop(layout, parts, at).seconds)
     order, place = schedule.order(p, m, v), schedule.placement(p, v)
     one = timeline(order, place, passes, send)
-    closed = sum(prediction.time_s[cause] for cause in IN_THE_PIPELINE)
+    closed = prediction.pipeline_s
     # with whole backward passes the rank that begins first ends last, and a second step adds the
     # makespan
     together = barrier(job) or not schedule.split_backward

@@ -143,6 +143,7 @@ def step_term(p: Prediction) -> Term:
         **_operations(p, pipe.busy),
         "pp_comm": _sends(p, pipe.sends),
         "dp_comm": _synchronisation(p),
+        "overlap_slowdown": _slowdown(p),
         "bubble": parts_of(
             p.time_s["bubble"], pipe.bubble, "s", REST["bubble"], p._schedule.source
         ),
@@ -178,12 +179,13 @@ def _synchronisation(p: Prediction) -> list[Term]:
     found, m, how = p._step, float(p.microbatches), p.job.how.overlap.dp
     device = found.devices[found.awaited]
     waits = exposed(device, m, p.layout.zero, how)
+    longer = found.slowdown
     beside = (
         f"beside {m:g} microbatches of {float(device.forward):.3g} s forward,"
         f" {float(device.backward):.3g} s backward"
     )
     within = f"{beside}: max(T - {how.share:g} t, what full links delay), links {how.links}"
-    rest = float(found.sync) - float(waits.total)
+    rest = float(found.sync - longer) - float(waits.total - waits.slowdown)
     named = (
         ("first weights", waits.arrives, "gather of a layer, embedding and head"),
         ("weights beside forward passes", waits.forward, within),
@@ -194,6 +196,18 @@ def _synchronisation(p: Prediction) -> list[Term]:
             rest if abs(rest) > 1e-12 * p.step_time_s else 0.0,
             "bubbles in which they run",
         ),
+    )
+    return [Term(name, float(value), "s", formula) for name, value, formula in named if value]
+
+
+def _slowdown(p: Prediction) -> list[Term]:
+    """Of compute while communication hides behind it: inside layers, and beside whole passes."""
+    how = p.job.how.overlap
+    inside = {axis: getattr(how, axis).slow for axis in OVERLAPPED.values()}
+    words = ", ".join(f"{slow:g} of what hides of {axis}" for axis, slow in inside.items() if slow)
+    named = (
+        ("collectives inside layers", p._step.pipeline.busy.overlap_slowdown, words),
+        ("weights and gradients", p._step.slowdown, f"{how.dp.slow:g} of what hides of them"),
     )
     return [Term(name, float(value), "s", formula) for name, value, formula in named if value]
 
@@ -250,6 +264,13 @@ def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
             network,
         ),
         "bubble": (f"{order}; {law} - {m} microbatches on the slowest device", p._schedule.source),
+        "overlap_slowdown": (
+            "kernels of collectives take units and bandwidth from compute beside them: a share of"
+            " the seconds that hide, on the device that sets the end of the step",
+            p.job.profile.sources["gradient_overlap"]["source"]
+            if p.job.profile
+            else p.job.assumptions.source,
+        ),
         "optimizer": (
             (
                 f"{updated}: the slower of their arithmetic and {job.state_bytes:g} B of state read"

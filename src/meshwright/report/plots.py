@@ -38,6 +38,7 @@ STYLE = {
     "pp_comm": ("#885522", "ooo"),
     "dp_comm": ("#228833", "\\\\\\"),
     "bubble": ("#eeeeee", ""),
+    "overlap_slowdown": ("#ddaa77", "\\\\"),
     "optimizer": ("#777777", "---"),
     "other": ("#ffffff", "***"),
     "weights": ("#4477aa", ""),
@@ -49,6 +50,7 @@ STYLE = {
 LABELS = {
     "memory": "memory traffic", "tp_comm": "tensor parallel", "cp_comm": "context parallel",
     "ep_comm": "expert parallel", "pp_comm": "stage sends", "dp_comm": "data parallel",
+    "overlap_slowdown": "slower beside communication",
 }  # fmt: skip
 """Causes whose name says too little in a legend."""
 ALWAYS = ("tp", "pp", "dp", "microbatch", "zero", "MFU")

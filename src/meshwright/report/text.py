@@ -24,6 +24,7 @@ CAUSES = {
     "pp_comm": "sends between stages",
     "dp_comm": "gradients, weights of replicas",
     "bubble": "pipeline fills and drains",
+    "overlap_slowdown": "arithmetic made slower by communication behind it",
     "optimizer": "optimizer step",
     "other": "not explained",
 }

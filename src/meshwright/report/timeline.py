@@ -22,11 +22,15 @@ RANKS = 32
 """Ranks shown; longer pipelines show the first and the last."""
 
 
+AFTER = ("dp_comm", "overlap_slowdown", "optimizer")
+"""Causes of time that follow the pipeline."""
+
+
 def report(r: Replay, ascii_only: bool = False) -> RenderableType:
     """Everything `timeline` prints."""
     p, t = r.prediction, r.timeline
     title = f"{p.job.model.name} on {p.job.cluster.chips:,} x {p.job.cluster.chip.name}"
-    after = ", ".join(f"{name} {show(p.time_s[name], 's')}" for name in ("dp_comm", "optimizer"))
+    after = ", ".join(f"{name} {show(p.time_s[name], 's')}" for name in AFTER)
     lines = [
         Text(f"{title}: {layout_words(p.layout, p.microbatches)}", "bold"),
         Text(

@@ -137,8 +137,8 @@ def pieces(
         where = np.asarray(np.isfinite(p.pipe).any(axis=(2, 3)))
         points = _points(blocks, pick(costs, kept), choice, where)
         first = blocks[0]
-        far = None if first.exact else first.far
-        rows = times.Rows.of(first.near, far, lambda at: pick(first.costs, first.which[at]))
+        wide = None if first.exact else first.far
+        rows = times.Rows.of(first.near, wide, lambda at: pick(first.costs, first.which[at]))
         times.after(p, job, at, points, rows, updates, folds)
     return p
 

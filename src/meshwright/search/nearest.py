@@ -178,7 +178,8 @@ def pick(of: Any, index: Any) -> Any:
         values = [pick(x, index) for x in of]
         if all(map(is_, values, of)):
             return of
-        return type(of)._make(values) if hasattr(of, "_fields") else type(of)(values)
+        cls: Any = type(of)
+        return cls._make(values) if hasattr(of, "_fields") else cls(values)
     if isinstance(of, dict):
         return type(of)({k: pick(x, index) for k, x in of.items()})
     if isinstance(of, Layout):

@@ -107,7 +107,7 @@ class Shards(NamedTuple):
 
     def shapes(self, table: Table) -> Shapes:
         """Of rows made of these."""
-        return Shapes(self.costs, table["shape"]).rows(slice(None))
+        return Shapes(self.costs, table["shape"].astype(np.intp)).rows(slice(None))
 
 
 def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:

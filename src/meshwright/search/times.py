@@ -125,8 +125,8 @@ def chosen(parts: step.Body, text: str, redone: bool) -> step.Body:
             some = some._replace(backward=back, sent_back=replies)
         return some if redone else some._replace(redone=Redone())
 
-    layers = {name: passes(getattr(parts, name)) for name in ("typical", "leading")}
-    ends = {
+    layers: dict[str, Any] = {name: passes(getattr(parts, name)) for name in ("typical", "leading")}
+    ends: dict[str, Any] = {
         name: getattr(parts, name)._replace(saved=0.0, weights=0.0, expert_weights=0.0)
         for name in ("embedding", "head")
     }
@@ -240,14 +240,15 @@ def after(
             never = never | ~np.asarray(
                 sharding.runs(near) if points.far is None else sharding.may_run(points.far)
             )
+            waits = [step.exposed(d, m, zero, how) for d in of]
+            done = [step.done(d, m, w) for d, w in zip(of, waits, strict=True)]
             if p.floors:
-                waits = [step.exposed(d, m, zero, how) for d in of]
                 busy = step.occupied(of, m, zero) if len(p.floors) > len(names) else ()
-                done = [step.done(d, m, w) + update for d, w in zip(of, waits, strict=True)]
-                _fill(p.floors, 0, points.place(f, z), (*done, *busy))
+                each = [seconds + update for seconds in done]
+                _fill(p.floors, 0, points.place(f, z), (*each, *busy))
                 seconds = waits[0].outside
             else:  # papers add all of it up
-                seconds = step.synchronise(of, m, zero, how)
+                seconds = step.synchronise(of, m, done)
             p.after[points.place(f, z)] = np.where(never, np.inf, seconds + update)
         if p.floors:
             s = points.stages(job, fold)
@@ -269,7 +270,7 @@ class Rows(NamedTuple):
     def of(cls, near: Layout, far: Layout | None, parts: Callable[[Index], step.Body]) -> Rows:
         """parts: what a microbatch costs in some of the rows."""
         index, number = distinct(_groups(near, far))
-        return cls(*pick((near, far), index), parts(index), number)
+        return cls(pick(near, index), pick(far, index), parts(index), number)
 
     def units(
         self, job: Job, at: Clock, folds: list[Deal], names: tuple[str, ...], choice: Options

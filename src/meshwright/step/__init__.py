@@ -18,7 +18,7 @@ from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches
-from ..num import Num, maximum
+from ..num import Num, maximum, minimum
 from ..schedule import get as schedule_named
 from .microbatch import (
     LABELS,
@@ -58,6 +58,7 @@ from .sync import (
     DEVICES,
     ENDS,
     Device,
+    Exposed,
     along,
     device,
     devices,
@@ -83,6 +84,10 @@ class Step(NamedTuple):
     """What they wait for, first to last."""
     reached: tuple[Num, ...] = ()
     """When each of them is done, with the optimizer, however the others fare."""
+    busy: tuple[Num, ...] = ()
+    """From the first pass of each of them to its last gradient."""
+    waiting: tuple[Exposed, ...] = ()
+    """What of its collectives each of them waits for."""
     links: Busy = Busy()
     """Seconds each dimension of the network is busy, where hidden sends share it with all the
     rest.
@@ -100,6 +105,14 @@ class Step(NamedTuple):
         return reduce(maximum, (done - rest for done in self.reached), self.outside)
 
     @property
+    def slowdown(self) -> Num:
+        """The part of `sync` that is compute made slower by collectives that hide, on the device
+        that sets the end of the step; of numbers only.
+        """
+        mine = self.waiting[self.awaited]
+        return minimum(mine.slowdown, maximum(self.sync - mine.outside, 0.0))
+
+    @property
     def waits(self) -> Num:
         """Seconds for which sends wait because links are full."""
         return maximum(self.links.most - self._alone, 0.0)
@@ -109,6 +122,8 @@ class Step(NamedTuple):
         """The device that sets the end of the step, or the first, where the order of the pipeline
         does; of numbers only.
         """
+        if not self.reached:
+            return max(range(len(self.busy)), key=lambda i: float(self.busy[i]))
         ends = [
             float(self.pipeline.total + (self.outside + self.update)),
             *map(float, self.reached),
@@ -143,17 +158,17 @@ def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step
         pipelined(job, layout, parts, by, at),
         updated(job, layout, parts, by, at),
     )
+    waits = tuple(exposed(d, m, zero, how) for d in of)
+    busy = tuple(done(d, m, w) for d, w in zip(of, waits, strict=True))
+    found = Step(pipe, waits[0].outside, ends, tuple(of), busy=busy, waiting=waits)
     if not by_order(job):  # papers add up
-        return Step(pipe, synchronise(of, m, zero, how), ends, tuple(of))
+        return found._replace(outside=synchronise(of, m, busy))
     way = ways(job, layout.pp, s, send.seconds, schedule, v)
-    waits = [exposed(d, m, zero, how) for d in of]
-    reached = [
-        done(d, m, w) + ends + way[name] for d, w, name in zip(of, waits, DEVICES, strict=True)
-    ]
+    reached = tuple(seconds + ends + way[name] for seconds, name in zip(busy, DEVICES, strict=True))
     links = Busy()
     if shared(at.overlap):
         links = occupied(of, m, zero) + carried(m, send, schedule, v)
-    return Step(pipe, waits[0].outside, ends, tuple(of), tuple(reached), links)
+    return found._replace(reached=reached, links=links)
 
 
 def shared(how: Overlap) -> bool:

@@ -219,7 +219,7 @@ def sum_of(terms: Iterable[tuple[Num, Any]]) -> Any:
 def _choose(condition: Any, a: Time, b: Time) -> Time:
     """`where` for seconds by cause too."""
     if isinstance(a, Seconds):
-        return Seconds(*(where(condition, getattr(a, c), getattr(b, c)) for c in Seconds.__slots__))
+        return Seconds(*(where(condition, x, y) for x, y in zip(a, b, strict=True)))
     return where(condition, a, b)
 
 

@@ -122,11 +122,13 @@ class Exposed(NamedTuple):
     """Of weights and gradients, beside backward passes."""
     leaves: Num
     """Of the last gradients."""
+    slowdown: Num = 0.0
+    """By which compute is slower beside those that hide."""
 
     @property
     def total(self) -> Num:
         """All of them."""
-        return self.arrives + self.forward + self.backward + self.leaves
+        return self.arrives + self.forward + self.backward + self.leaves + self.slowdown
 
     @property
     def outside(self) -> Num:
@@ -157,27 +159,30 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
             else d.every.scatter * often + d.every.gather * (2 * m if zero == 3 else 1.0)
         )
         work, own = m * (d.forward + d.backward), (d.sent + d.sent_back) * m
-        return Exposed(0.0, 0.0, overlap.behind(work, own, sent, how).total, 0.0)
+        shown, slower = overlap.behind(work, own, sent, how)
+        return Exposed(0.0, 0.0, shown, 0.0, slower)
     if how.scope == "layer":
         d = d.steady
     forward, back, sent, sent_back = d.layer
     first = d.forward - forward, d.sent + sent * -1.0
     last = d.backward - back, d.sent_back + sent_back * -1.0
 
-    def hide(work: Num, own: Load, hidden: Load) -> Num:
-        return overlap.behind(work, own, hidden, how).total
+    def hide(work: Num, own: Load, hidden: Load) -> overlap.Exposed:
+        return overlap.behind(work, own, hidden, how)
 
     if zero == 0:
-        return Exposed(0.0, 0.0, hide(*last, d.rest.all_reduce), d.first.all_reduce.seconds)
+        shown, slower = hide(*last, d.rest.all_reduce)
+        return Exposed(0.0, 0.0, shown, d.first.all_reduce.seconds, slower)
     ahead, gather = hide(*first, d.rest.gather), d.first.gather.seconds
     with_last, between = d.rest.scatter, d.every.scatter
     if zero == 3:
-        ahead = ahead + (m - 1) * hide(d.forward, d.sent, d.every.gather)
+        ahead = ahead + hide(d.forward, d.sent, d.every.gather) * (m - 1)
         with_last, between = d.every.gather + with_last, d.every.gather + between
     behind = hide(*last, with_last)
     if zero >= 2:
-        behind = behind + (m - 1) * hide(d.backward, d.sent_back, between)
-    return Exposed(gather, ahead, behind, d.first.scatter.seconds)
+        behind = behind + hide(d.backward, d.sent_back, between) * (m - 1)
+    slower = ahead.slowdown + behind.slowdown
+    return Exposed(gather, ahead.shown, behind.shown, d.first.scatter.seconds, slower)
 
 
 def occupied(of: Sequence[Device], m: Num, zero: int) -> Busy:
@@ -202,12 +207,11 @@ def done(d: Device, m: Num, waits: Exposed) -> Num:
     return m * (d.forward + d.backward) + waits.total
 
 
-def synchronise(of: Sequence[Device], m: Num, zero: int, how: HidePass) -> Num:
+def synchronise(of: Sequence[Device], m: Num, ends: Sequence[Num]) -> Num:
     """Seconds by which the step outlasts m microbatches on the slowest device: each device has its
-    own to wait for.
+    own to wait for, until it is `done`.
     """
     busy = [m * (d.forward + d.backward) for d in of]
-    ends = [done(d, m, exposed(d, m, zero, how)) for d in of]
     return reduce(maximum, ends) - reduce(maximum, busy)
 
 
