@@ -45,7 +45,8 @@ class Seconds(NamedTuple):
     def __mul__(self, factor: Num) -> Seconds:  # type: ignore[override]
         return Seconds(*(seconds * factor for seconds in self))
 
-    __rmul__ = __mul__  # type: ignore[assignment]
+    def __rmul__(self, factor: Num) -> Seconds:  # type: ignore[override]
+        return self * factor
 
     @property
     def total(self) -> Num:

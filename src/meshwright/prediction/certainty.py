@@ -33,7 +33,7 @@ kernels."""
 BEYOND = ("chip", "framework", "class", "chips", "tokens")
 """Distance from evidence: a family of chips, of frameworks, or both together, that no run used;
 doublings of chips and of tokens in a sequence beyond any run's."""
-MESSAGES = ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm")
+MESSAGES = ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "overlap_slowdown")
 TRUSTED = 3
 """A class with fewer sources may be off as a whole, which its own rows do not show."""
 NEAREST = 3

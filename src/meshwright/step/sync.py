@@ -150,8 +150,8 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
         if zero == 0:
             return Exposed(0.0, 0.0, 0.0, d.every.all_reduce.seconds)
         gather, scatter = d.every.gather.seconds, d.every.scatter.seconds
-        ahead, again = ((m - 1) * gather, m * gather) if zero == 3 else (0.0, 0.0)
-        return Exposed(gather, ahead, again + (often - 1) * scatter, scatter)
+        once, again = ((m - 1) * gather, m * gather) if zero == 3 else (0.0, 0.0)
+        return Exposed(gather, once, again + (often - 1) * scatter, scatter)
     if how.scope == "step":
         sent = (
             d.every.all_reduce

@@ -1,5 +1,5 @@
-"""Collectives of the parameters that a device shares with its replicas: of a layer, of embedding and
-head.
+"""Collectives of the parameters that a device shares with its replicas: of a layer, of embedding
+and head.
 """
 
 from __future__ import annotations
