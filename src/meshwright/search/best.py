@@ -38,6 +38,8 @@ class Best:
     """Beyond the k best, layouts that the first beats by no more than this share are kept too."""
     sure: bool = False
     """The first, and what is nearly as good, is kept whatever `within` says."""
+    trial: float = np.inf
+    """While rows are tried: what is looked for among them (`evaluate.tried`)."""
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     """(what ranks, bytes, degrees..., option numbers..., placement...), sorted."""
     searched: int = 0
@@ -57,7 +59,8 @@ class Best:
         if len(self.rows) >= self.k:
             found = max(found, min(self.first * (1.0 + self.slack), self._last))
         found = min(found, self.within)
-        return (max(found, self._sure) if self.sure else found) * ROUNDING
+        found = max(found, self._sure) if self.sure else found
+        return min(found * ROUNDING, self.trial)
 
     @property
     def _sure(self) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 from ..describe.job import Job
 from . import laws
 from .best import Best
-from .evaluate import LARGEST, Progress, best_first, evaluate, lower
+from .evaluate import LARGEST, PLACED_AT_ONCE, Progress, best_first, evaluate, lower, tried
 from .grid import legal_options
 from .merit import weigh
 from .nearest import nearest
@@ -29,8 +29,6 @@ FIRST = 512
 """Rows of the first round."""
 GROWTH = 8
 """How many times as many rows each round has as the one before."""
-PLACED_AT_ONCE = 16
-"""Rows of a round with the smallest bounds."""
 
 
 def search(
@@ -94,7 +92,7 @@ def _strict(
         if len(some):
             seconds, _ = lower(job, space, best, rows, rows, shapes=shapes.rows(some))
         first = np.argsort(seconds, kind="stable")[:PLACED_AT_ONCE]
-        yield take(rows, first)
+        yield from tried(best, take(rows, first), seconds[first])
         rest = np.ones(len(some), dtype=bool)
         rest[first] = False
         found.append((keep(rows, rest), seconds[rest]))

@@ -38,6 +38,12 @@ BLOCK = 16384
 POINTS = 32768
 """Grid points evaluated at once: few enough that their arrays stay in cache."""
 LARGEST = float(np.finfo(float).max)
+PLACED_AT_ONCE = 16
+"""Rows with the smallest bounds that are placed for a limit."""
+MORE_AT_ONCE = 256
+"""Rows that are placed first once there is one."""
+TRIAL = 1.5
+"""Times the largest bound of some rows: what they are looked at within while no limit is known."""
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share that is done."""
 
@@ -175,18 +181,31 @@ def lower(
     return found, choice.all.part(used)
 
 
+def tried(best: Best, table: Table, seconds: Column) -> Iterator[Table]:
+    """Rows with these bounds. Where no limit is known yet, one a little above the bounds will do if
+    that many layouts are found within it.
+    """
+    if len(seconds) and np.isinf(best.limit) and np.isfinite(seconds).any():
+        best.trial = TRIAL * float(seconds[np.isfinite(seconds)].max())
+        yield table
+        limit, best.trial = best.trial, np.inf
+        if best.limit <= limit:
+            return
+    yield table
+
+
 def best_first(
     best: Best, table: Table, seconds: Column, progress: Progress | None
 ) -> Iterator[Table]:
     """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
     order = np.argsort(seconds, kind="stable")
-    begin, size = 0, 256 if np.isfinite(best.limit) else 16
+    begin, size = 0, MORE_AT_ONCE if np.isfinite(best.limit) else PLACED_AT_ONCE
     while begin < len(order):
         chosen = order[begin : begin + size]
         chosen = chosen[seconds[chosen] <= min(best.limit, LARGEST)]
         if not len(chosen):
             return
-        yield take(table, chosen)
+        yield from tried(best, take(table, chosen), seconds[chosen])
         begin, size = begin + size, size * 4
         if progress:
             progress("layouts", min(begin / len(order), 1.0))
