@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as fn
 
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
@@ -14,7 +15,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.train.initial import initialise
-from meshwright.train.model import Decoder, loss
+from meshwright.train.model import Decoder
 from meshwright.train.settings import Settings
 
 SEQ, BATCH, VOCAB = 32, 8, 256
@@ -102,12 +103,8 @@ def tokens(step: int, batch: int = BATCH) -> Tensor:
 
 def share(trainer: Any, whole: Tensor) -> tuple[Tensor, Tensor]:
     """(inputs, targets) of this rank."""
-    layout, mesh = trainer.layout, trainer.mesh
-    mine = whole.chunk(int(layout.dp))[mesh.replica]
-    x, y = (
-        part.chunk(int(layout.cp), dim=1)[mesh.index("cp")].contiguous()
-        for part in (mine[:, :-1], mine[:, 1:])
-    )
+    mine = whole.chunk(int(trainer.layout.dp))[trainer.mesh.replica]
+    x, y = trainer.share(mine)
     return x, y
 
 
@@ -142,7 +139,8 @@ def reference(model: Model, settings: Settings = SETTINGS, batch: int = BATCH) -
 def backward(decoder: Decoder, step: int, batch: int) -> float:
     """The loss of the whole batch of a step at once; leaves its gradients."""
     whole = tokens(step, batch)
-    value = loss(decoder(whole[:, :-1]), whole[:, 1:])
+    logits = decoder(whole[:, :-1])
+    value = fn.cross_entropy(logits.flatten(0, 1), whole[:, 1:].flatten())
     value.backward()  # type: ignore[no-untyped-call]
     return float(value.detach())
 

@@ -232,16 +232,6 @@ def rotary(name: str, x: Num, *, act: float) -> Op:
     return Op(name, "vector", step, step._replace(kernel="rotary backward"), needs=x * act)
 
 
-def repeat(name: str, x: Num, *, act: float) -> Op:
-    """Copy each key/value head for all its query heads, x elements afterwards; backward adds the
-    copies' gradients up.
-    """
-    step = Pass(0.0, 0.0, 2 * x * act, kernel="repeat forward", sizes=(x,))
-    return Op(
-        name, "vector", step, step._replace(vector=x, kernel="repeat backward"), needs=x * act
-    )
-
-
 def attention(
     name: str,
     b: Num,
@@ -259,7 +249,7 @@ def attention(
     fused: bool,
     output_twice: bool,
     autograd: bool = False,
-    mask: Num = 0.0,
+    tiled: Num = 0.0,
     forward: tuple[Message, ...] = (),
     backward: tuple[Message, ...] = (),
 ) -> Op:
@@ -270,8 +260,8 @@ def attention(
     scores;  R = b H lq rows. FLOPs: forward 2 P q + 2 P v; backward dQ, dK, dA, dV and, when fused
     (flash), Q K^T again. Softmax: vector units. Unfused kernels write the P scores to memory and
     keep them (2 bytes; with dropout 5: mask and result too). autograd: keys and values are kept
-    whole (l of them) and once for every query head, statistics of rows in fp32, and a mask of
-    `mask` elements; what runs it again keeps the plain queries, keys and values.
+    whole (l of them), and statistics of rows in fp32; what runs it again keeps the plain queries,
+    keys and values. tiled: 1 where several kernels add up the gradients of Q, K and V, in fp32.
     """
     R = b * H * lq
     P = R * l * seen
@@ -286,8 +276,8 @@ def attention(
     kept, sizes, plain = qo + kv_here + 2 * R, (b * H, l * l, lq / l, q), b * H * lq * q + kv_here
     inputs = plain
     if autograd:
-        inputs = b * H * lq * q + b * H * l * (q + v)
-        kept = qo + b * H * l * (q + v) + R * FP32 / act + mask
+        inputs = b * H * lq * q + kv
+        kept = qo + kv + R * FP32 / act
     engines = ("attention forward", "attention backward") if fused else ("wide", "wide")
     return Op(
         name,
@@ -315,6 +305,7 @@ def attention(
         selective=autograd or not fused,
         inputs=inputs * act,
         needs=plain * act,
+        scratch=tiled * inputs * FP32,
     )
 
 

@@ -132,9 +132,6 @@ def between(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
             ops.append(
                 blocks.rotary("attention/rotary", size.tokens * (of.H + of.K) * of.q, act=act)
             )
-        if m.heads > m.K:
-            copies = size.b * size.T * of.H * (of.q + of.v)
-            ops.append(blocks.repeat("attention/repeat", copies, act=act))
     return ops
 
 
@@ -142,7 +139,7 @@ def core(job: Job, layout: Layout, size: Local, of: Shape, kind: Kind) -> Op:
     """softmax(Q K^T) V."""
     m, c, act = job.model, job.how.count, job.precision.activation_bytes
     forward, backward = exchange(layout, size, of.K, of.q, of.v, act, c.gathered_keys)
-    masked = (size.cp > 1) | (kind.window is not None)
+    tiled = (size.cp > 1) | (kind.window is not None and kind.window < job.T)
     op = blocks.attention(
         "attention/core",
         size.b,
@@ -159,7 +156,7 @@ def core(job: Job, layout: Layout, size: Local, of: Shape, kind: Kind) -> Op:
         fused=job.fused_attention,
         output_twice=c.attention_output == "twice",
         autograd=c.backward_needs == "autograd",
-        mask=where(masked, size.T / size.cp * size.T, 0.0),
+        tiled=where(tiled, 1.0, 0.0),
         forward=forward,
         backward=backward,
     )

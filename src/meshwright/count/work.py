@@ -104,6 +104,8 @@ class Op(NamedTuple):
     """The operation whose result they are; "" = the one before it."""
     columns: tuple[Num, ...] = ()
     """Widths of matrices that stand side by side in it, where they are several."""
+    scratch: Num = 0.0
+    """Bytes that live during its backward pass only, beside the gradients of its inputs."""
 
     @property
     def needed(self) -> Num:

@@ -98,7 +98,7 @@ PARTS: dict[str, Part] = {
 OF_MIXERS = {
     "attention": (
         *("norm", "qkv", "qkv bias", "q", "q up", "q down", "q norm", "kv up", "kv down"),
-        *("kv norm", "down bias", "qk norm", "rotary", "repeat", "core", "gate", "gated"),
+        *("kv norm", "down bias", "qk norm", "rotary", "core", "gate", "gated"),
         *("inner norm", "out", "bias", "dropout", "post norm", "residual"),
     ),
     "indexer": ("queries", "key", "norm", "weights", "scores"),

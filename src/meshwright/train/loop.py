@@ -14,6 +14,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.placement import placed
 from ..layout.stages import stage_count, stage_layers, stage_numbers
+from ..program.tiles import chunks
 from ..schedule import get as schedule_named
 from . import gradients
 from .initial import initialise, local
@@ -66,6 +67,7 @@ class Trainer:
             else None
         )
         self.engine = engine(
+            job,
             self.stages,
             self.layout,
             self.mesh,
@@ -109,6 +111,13 @@ class Trainer:
         return s.lr * (
             s.final_lr + (1 - s.final_lr) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
         )
+
+    def share(self, whole: Tensor) -> tuple[Tensor, Tensor]:
+        """(inputs, targets) of this rank, of sequences with one token more than is trained on."""
+        at = chunks(self.job.T, int(self.layout.cp), self.mesh.index("cp"))
+        both = (whole[:, :-1], whole[:, 1:])
+        x, y = (torch.cat([part[:, r.start : r.stop] for r in at], 1) for part in both)
+        return x, y
 
     def accumulate(self, tokens: Tensor, targets: Tensor) -> list[Tensor]:
         """Gradients of the whole batch, from this rank's part of it, [B/dp, T/cp]; the losses of

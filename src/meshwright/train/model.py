@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as fn
 from torch.utils.checkpoint import checkpoint
 
 from ..count.megatron import Kind
 from ..count.model import kinds
 from ..describe.model import Model
+from ..program.tiles import Documents, seen_window, tiles
+from .attention import attend
 from .ffn import FeedForward
 from .moe import Experts, MoE
 
@@ -56,10 +57,14 @@ def frequencies(m: Model, device: torch.device) -> Tensor:
     return f * kept + f / s.factor * (1 - kept)
 
 
-def rotation(m: Model, start: int, length: int, device: torch.device) -> Rotation:
-    """Angles of positions start .. start + length - 1: position * frequency."""
-    position_T = torch.arange(start, start + length, dtype=torch.float32, device=device)
-    angle_Th = torch.outer(position_T, frequencies(m, device))[:, None]
+def positions(at: tuple[range, ...], device: torch.device) -> Tensor:
+    """The positions of a rank's tokens, one after the other."""
+    return torch.cat([torch.arange(part.start, part.stop, device=device) for part in at])
+
+
+def rotation(m: Model, at: tuple[range, ...], device: torch.device) -> Rotation:
+    """Angles of these positions: position * frequency."""
+    angle_Th = torch.outer(positions(at, device).float(), frequencies(m, device))[:, None]
     return angle_Th.cos(), angle_Th.sin()
 
 
@@ -71,36 +76,34 @@ def rotate(x_BTHh: Tensor, by: Rotation) -> Tensor:
     return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], dim=-1)
 
 
+class Seen(NamedTuple):
+    """What attention has to know of the tokens of a microbatch."""
+
+    by: Rotation | None
+    documents: tuple[Documents, ...] = ((0,),)
+    """Where the documents of each sequence begin; one entry: the same for all."""
+
+
 class Core(nn.Module):
-    """softmax(Q K^T / sqrt(h)) V of each head. Queries start at position `start` of the S tokens
-    attended to.
-    """
+    """softmax(Q K^T / sqrt(h)) V of each head, of queries at these `positions` of the sequence."""
 
     def __init__(self, causal: bool, window: int | None) -> None:
         super().__init__()
-        self.causal, self.window, self.start = causal, window, 0
+        self.causal, self.window = causal, window
+        self.positions: tuple[range, ...] | None = None
+        """None: of all keys."""
 
-    def forward(self, q_BTHh: Tensor, k_BSKh: Tensor, v_BSKh: Tensor) -> Tensor:
-        share = q_BTHh.shape[2] // k_BSKh.shape[2]
-        q, k, v = (x.transpose(1, 2) for x in (q_BTHh, k_BSKh, v_BSKh))
-        k, v = (x.repeat_interleave(share, dim=1) for x in (k, v))
-        plain = self.window is None and q.shape[2] == k.shape[2]
-        mask = None if plain else self.mask(q.shape[2], k.shape[2], q.device)
-        o_BHTh = fn.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=plain and self.causal
-        )
-        return o_BHTh.transpose(1, 2)
-
-    def mask(self, T: int, S: int, device: torch.device) -> Tensor:
-        """[T, S], True where a query may look: at itself and what lies before it, at most a window
-        back.
-        """
-        at, of = (
-            torch.arange(self.start, self.start + T, device=device)[:, None],
-            torch.arange(S, device=device),
-        )
-        seen = at >= of if self.causal else torch.ones(T, S, dtype=torch.bool, device=device)
-        return seen if self.window is None else seen.logical_and_(at - self.window < of)
+    def forward(
+        self,
+        q_BTHh: Tensor,
+        k_BSKh: Tensor,
+        v_BSKh: Tensor,
+        documents: tuple[Documents, ...] = ((0,),),
+    ) -> Tensor:
+        S = k_BSKh.shape[1]
+        at, window = self.positions or (range(S),), seen_window(self.window, S)
+        rows = tuple(tiles(at, S, self.causal, window, begins) for begins in documents)
+        return attend(q_BTHh, k_BSKh, v_BSKh, rows)
 
 
 class Attention(nn.Module):
@@ -116,16 +119,16 @@ class Attention(nn.Module):
         self.q_norm, self.k_norm = (norm(m, m.h) if m.qk_norm else None for _ in "qk")
         self.core: Any = Core(m.attention == "causal", window)
 
-    def forward(self, x_BTD: Tensor, by: Rotation | None) -> Tensor:
+    def forward(self, x_BTD: Tensor, seen: Seen) -> Tensor:
         q_BTHh, k_BTKh, v_BTKh = (
             w(x_BTD).unflatten(-1, (-1, self.h)) for w in (self.wq, self.wk, self.wv)
         )
         if self.q_norm is not None and self.k_norm is not None:
             q_BTHh, k_BTKh = self.q_norm(q_BTHh), self.k_norm(k_BTKh)
-        if by is not None:
-            q_BTHh, k_BTKh = rotate(q_BTHh, by), rotate(k_BTKh, by)
+        if seen.by is not None:
+            q_BTHh, k_BTKh = rotate(q_BTHh, seen.by), rotate(k_BTKh, seen.by)
         core = partial(again, self.core) if self.recompute else self.core
-        o_BTD: Tensor = self.wo(core(q_BTHh, k_BTKh, v_BTKh).flatten(2))
+        o_BTD: Tensor = self.wo(core(q_BTHh, k_BTKh, v_BTKh, seen.documents).flatten(2))
         return o_BTD
 
 
@@ -143,12 +146,12 @@ class Block(nn.Module):
         )
         self.ffn_norm, self.ffn = norm(m), MoE(m) if kind.moe else FeedForward(m, m.ffn)
 
-    def forward(self, x_BTD: Tensor, by: Rotation | None) -> Tensor:
-        result: Tensor = again(self.run, x_BTD, by) if self.whole else self.run(x_BTD, by)
+    def forward(self, x_BTD: Tensor, seen: Seen) -> Tensor:
+        result: Tensor = again(self.run, x_BTD, seen) if self.whole else self.run(x_BTD, seen)
         return result
 
-    def run(self, x_BTD: Tensor, by: Rotation | None) -> Tensor:
-        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), by)
+    def run(self, x_BTD: Tensor, seen: Seen) -> Tensor:
+        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), seen)
         y_BTD: Tensor = x_BTD + self.ffn(self.ffn_norm(x_BTD))
         return y_BTD
 
@@ -160,8 +163,9 @@ class Decoder(nn.Module):
 
     def __init__(self, m: Model, layers: range, seq: int, recompute: str = "none") -> None:
         super().__init__()
-        self.m, self.start, self.length, self.part, self.parts = m, 0, seq, 0, 1
-        self.first_column = 0
+        self.m, self.at, self.part, self.parts = m, (range(seq),), 0, 1
+        self.documents: tuple[Documents, ...] = ((0,),)
+        """Of the microbatch that comes next."""
         self.dtype = torch.float32  # of hidden states between stages
         first, last = layers.start == 0, layers.stop == m.layers
         self.embedding = nn.Embedding(m.padded_vocab, m.hidden) if first else None
@@ -196,13 +200,18 @@ class Decoder(nn.Module):
         if self.m.tied_embeddings and self.embedding is not None and self.head is not None:
             self.head.weight = self.embedding.weight
 
-    def take(self, start: int, length: int) -> None:
-        """Context parallelism: this rank's tokens are `length` from `start` on, though attention
+    @property
+    def length(self) -> int:
+        """Tokens of a sequence that are this rank's."""
+        return sum(map(len, self.at))
+
+    def take(self, at: tuple[range, ...]) -> None:
+        """Context parallelism: this rank's tokens are those at these positions, though attention
         sees all.
         """
-        self.start, self.length = start, length
+        self.at = at
         for block in self.blocks:
-            block.attention.core.start = start
+            block.attention.core.positions = at
 
     def embed(self, tokens_BT: Tensor) -> Tensor:
         """Look up tokens and learned positions. `part` of `parts`: the shard of the sequence a tp
@@ -211,36 +220,17 @@ class Decoder(nn.Module):
         assert self.embedding is not None
         x_BTD: Tensor = self.embedding(tokens_BT)
         if self.positions is not None:
-            every_T = torch.arange(self.start, self.start + self.length, device=tokens_BT.device)
+            every_T = positions(self.at, tokens_BT.device)
             x_BTD = x_BTD + self.positions(every_T.chunk(self.parts)[self.part])
         return x_BTD
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens [B, T] or hidden states [B, T, D] in, hidden states or logits [B, T, V] out."""
         x = x if self.embedding is None else self.embed(x)
-        by = (
-            rotation(self.m, self.start, self.length, x.device)
-            if self.m.positions == "rope"
-            else None
-        )
+        by = rotation(self.m, self.at, x.device) if self.m.positions == "rope" else None
+        seen = Seen(by, self.documents)
         for block in self.blocks:
-            x = block(x, by)
+            x = block(x, seen)
         if self.norm is not None and self.head is not None:
-            x = self.hide_padding(self.head(self.norm(x)))
+            x = self.head(self.norm(x))
         return x
-
-    def hide_padding(self, logits_BTV: Tensor) -> Tensor:
-        """Columns from the vocabulary on only pad it: they get no probability. `first_column`: of
-        this tp rank's share.
-        """
-        real, here = self.m.vocab - self.first_column, logits_BTV.shape[-1]
-        if real >= here:
-            return logits_BTV
-        return logits_BTV.masked_fill(
-            torch.arange(here, device=logits_BTV.device) >= real, -math.inf
-        )
-
-
-def loss(logits_BTV: Tensor, target_BT: Tensor) -> Tensor:
-    """Mean cross entropy in fp32."""
-    return fn.cross_entropy(logits_BTV.flatten(0, 1).float(), target_BT.flatten())

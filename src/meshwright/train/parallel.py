@@ -31,6 +31,7 @@ from torch.distributed.tensor.parallel import (
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
+from ..program.tiles import Documents, chunks
 from .grid import EXPERTS, OUTER_FIRST, grid
 from .model import Core, Decoder
 from .moe import MoE
@@ -112,7 +113,6 @@ def tensor_parallel(stage: Decoder, tp: DeviceMesh, sequence_parallel: bool) -> 
     else whole on every rank.
     """
     cut: Any = Shard(1) if sequence_parallel else Replicate()
-    stage.first_column = tp.get_local_rank() * stage.m.padded_vocab // tp.size()
     if sequence_parallel:
         stage.part, stage.parts = tp.get_local_rank(), tp.size()
     plan: Plan = {
@@ -190,19 +190,31 @@ class ContextCore(nn.Module):
         super().__init__()
         self.core, self.group = core, group
 
-    def forward(self, q_BTHh: Tensor, k_BTKh: Tensor, v_BTKh: Tensor) -> Tensor:
+    def forward(
+        self,
+        q_BTHh: Tensor,
+        k_BTKh: Tensor,
+        v_BTKh: Tensor,
+        documents: tuple[Documents, ...] = ((0,),),
+    ) -> Tensor:
         kv_TBKh = torch.cat([k_BTKh, v_BTKh], dim=-1).transpose(0, 1).contiguous()
-        k_BSKh, v_BSKh = (
-            all_gather_single_autograd(kv_TBKh, 0, self.group).transpose(0, 1).chunk(2, dim=-1)
-        )
-        o_BTHh: Tensor = self.core(q_BTHh, k_BSKh, v_BSKh)
+        every = in_order(all_gather_single_autograd(kv_TBKh, 0, self.group), self.group.size())
+        k_BSKh, v_BSKh = every.transpose(0, 1).chunk(2, dim=-1)
+        o_BTHh: Tensor = self.core(q_BTHh, k_BSKh, v_BSKh, documents)
         return o_BTHh
 
 
+def in_order(x_S: Tensor, cp: int) -> Tensor:
+    """What cp ranks hold of a sequence, one after the other, in the order of the sequence: each
+    holds a chunk of its first half and the mirrored one of its second (`tiles.chunks`).
+    """
+    first, second = x_S.unflatten(0, (cp, 2, -1)).unbind(1)
+    return torch.cat([first.flatten(0, 1), second.flip(0).flatten(0, 1)])
+
+
 def context_parallel(stage: Decoder, group: ProcessGroup, index: int) -> None:
-    """The stage works on the index-th 1/cp of the sequence."""
-    length = stage.length // group.size()
-    stage.take(index * length, length)
+    """The stage works on the index-th share of the sequence."""
+    stage.take(chunks(stage.length, group.size(), index))
     for block in stage.blocks:
         block.attention.core = ContextCore(block.attention.core, group)
 
@@ -218,7 +230,7 @@ def data_parallel(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
         return
     policy = MixedPrecisionPolicy(mixed, torch.float32) if mixed else MixedPrecisionPolicy()
 
-    def over(part: nn.Module, ranks: DeviceMesh) -> None:
+    def over(part: Any, ranks: DeviceMesh) -> None:
         if layout.zero == 0:
             replicate(part, mesh=ranks, mp_policy=policy)
         else:
@@ -234,8 +246,20 @@ def data_parallel(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
     if edp is not None:
         for experts in stage.experts:
             over(experts, edp)
-    for part in (*stage.blocks, stage):
+    for part in (*stage.blocks, *ends(stage), stage):
         over(part, m.replicas)
+
+
+def ends(stage: Decoder) -> list[list[nn.Module]]:
+    """What a stage holds outside its layers, in groups that are gathered and reduced together:
+    embedding and learned positions; last norm and head. One matrix that is both stays with the
+    stage itself.
+    """
+    if stage.embedding is not None and stage.head is not None and stage.m.tied_embeddings:
+        return []
+    groups = ((stage.embedding, stage.positions), (stage.norm, stage.head))
+    found = ([part for part in group if part is not None] for group in groups)
+    return [group for group in found if group]
 
 
 def evenly(p: nn.Parameter, ranks: int) -> Shard:

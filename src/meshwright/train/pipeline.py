@@ -9,44 +9,42 @@ the loss of each microbatch where the last stage is, else nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
-from torch.distributed.tensor import DTensor, Shard
-from torch.distributed.tensor.parallel import loss_parallel
 
+from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import stage_count as stage_count
 from ..layout.stages import stage_numbers as stage_numbers
 from ..schedule import get as schedule_named
-from .model import Decoder, loss
+from .loss import Columns, loss
+from .model import Decoder
 from .parallel import Mesh
 from .record import Recorder
 from .scaling import Criterion, Scaler
+from .stage import Stage
 
 Engine = Callable[[Tensor, Tensor], list[Tensor]]
 
 
-def criterion(layout: Layout, mesh: Mesh, scaler: Scaler) -> Criterion:
+def criterion(job: Job, layout: Layout, mesh: Mesh, scaler: Scaler) -> Criterion:
     """The loss of one microbatch (times the scale of fp16), from logits whose vocabulary is cut
     over tp.
     """
-    if layout.tp == 1:
-        return scaler.scaled(loss)
-    tp = mesh.axis("tp")
-    return scaler.scaled(
-        lambda logits, target: loss(
-            DTensor.from_local(logits, tp, [Shard(-1)], run_check=False), target
-        )
-    )
+    tp, m = int(layout.tp), job.model
+    here = m.padded_vocab // tp
+    first = mesh.index("tp") * here
+    group = mesh.group("tp") if tp > 1 else None
+    columns = Columns(first, min(max(m.vocab - first, 0), here), group)
+    return scaler.scaled(lambda logits, target: loss(logits, target, columns))
 
 
 def engine(
+    job: Job,
     stages: dict[int, Decoder],
     layout: Layout,
     mesh: Mesh,
@@ -58,11 +56,10 @@ def engine(
     """What runs the microbatches of a step through this rank's stages. Losses and gradients are
     times the scale.
     """
-    of = criterion(layout, mesh, scaler)
-    parallel_loss = loss_parallel if layout.tp > 1 else nullcontext
+    of = criterion(job, layout, mesh, scaler)
     if layout.pp == 1:
-        return accumulation(stages[0], layout, of, microbatches, parallel_loss, recorder)
-    return pipeline(stages, layout, mesh, of, microbatches, device, parallel_loss, recorder)
+        return accumulation(stages[0], layout, of, microbatches, recorder)
+    return pipeline(stages, layout, mesh, of, microbatches, device, recorder)
 
 
 def accumulation(
@@ -70,7 +67,6 @@ def accumulation(
     layout: Layout,
     of: Criterion,
     microbatches: int,
-    context: Callable[[], AbstractContextManager[Any]],
     recorder: Recorder,
 ) -> Engine:
     """Microbatches one after the other. Gradients are reduced after the last one, or (ZeRO 2 and 3)
@@ -86,11 +82,10 @@ def accumulation(
             if isinstance(stage, FSDPModule):
                 stage.set_requires_gradient_sync(last or layout.zero >= 2)
                 stage.set_reshard_after_backward(last or layout.zero == 3)
-            with context():
-                with recorder.part("F", 0, i):
-                    value = of(stage(x), y)
-                with recorder.part("B", 0, i):
-                    (value / microbatches).backward()  # type: ignore[no-untyped-call]
+            with recorder.part("F", 0, i):
+                value = of(stage(x), y)
+            with recorder.part("B", 0, i):
+                (value / microbatches).backward()  # type: ignore[no-untyped-call]
             losses.append(value.detach())
         return losses
 
@@ -120,13 +115,12 @@ def pipeline(
     of: Criterion,
     microbatches: int,
     device: torch.device,
-    context: Callable[[], Any],
     recorder: Recorder,
 ) -> Engine:
     """The schedule of the layout, as PyTorch carries it out."""
     count, group = stage_count(layout), mesh.group("pp")
     wrapped = [
-        PipelineStage(stage, number, count, device, *ends(stage, layout), group=group)
+        Stage(stage, number, count, device, *ends(stage, layout), group=group)
         for number, stage in stages.items()
     ]
     for stage in wrapped:
@@ -140,11 +134,10 @@ def pipeline(
     def run(tokens: Tensor, targets: Tensor) -> list[Tensor]:
         losses: list[Tensor] = []
         inputs = (tokens,) if first else ()
-        with context():
-            if last:
-                schedule.step(*inputs, target=targets, losses=losses, return_outputs=False)
-            else:
-                schedule.step(*inputs, return_outputs=False)
+        if last:
+            schedule.step(*inputs, target=targets, losses=losses, return_outputs=False)
+        else:
+            schedule.step(*inputs, return_outputs=False)
         return [value.detach() for value in losses]
 
     return run

@@ -198,11 +198,7 @@ def batches(plan: Plan, trainer: Trainer, first: int) -> Iterator[tuple[int, Ten
         whole = torch.from_numpy(
             samples.samples(step * job.batch + trainer.mesh.replica * rows, rows)
         )
-        x, y = (
-            part.chunk(int(layout.cp), 1)[trainer.mesh.index("cp")].contiguous()
-            for part in (whole[:, :-1], whole[:, 1:])
-        )
-        yield step, x, y
+        yield step, *trainer.share(whole)
 
 
 def work(plan: Plan, device: torch.device) -> None:

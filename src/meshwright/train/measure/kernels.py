@@ -22,7 +22,8 @@ from ...cost.measured import seconds
 from ...describe.measured import Table
 from ...describe.model import Model
 from ..gradients import square
-from ..model import Core, loss, rotate, rotation
+from ..loss import loss
+from ..model import Core, rotate, rotation
 from .clock import now, repeated
 
 FOOTPRINT = 24e6
@@ -78,7 +79,7 @@ def attention(make: Make, heads: float, scores: float, share: float, width: floa
     """
     keys = math.isqrt(int(scores))
     core, queries = Core(True, None), max(int(keys * share), 1)
-    core.start = int(keys) - queries
+    core.positions = (range(int(keys) - queries, int(keys)),)
     q, k, v = (
         make(1, queries, heads, width),
         make(1, keys, heads, width),
@@ -90,7 +91,7 @@ def attention(make: Make, heads: float, scores: float, share: float, width: floa
 def rotary(make: Make, x: float) -> Any:
     heads, width = NORMAL.heads, NORMAL.h
     tokens = int(x) // (heads * width)
-    by = rotation(NORMAL, 0, tokens, make.device)
+    by = rotation(NORMAL, (range(tokens),), make.device)
     return (lambda y: rotate(y, by)), [make(1, tokens, heads, width)]
 
 
@@ -107,12 +108,6 @@ def cross_entropy(make: Make, scores: float) -> Any:
 
 def elementwise(run: Callable[..., Tensor], inputs: int = 1) -> Build:
     return lambda make, x: (run, [make(int(x) // 256, 256) for _ in range(inputs)])
-
-
-def repeat(make: Make, x: float) -> Any:
-    return (lambda k: k.transpose(1, 2).repeat_interleave(2, dim=1)), [
-        make(1, int(x) // 256, 4, 32)
-    ]
 
 
 def rmsnorm(make: Make, tokens: float, width: float) -> Any:
@@ -155,7 +150,6 @@ KERNELS = (
     Kernel("norm", *NORM, rmsnorm),
     Kernel("layernorm", *NORM, layernorm),
     vector("rotary", rotary),
-    vector("repeat", repeat),
     vector("gate", elementwise(lambda a, b: fn.silu(a) * b, 2)),
     vector("gelu", elementwise(fn.gelu)),
     vector("add", elementwise(torch.add, 2)),

@@ -1,0 +1,168 @@
+"""Attention by tiles: flash kernels on rectangles and triangles of the scores, merged by the
+logarithms of their sums. No mask is made, and keys are not copied for their query heads.
+
+A tile gives its output o and the logarithm l of the sum of its exponentials, a row each. Two tiles
+of one row: l = log(exp l1 + exp l2), o = o1 exp(l1 - l) + o2 exp(l2 - l) (Liu et al. 2023, ring
+attention, arXiv 2310.01889). Backward, a kernel that is given the merged o and l returns its tile's
+part of the gradients. Shapes: B sequences, T queries, S keys, H heads, K kv heads, h head width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as fn
+
+from ..errors import BadInput
+from ..program.tiles import Tile
+
+Rows = tuple[tuple[Tile, ...], ...]
+"""The tiles of each sequence of the batch; one entry: the same for all."""
+ops = torch.ops.aten
+
+
+def attend(q_BTHh: Tensor, k_BSKh: Tensor, v_BSKh: Tensor, rows: Rows) -> Tensor:
+    """softmax(Q K^T / sqrt(h)) V, [B, T, H, h], of what the tiles see."""
+    if len(rows) == len(rows[0]) == rows[0][0].folds == 1:  # PyTorch takes its best kernel
+        q, k, v = (x.transpose(1, 2) for x in (q_BTHh, k_BSKh, v_BSKh))
+        causal = rows[0][0].kind == "causal"
+        o = fn.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+        return o.transpose(1, 2)
+    o_BTHh: Tensor = Tiled.apply(q_BTHh, k_BSKh, v_BSKh, rows)  # type: ignore[no-untyped-call]
+    return o_BTHh
+
+
+class Tiled(torch.autograd.Function):
+    """Every tile by a kernel of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, rows: Rows) -> Tensor:
+        """The merged output; kept beside inputs and output: l, [B, H, T] in fp32."""
+        o = q.new_zeros(q.shape, dtype=torch.float32)
+        l = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -torch.inf, dtype=torch.float32)
+        extra: tuple[Any, ...] = ()
+        for b, tile in each(rows, q.shape[0]):
+            parts = [cut(x[b], *side(tile, i)) for i, x in enumerate((q, k, v))]
+            o_tile, l_tile, extra = kernel(*parts, tile.kind != "full")
+            merge(o[b], l[b], tile, o_tile, l_tile)
+        out = o.to(q.dtype)
+        ctx.save_for_backward(q, k, v, out, l)
+        ctx.rows, ctx.extra = rows, extra
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        """Each tile adds its part, in fp32."""
+        q, k, v, out, l = ctx.saved_tensors
+        sums = [torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (q, k, v)]
+        for b, tile in each(ctx.rows, q.shape[0]):
+            mine = [cut(x[b], *side(tile, 0)) for x in (grad, out)]
+            parts = [cut(x[b], *side(tile, i)) for i, x in enumerate((q, k, v))]
+            l_tile = cut(l[b].transpose(1, 2), *side(tile, 0)).transpose(1, 2).contiguous()
+            found = kernel_backward(*mine, *parts, l_tile, tile.kind != "full", ctx.extra)
+            for i, (total, part) in enumerate(zip(sums, found, strict=True)):
+                add(total[b], part, *side(tile, i))
+        return *(total.to(x.dtype) for total, x in zip(sums, (q, k, v), strict=True)), None
+
+
+def each(rows: Rows, batch: int) -> Any:
+    """(sequences, tile) of all tiles."""
+    for i, every in enumerate(rows):
+        for tile in every:
+            yield slice(i, i + 1) if len(rows) > 1 else slice(0, batch), tile
+
+
+Side = tuple[tuple[int, int], int, slice, bool]
+"""Of queries or keys: first and last, folds, what of each fold the kernel gets, whether mirrored."""
+
+
+def side(tile: Tile, i: int) -> Side:
+    """How a tile cuts queries (i = 0) or keys and values.
+
+    "before", j > i of n: without the last query and the first key it is j' >= i of n - 1, and of
+    both mirrored j' <= i, which is what a causal kernel computes.
+    """
+    before = tile.kind == "before"
+    part = slice(None) if not before else slice(None, -1) if i == 0 else slice(1, None)
+    return (tile.queries if i == 0 else tile.keys), tile.folds, part, before
+
+
+def cut(x_BTHh: Tensor, where: tuple[int, int], folds: int, part: slice, mirror: bool) -> Tensor:
+    """The part of a tensor that a tile takes, its folds as sequences of their own."""
+    x = x_BTHh[:, slice(*where)]
+    if folds > 1:
+        x = x.unflatten(1, (folds, -1)).flatten(0, 1)
+    x = x[:, part]
+    return x.flip(1) if mirror else x
+
+
+def add(total: Tensor, x: Tensor, where: tuple[int, int], folds: int, part: slice, mirror: bool) -> None:
+    """The reverse of `cut`: add it where it came from."""
+    x = x.flip(1) if mirror else x
+    place = total[:, slice(*where)]
+    if folds > 1:
+        place, x = place.unflatten(1, (folds, -1)), x.unflatten(0, (-1, folds))
+        place[:, :, part] += x
+    else:
+        place[:, part] += x
+
+
+def merge(o: Tensor, l: Tensor, tile: Tile, o_tile: Tensor, l_tile: Tensor) -> None:
+    """Add a tile's output to the rows it belongs to, in place. o: [B, T, H, h], l: [B, H, T]."""
+    where, folds, part, mirror = side(tile, 0)
+    l_BTH = l_tile.transpose(1, 2)
+    if mirror:
+        o_tile, l_BTH = o_tile.flip(1), l_BTH.flip(1)
+    old_o, old_l = o[:, slice(*where)], l.transpose(1, 2)[:, slice(*where)]
+    if folds > 1:
+        old_o, old_l = (x.unflatten(1, (folds, -1))[:, :, part] for x in (old_o, old_l))
+        o_tile, l_BTH = (x.unflatten(0, (-1, folds)) for x in (o_tile, l_BTH))
+    else:
+        old_o, old_l = old_o[:, part], old_l[:, part]
+    new_l = torch.logaddexp(old_l, l_BTH)
+    old_o.mul_((old_l - new_l).exp()[..., None]).add_(o_tile * (l_BTH - new_l).exp()[..., None])
+    old_l.copy_(new_l)
+
+
+def kernel(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
+    """(output [B, T, H, h], logarithm of the sum of exponentials [B, H, T], what backward needs)."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    if q.device.type == "cpu":
+        o, l = ops._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
+        return o.transpose(1, 2), l, ()
+    demand_half(q)
+    o, l, *extra, _ = ops._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)
+    return o.transpose(1, 2), l, tuple(extra[-2:])
+
+
+def kernel_backward(
+    grad: Tensor,
+    out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    l: Tensor,
+    causal: bool,
+    extra: tuple[Any, ...],
+) -> list[Tensor]:
+    """Gradients of queries, keys and values, as the tensors stand."""
+    grad, out, q, k, v = (x.transpose(1, 2) for x in (grad, out, q, k, v))
+    if q.device.type == "cpu":
+        flash = ops._scaled_dot_product_flash_attention_for_cpu_backward
+        found = flash(grad, q, k, v, out, l, 0.0, causal)
+    else:
+        T, S = q.shape[2], k.shape[2]
+        flash = ops._scaled_dot_product_flash_attention_backward
+        found = flash(grad, q, k, v, out, l, None, None, T, S, 0.0, causal, *extra)
+    return [x.transpose(1, 2) for x in found]
+
+
+def demand_half(q: Tensor) -> None:
+    """Flash attention on GPUs has no fp32."""
+    if q.dtype == torch.float32:
+        raise BadInput(
+            "context parallelism, windows and documents on GPUs need precision bf16 or fp16: "
+            "flash attention has no fp32"
+        )
