@@ -152,7 +152,8 @@ def test_a_table_gives_the_same_bits(schedule: str) -> None:
 def test_numbers_worked_out_by_hand() -> None:
     """llama3-8b, ZeRO 3 over 64, every layer computed again, in bf16: 12 bytes a parameter as a
     shard, then at the loss the input of each of 32 layers, the head's input and its normalised copy
-    in fp32, the logits in fp32 three times, and embedding and head whole.
+    in fp32, the logits and their gradient in bf16 with 2^24 of them in fp32, and the head whole,
+    twice: as it was gathered and as it is used.
     """
     model, on = catalog.model("llama3-8b"), catalog.cluster("64xh100-sxm")
     layout = Layout(dp=64, zero=3, recompute="full")
@@ -160,4 +161,19 @@ def test_numbers_worked_out_by_hand() -> None:
     T, D, V, parameters = 8192, 4096, 128256, 8.030e9
     states = (12 + 4) * parameters / 64  # and gradients of the first microbatch, already reduced
     kept = 32 * T * D * 2 + T * D * 2 + 2 * T * D * 4
-    assert fullest(job) == pytest.approx(states + kept + 3 * T * V * 4 + 2 * V * D * 2, rel=2e-3)
+    logits = 2 * T * V * 2 + 4 * 2**24
+    assert fullest(job) == pytest.approx(states + kept + logits + 2 * V * D * 2, rel=2e-3)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zbv", "dualpipev", "interleaved-zb"])
+def test_more_microbatches_need_no_more_memory(schedule: str) -> None:
+    """That is what these schedules are for: what waits is bounded by the pipeline."""
+    v = 2 if schedule.startswith("interleaved") else 1
+    layout = Layout(pp=4, schedule=schedule, interleave=v)
+    on = catalog.cluster("4xh100-sxm")
+    few, many = (
+        carried_out(Job(catalog.model("llama3-8b"), on, m, layout, seq=2048)) for m in (64, 512)
+    )
+    for rank in (0, 1, 3):
+        assert peak(few, rank).highest == peak(many, rank).highest
+    assert fullest(few) == fullest(many)

@@ -40,14 +40,16 @@ def expected(
 def test_it_is_the_cross_entropy(
     dtype: torch.dtype, real: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "AT_ONCE", at_once)
+    monkeypatch.setattr(module, "LOGITS_AT_ONCE", at_once)
     logits, target = drawn(dtype)
     before, x = logits.clone(), logits.requires_grad_()
     value = loss(x, target, Columns(0, real))
     (3 * value).backward()  # type: ignore[no-untyped-call]
     want, gradient = expected(before, target, real)
     assert value.item() == pytest.approx(want.item(), abs=1e-6)
-    torch.testing.assert_close(x.grad, gradient, atol=1e-6 if dtype is torch.float32 else 2e-3, rtol=0)
+    torch.testing.assert_close(
+        x.grad, gradient, atol=1e-6 if dtype is torch.float32 else 2e-3, rtol=0
+    )
     assert torch.equal(x.detach(), before), "the logits are still needed elsewhere"
 
 

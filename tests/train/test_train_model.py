@@ -15,7 +15,7 @@ from meshwright.catalog import model as catalogue  # noqa: E402
 from meshwright.count.model import parameters  # noqa: E402
 from meshwright.describe.model import Model  # noqa: E402
 from meshwright.train.initial import initial, initialise  # noqa: E402
-from meshwright.train.model import Core, Decoder  # noqa: E402
+from meshwright.train.model import Decoder  # noqa: E402
 from meshwright.train.moe import MoE  # noqa: E402
 
 FULL_SIZE = (
@@ -57,16 +57,6 @@ def test_seeds_and_names_differ() -> None:
     assert float(initial("layers.0.ffn.down.weight", shape, LLAMA, 1).std()) == pytest.approx(
         0.02 / 8**0.5, rel=0.05
     )
-
-
-def test_causal_windows_look_back_only() -> None:
-    core = Core(causal=True, window=3)
-    core.start = 2
-    assert core.mask(3, 6, torch.device("cpu")).int().tolist() == [
-        [1, 1, 1, 0, 0, 0],
-        [0, 1, 1, 1, 0, 0],
-        [0, 0, 1, 1, 1, 0],
-    ]
 
 
 def test_logits_depend_on_the_past_alone() -> None:

@@ -60,6 +60,9 @@ def model(m: Model) -> list[str]:
         f"model.head_dim {m.h}, or the share of it that is rotated, must be even for rotary"
         " positions": (m.positions == "rope" and m.rotary % 2),
         "model.activation other is not trained: silu, gelu, gelu-tanh or relu": m.act == "other",
+        "model.window without attention causal is not trained": (
+            m.window is not None and m.attention != "causal"
+        ),
         "model.rope_scaling: high must be more than low": (
             m.rope_scaling and m.rope_scaling.high <= m.rope_scaling.low
         ),
@@ -206,9 +209,13 @@ VOCABULARY = Rule(
 )
 SEQUENCES = Rule(
     "whole sequences",
-    lambda j, l: divides(l.cp * (l.tp if sharded(l.scheme, l.sequence_parallel) else 1), j.T),
+    lambda j, l: (
+        divides(l.cp * (l.tp if sharded(l.scheme, l.sequence_parallel) else 1), j.T)
+        & ((l.cp == 1) | divides(2 * l.cp, j.T))
+    ),
     lambda j, l: (
         f"a sequence of {j.T} tokens cannot be cut over cp {l.cp}"
+        + (f" in {2 * int(l.cp)} chunks" if l.cp > 1 else "")
         + (f" and tp {l.tp} (sequence_parallel)" if l.sequence_parallel and l.tp > 1 else "")
     ),
     options=("sequence_parallel",),

@@ -25,26 +25,24 @@ from ..step import LABELS, boundary
 from ..step.memory import in_flight
 from ..step.pipeline import Share, Shares
 from . import tensors
-from .messages import FP32, again
+from .messages import FP32, LOSS, again
 from .points import Point, merged, points
 
-MOMENTS = ("loss", "fullest", "later", "turn", "together", "reduction")
-"""Of a rank that is alone: the loss, the first, the second and the last layer of the last backward
-pass, the end of the second (gradients that are reduced at once lie together in the products'
-precision), and the reduction of what is left."""
+MOMENTS = ("loss", "fullest", "later", "turn", "together", "embedding", "reduction")
+"""Of a rank that is alone: the loss or the head, the first, the second and the last layer of the
+last backward pass, the end of the second (gradients that are reduced at once lie together in the
+products' precision), and the reduction of what is left. Of a pipeline: the moments of `points`, the
+end of a backward pass of the embedding, and the reduction after the last.
+"""
 STATES = ("weights", "experts")
 """Parameters of a unit: those replicated over dp x cp, and those of experts."""
-COPIES_OF_LOSS = 2.0
-"""Tensors of the size of the fp32 logits that pass through the gradient of the loss; one more where
-tp > 1.
-"""
 
 
 class Unit(NamedTuple):
     """A layer, or what a stage holds beside its layers: one microbatch on one rank."""
 
     saved: Num = 0.0
-    """Bytes kept from forward to backward, without the logits in fp32."""
+    """Bytes kept from forward to backward, without the logits."""
     loss: Num = 0.0
     """The logits in fp32."""
     rising: Num = 0.0
@@ -158,15 +156,16 @@ def mean(
     return average._replace(**most)
 
 
-def unit(job: Job, edge: Num, ops: list[Op], recompute: str, ends: bool = False) -> Unit:
+def unit(job: Job, edge: Num, every: list[Op], recompute: str, ends: bool = False) -> Unit:
     """The operations of a layer, or (ends) of embedding or head."""
+    loss = sum(op.saved for op in every if op.name == LOSS)
+    ops = [op for op in every if op.name != LOSS]
     redone = [] if ends else again(ops, recompute)
-    loss = sum(op.saved for op in ops if op.name == "head/loss")
-    kept = sum(tensors.kept(op, recompute, any(op is x for x in redone)) for op in ops) - loss
+    kept = sum(tensors.kept(op, recompute, any(op is x for x in redone)) for op in ops)
     touched = [tensors.moving(job, edge, op) for op in ops]
     weights = [sum(op.weights for op in ops if op.expert is expert) for expert in (False, True)]
     saved = edge if recompute == "full" and not ends else kept
-    rising = 0.0 if ends else tensors.rising(job, edge, ops, redone, recompute)
+    rising = tensors.rising(job, edge, ops, redone, "none" if ends else recompute)
     most = reduce(maximum, touched) if touched else 0.0
     return Unit(saved, loss, rising, most, tensors.results(job, ops), weights[0], weights[1])
 
@@ -181,6 +180,10 @@ class Device(NamedTuple):
     chunks: Num
     first: Num
     """Holds the first stage (1 or 0)."""
+    local: float
+    """Inputs of its chunks that come from itself: one at the turn of a folded pipeline."""
+    early: Num
+    """Receive buffers that wait for their microbatch."""
 
     @property
     def alone(self) -> Any:
@@ -204,7 +207,9 @@ def device(job: Job, layout: Layout, schedule: Schedule, v: Num, by: Shares, end
     if end == "second":  # of two ranks: the first
         others = points(schedule, p, m, v, "first", in_flight(p, m, schedule, v, "first"), layers)
         moments = tuple(merged(p > 2, a, b) for a, b in zip(moments, others, strict=True))
-    return Device(share, moments, p, m, chunks, share.embedding)
+    local = 1.0 if schedule.folded and end == "last" else 0.0
+    early = tensors.early(schedule, p, v, end)
+    return Device(share, moments, p, m, chunks, share.embedding, local, early)
 
 
 def flying(
@@ -218,27 +223,22 @@ def flying(
         staged_flying(job, layout, of, at, point, schedule, recompute) for point in at.points
     )
     early = at.points[1].lossless
-    loss, fullest = (full[0], full[1]) if early else (later[0], maximum(*full))
-    staged = (loss, fullest, later[1], maximum(*turn), 0.0 * at.m, received(of, at))
+    # `standing` counts the gradient of the head, which the first loss comes before
+    of_head = FP32 * at.share.head * of.head.weights * (1.0 - at.points[0].ends)
+    loss, fullest = (full[0], full[1]) if early else (later[0], maximum(full[0] - of_head, full[1]))
+    after, nothing = at.early * of.boundary, 0.0 * at.m
+    first = at.share.embedding * maximum(later[2], at.points[0].ends * full[2])
+    staged = (loss, fullest, later[1], maximum(*turn[:2]), nothing, first, after)
     return tuple(where(at.alone, a, b) for a, b in zip(alone, staged, strict=True))
 
 
-def of_loss(layout: Layout) -> Num:
-    """Copies of the logits in fp32 that live in the gradient of the loss, beside themselves."""
-    return COPIES_OF_LOSS + where(layout.tp > 1, 1.0, 0.0)
-
-
 def made(job: Job, of: Units, at: Device) -> Num:
-    """Gradients of embedding and head that wait for the end of the backward pass: of both on a rank
-    that is alone.
+    """Gradients of a matrix that is embedding and head: they wait for the end of the backward
+    pass.
     """
-    first, last = (
-        at.share.embedding * (of.embedding.weights + of.embedding.foreign),
-        at.share.head * of.head.weights,
-    )
-    return tensors.as_made(
-        job, where(at.alone, first + last - tied(job, of, at), maximum(first, last))
-    )
+    first = of.embedding.weights + of.embedding.foreign
+    both = first + of.head.weights - of.embedding.weights
+    return tensors.as_made(job, where(tied(job, of, at) > 0, both, 0.0))
 
 
 def tied(job: Job, of: Units, at: Device) -> Num:
@@ -247,12 +247,16 @@ def tied(job: Job, of: Units, at: Device) -> Num:
 
 
 def alone_flying(job: Job, layout: Layout, of: Units, at: Device) -> tuple[Num, ...]:
-    """The first, second and last layer of a backward pass; nothing is left after it."""
-    kept, one = of.of(at.share, "saved"), of.layer(at.share, "saved")
+    """The loss or the head, the first, second and last layer of a backward pass; nothing is left
+    after it.
+    """
+    every, one = of.of(at.share, "saved"), of.layer(at.share, "saved")
+    kept = every - of.root(at.share, "saved")
     inside = made(job, of, at) + of.layer(at.share, "rising")
-    loss = of.root(at.share, "loss") * (1.0 + of_loss(layout))
     second = kept - minimum(at.layers - 1.0, 1.0) * one + inside
-    last = kept - (at.layers - 1.0) * one + inside
+    last = kept - (at.layers - 1.0) * one
+    first = where(tied(job, of, at) > 0, 0.0, of_first(job, of)) - one
+    last = last + made(job, of, at) + maximum(of.layer(at.share, "rising"), first)
     weights = of.layer(at.share, "weights") + of.layer(at.share, "experts")
     together = (
         kept
@@ -260,12 +264,18 @@ def alone_flying(job: Job, layout: Layout, of: Units, at: Device) -> tuple[Num, 
         + made(job, of, at)
         + job.precision.activation_bytes * weights
     )
-    return kept + loss, kept + inside, second, last, together, 0.0 * kept
+    of_head = in_head(job, of, at, tensors.logits(job, of.head.loss))
+    return every + of_head, kept + inside, second, last, together, 0.0 * kept, 0.0 * kept
 
 
-def received(of: Units, at: Device) -> Num:
-    """Receive buffers: one for every microbatch and boundary."""
-    return at.m * of.boundary * (2.0 * at.chunks - at.share.embedding - at.share.head)
+def in_head(job: Job, of: Units, at: Device, logits: Num = 0.0) -> Num:
+    """The gradient of the logits is made, beside these `logits`; or the head's backward pass."""
+    return at.share.head * maximum(logits + tensors.in_loss(job, of.head.loss), of.head.rising)
+
+
+def of_first(job: Job, of: Units) -> Num:
+    """The gradient of the embedding before it is added up."""
+    return tensors.as_made(job, of.embedding.weights + of.embedding.foreign)
 
 
 def staged_flying(
@@ -276,23 +286,28 @@ def staged_flying(
     point: Point,
     schedule: Schedule,
     recompute: str,
-) -> tuple[Num, Num]:
+) -> tuple[Num, Num, Num]:
     """A moment of a pipeline: (the loss of one microbatch is being worked through, one of its
-    layers is).
+    layers is, the embedding is).
     """
-    # they lie in receive buffers
+    # the inputs of stages lie where they were received, or where this rank made them
     inputs = (at.chunks - at.first) if tensors.input_is_saved(job, recompute) else 0.0
+    arrived = at.chunks - at.first - at.local
     outputs = at.chunks - at.share.head
     layers = of.typical.saved * at.share.typical + of.leading.saved * at.share.leading
-    each = layers + of.boundary * (outputs - inputs)
-    loss = of.head.loss * at.share.head
-    head = of.head.saved * at.share.head + loss * (1.0 + job.precision.activation_bytes / FP32)
-    waiting = point.flight * each + point.heads * head + point.late_heads * (head - loss)
-    waiting = waiting + received(of, at)
+    each = layers + of.boundary * (outputs + arrived - inputs)
+    logits = tensors.logits(job, of.head.loss) * at.share.head
+    head = of.head.saved * at.share.head + logits
+    waiting = point.flight * each + (point.heads + point.late_heads) * head
+    waiting = waiting + at.early * of.boundary
     active = where(point.flight > 0, 1.0, 0.0)
-    of_head, whole = loss * of_loss(layout), made(job, of, at) + of.layer(at.share, "rising") - loss
+    of_head = in_head(job, of, at)
+    gradient = of.boundary * (1.0 - at.share.head / at.chunks)  # that it was sent
+    whole = gradient + of.layer(at.share, "rising") - active * of.head.saved * at.share.head
+    first = active * (of_first(job, of) - layers / at.chunks)
     if not schedule.split_backward:
-        return waiting + (0.0 if point.lossless else active * of_head), waiting + active * whole
+        at_loss = 0.0 if point.lossless else active * of_head
+        return waiting + at_loss, waiting + active * whole, waiting + first
     results = of.typical.results * at.share.typical + of.leading.results * at.share.leading
     of_root = of.root(at.share, "results")
     one = 1.0 / at.chunks
@@ -305,11 +320,12 @@ def staged_flying(
     first_half = before + maximum(
         own * results + touched, at_head * at.share.head * of.head.touched
     )
-    second_half = waiting + own * results + pending + at_head * (of_root - loss)
+    second_half = waiting + own * results + pending + at_head * of_root
     whole = waiting + pending + active * whole if point.in_one else before
     # with others between the halves, the chunk of the head has none left
     at_loss = where(head_late, left(job, of, at, maximum(point.pending - one, 0.0), 0.0), pending)
-    return waiting + at_loss + at_head * of_head, reduce(maximum, (first_half, second_half, whole))
+    at_layer = reduce(maximum, (first_half, second_half, whole))
+    return waiting + at_loss + at_head * of_head, at_layer, waiting + pending + first
 
 
 def left(job: Job, of: Units, at: Device, share: Num, head: float = 1.0) -> Num:

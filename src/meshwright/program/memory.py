@@ -15,21 +15,25 @@ from dataclasses import dataclass, field
 from ..count import vocabulary
 from ..count.work import Op
 from ..describe.job import Job
-from ..layout.stages import microbatches
+from ..schedule import get
 from ..schedule.types import Action
 from ..step import boundary
 from . import tensors
 from .messages import (
+    BOTH,
+    EMBEDDING,
     FP32,
+    HEAD,
+    LOSS,
     Shapes,
     Stage,
     again,
     elements,
+    end_shapes,
     layer_ops,
     layer_shapes,
     order,
     replicas,
-    root_shapes,
     stages,
 )
 
@@ -37,7 +41,7 @@ TERMS = {
     "weights": "fp32, 4 bytes a parameter of this rank's shard",
     "optimizer": "two moments, 8 bytes a parameter of the shard",
     "gathered weights": (
-        "whole, in the precision of the products; zero 0-2: all of them, 3: the layer in use and"
+        "whole, in the precision of the products; zero 0-2: all of them, 3: the unit in use and"
         " the one that arrives"
     ),
     "gradients": "fp32, 4 bytes a parameter: whole until they are reduced, then the shard",
@@ -46,21 +50,25 @@ TERMS = {
         "the embedding's gradient for all V rows on every tp rank: 4 (V - V/tp) D"
     ),
     "receive buffers": (
-        "one for every microbatch and boundary, made before the first: 2 bytes x tokens x D"
+        "of an activation from its arrival to the end of its backward pass, of a gradient during"
+        " one: 2 bytes x tokens x D"
     ),
     "stage outputs": (
         "kept from forward to backward of each microbatch: its hidden states, or the logits"
     ),
-    "loss": "fp32 log-probabilities from forward to backward, 4 bytes x tokens x V / tp",
+    "loss": (
+        "the logits where there is one stage, and while their gradient is made that and some rows"
+        " in fp32"
+    ),
     "output gradients": (
-        "zero-bubble: gradients of every product's result, from the first half of the backward pass"
-        " to the second"
+        "zero-bubble: gradients of every product's result, from the first half of the backward"
+        " pass to the second"
     ),
     "backward": (
         "gradients of one layer's weights before they are added up, of the operation's inputs and"
         " results, and what is computed again"
     ),
-    "reduction": "the gradients of one layer, copied together in fp32 to be reduced",
+    "reduction": "the gradients of one unit, copied together in fp32 to be reduced",
 }
 """Name of a term -> what it is."""
 
@@ -97,6 +105,8 @@ class Unit:
     ops: list[Op]
     again: list[Op]
     """What is computed again in the backward pass."""
+    name: str = "layer"
+    """layer, or one of the ends of the model."""
 
 
 class Walk:
@@ -116,7 +126,8 @@ class Walk:
         """
         self.input_is_saved = tensors.input_is_saved(job, self.layout.recompute)
         self.stages = stages(job, rank)
-        self.m = int(microbatches(job, self.layout))
+        self.mine = {stage.number for stage in self.stages}
+        self.schedule, self.rank = get(self.layout.schedule), rank
         self.units = {s.number: self.units_of(s) for s in self.stages}
         self.whole: set[tuple[int, int]] = set()
         """(stage, unit) whose gradients are there, whole and in fp32."""
@@ -128,16 +139,21 @@ class Walk:
         self.reducing, self.closing = 0.0, False
 
     def units_of(self, stage: Stage) -> list[Unit]:
-        """The layers of a stage, then what else it holds."""
+        """Embedding, layers and head of a stage, in the order of its forward pass."""
         layers = [
             Unit(layer_shapes(self.job), ops, again(ops, self.layout.recompute))
             for ops in layer_ops(self.job, stage)
         ]
-        ends = [
-            *(vocabulary.embedding(self.job, self.layout) if stage.first else []),
-            *(vocabulary.head(self.job, self.layout) if stage.last else []),
-        ]
-        return [*layers, Unit(root_shapes(self.job, stage), ends, [])]
+        ops = {
+            EMBEDDING: vocabulary.embedding(self.job, self.layout),
+            HEAD: vocabulary.head(self.job, self.layout),
+        }
+        ops[BOTH] = ops[EMBEDDING] + ops[HEAD]
+        ends = {
+            name: [Unit(shapes, ops[name], [], name)]
+            for name, shapes in end_shapes(self.job, stage).items()
+        }
+        return [*ends.get(EMBEDDING, []), *layers, *ends.get(HEAD, []), *ends.get(BOTH, [])]
 
     def run(self, actions: list[Action]) -> Ledger:
         """The whole step."""
@@ -170,8 +186,9 @@ class Walk:
         self.ledger.add("weights", FP32 * every / self.shards)
         self.ledger.add("optimizer", 2 * FP32 * every / self.shards)
         if self.layout.pp > 1:
-            ends = sum(2 - s.first - s.last for s in self.stages)
-            self.ledger.add("receive buffers", self.m * ends * self.boundary)
+            end = "first" if self.rank == 0 else "last"
+            early = tensors.early(self.schedule, self.layout.pp, self.layout.interleave, end)
+            self.ledger.add("receive buffers", float(early) * self.boundary)
         if self.layout.zero < 3:
             self.gather([(s, i) for s in self.stages for i in range(len(self.units[s.number]))])
 
@@ -202,53 +219,86 @@ class Walk:
     def kept(self, stage: Stage) -> dict[str, float]:
         """What lives from the forward to the backward pass of one microbatch."""
         units = self.units[stage.number]
-        loss = sum(float(op.saved) for op in units[-1].ops if op.name == "head/loss")
-        found = {"activations": sum(map(self.saved, units)) - loss, "loss": loss}
-        if self.layout.pp > 1:
-            found["stage outputs"] = loss / FP32 * self.width if stage.last else self.boundary
-            if not stage.first and self.input_is_saved:
-                found["activations"] -= self.boundary  # it lies in its receive buffer
+        loss = self.loss(stage)
+        found = {"activations": sum(map(self.saved, units)) - loss}
+        logits = float(tensors.logits(self.job, loss))
+        if self.layout.pp == 1:
+            return {**found, "loss": logits}
+        found["stage outputs"] = logits if stage.last else self.boundary
+        found["receive buffers"] = self.boundary * self.received(stage, stage.number - 1)
+        if not stage.first and self.input_is_saved:
+            found["activations"] -= self.boundary  # it lies where it was received
         return found
+
+    def loss(self, stage: Stage) -> float:
+        """Bytes of the logits in fp32, as they are counted."""
+        every = (op for unit in self.units[stage.number] for op in unit.ops)
+        return sum(float(op.saved) for op in every if op.name == LOSS)
+
+    def received(self, stage: Stage, sender: int) -> bool:
+        """What this stage gets from another comes from another rank."""
+        return sender not in self.mine and not (stage.first and sender < 0)
 
     def forward(self, stage: Stage) -> None:
         """One microbatch forward."""
         units = self.units[stage.number]
-        # the rest of the stage, the layer in use and the one that arrives
-        if self.layout.zero == 3:
-            every = [(stage, i) for i in range(len(units))]
-            self.gather([every[-1], *every[:2]])
-            self.release(every)
+        ends = [(stage, i) for i, unit in enumerate(units) if unit.name == BOTH]
+        if self.layout.zero == 3:  # the unit in use and the one that arrives
+            for first in range(min(2, len(units) - 1)):
+                self.gather([*ends, (stage, first), (stage, first + 1)])
+                self.release([(stage, i) for i in range(len(units))])
         for term, size in self.kept(stage).items():
             self.ledger.add(term, size)
 
     def backward(self, stage: Stage, late: bool) -> None:
         """One microbatch backward. late: its gradients are reduced at once."""
         kept, units = self.kept(stage), self.units[stage.number]
-        root = len(units) - 1
-        self.gather([(stage, root)])
-        self.loss_backward(kept["loss"])
-        self.ledger.add("loss", -kept.pop("loss"))
-        self.ledger.add(
-            "backward",
-            made := float(
-                tensors.as_made(self.job, elements(units[root].shapes) + self.foreign(units[root]))
-            ),
-        )
-        for index in reversed(range(root)):
+        arrived = 0.0 if stage.last else self.boundary
+        self.ledger.add("receive buffers", arrived)
+        both = units[-1].name == BOTH
+        made = 0.0
+        if both:  # its gradient is made by the head and whole after the embedding
+            self.gather([(stage, len(units) - 1)])
+            self.loss_backward(stage)
+            of_head = [op for op in units[-1].ops if op.name.startswith(HEAD)]
+            self.unit_backward(Unit({}, of_head, [], HEAD))
+            made = self.of_end(units[-1])
+            self.ledger.add("backward", made)
+        for index in reversed(range(len(units) - both)):
             self.gather([(stage, index), (stage, index - 1)])
+            if units[index].name == HEAD:
+                self.loss_backward(stage)
             self.unit_backward(units[index])
             self.finish(stage, index, late)
-        kept["activations"] -= sum(map(self.saved, units[:root]))
-        for term, size in kept.items():
-            self.ledger.add(term, -size)
         self.ledger.add("backward", -made)
-        self.finish(stage, root, late)
+        if both:
+            self.finish(stage, len(units) - 1, late)
+        self.let_go(stage, kept)
+        self.ledger.add("receive buffers", -arrived)
         self.ledger.add("reduction", -self.reducing)
         self.reducing = 0.0
 
-    def loss_backward(self, loss: float) -> None:
-        """The gradient of fp32 logits passes through several tensors of their size."""
-        self.ledger.touch("backward", (3 if self.layout.tp > 1 else 2) * loss)
+    def let_go(self, stage: Stage, kept: dict[str, float]) -> None:
+        """What ends with the backward pass of a microbatch; what its operations kept is gone."""
+        left = kept["activations"] - sum(map(self.saved_of, self.units[stage.number]))
+        self.ledger.add("activations", -left)
+        for term in ("stage outputs", "receive buffers"):
+            self.ledger.add(term, -kept.get(term, 0.0))
+
+    def saved_of(self, unit: Unit) -> float:
+        """Bytes a unit keeps of one microbatch, without the logits."""
+        return self.saved(unit) - sum(float(op.saved) for op in unit.ops if op.name == LOSS)
+
+    def of_end(self, unit: Unit) -> float:
+        """Bytes of the gradients of embedding or head before they are added up."""
+        return float(tensors.as_made(self.job, elements(unit.shapes) + self.foreign(unit)))
+
+    def loss_backward(self, stage: Stage) -> None:
+        """The gradient of the logits is made; they are let go where nothing else holds them."""
+        loss = self.loss(stage)
+        self.ledger.touch("loss", float(tensors.in_loss(self.job, loss)))
+        if self.layout.pp == 1:
+            self.ledger.add("loss", -float(tensors.logits(self.job, loss)))
 
     def foreign(self, unit: Unit) -> float:
         """Rows of other tp ranks in the gradient of the embedding, in elements."""
@@ -256,20 +306,23 @@ class Walk:
         return float(elements(rows) * (self.layout.tp - 1))
 
     def unit_backward(self, unit: Unit) -> None:
-        """The operations of a layer from the last to the first; then the gradients of its weights
+        """The operations of a unit from the last to the first; then the gradients of its weights
         are made, but not yet added up.
         """
-        whole = self.layout.recompute == "full"
+        whole = self.layout.recompute == "full" and bool(unit.again)
         redone = {id(op): float(op.saved) for op in unit.again} if whole else {}
         self.ledger.add("backward", sum(redone.values()))
         made = 0.0
         for op in reversed(unit.ops):
+            if op.name == LOSS:
+                continue
+            weights = float(tensors.as_made(self.job, op.weights))
+            if unit.name == EMBEDDING:
+                weights = self.of_end(unit) if op is unit.ops[0] else 0.0
             self.ledger.touch("backward", self.moving(op))
             self.ledger.add("activations", 0.0 if whole else -self.of_op(unit, op))
-            self.ledger.add(
-                "backward", float(tensors.as_made(self.job, op.weights)) - redone.get(id(op), 0.0)
-            )
-            made += float(tensors.as_made(self.job, op.weights))
+            self.ledger.add("backward", weights - redone.get(id(op), 0.0))
+            made += weights
         self.ledger.add("activations", -self.boundary if whole else 0.0)
         self.ledger.add("backward", -made)
 
@@ -287,13 +340,15 @@ class Walk:
         """The first half of a zero-bubble backward pass: nothing is let go before the second, and
         every result's gradient stays for it.
         """
-        units, loss = self.units[stage.number], self.kept(stage)["loss"]
-        self.loss_backward(loss)
+        units = self.units[stage.number]
+        self.ledger.add("receive buffers", 0.0 if stage.last else self.boundary)
+        if stage.last:
+            self.loss_backward(stage)
         for index in reversed(range(len(units))):
-            self.ledger.touch("backward", max(map(self.moving, units[index].ops), default=0.0))
+            moving = [self.moving(op) for op in units[index].ops if op.name != LOSS]
+            self.ledger.touch("backward", max(moving, default=0.0))
             self.ledger.add("output gradients", self.results(units[index]))
             self.add_up(stage, index, units[index])
-        self.ledger.add("loss", -loss)
 
     def weight_backward(self, stage: Stage) -> None:
         """The second half: gradients of the weights, which are added up in the first half of the
@@ -307,7 +362,8 @@ class Walk:
                 self.unadded[key] = size
                 self.ledger.add("backward", size)
         for term, size in self.kept(stage).items():
-            self.ledger.add(term, -size if term != "loss" else 0.0)
+            self.ledger.add(term, -size)
+        self.ledger.add("receive buffers", 0.0 if stage.last else -self.boundary)
         self.ledger.add("output gradients", -sum(map(self.results, self.units[stage.number])))
 
     def add_up(self, stage: Stage, index: int, unit: Unit) -> None:

@@ -23,6 +23,7 @@ from ..layout.stages import microbatches, stage_count, stage_layers, stage_numbe
 from ..schedule import get as schedule_named
 from ..schedule.types import Action
 from ..step import stage_message
+from .tiles import share
 
 FP32 = 4
 Sent = Counter[tuple[str, str, int]]
@@ -68,6 +69,10 @@ def stages(job: Job, rank: int) -> list[Stage]:
     return [Stage(n, cut[n], n == 0, n == count - 1) for n in stage_numbers(job.layout, rank)]
 
 
+LOSS = "head/loss"
+"""The operation that makes the loss of the logits."""
+EMBEDDING, HEAD, BOTH = "embedding", "head", "embedding and head"
+"""Units of a stage beside its layers."""
 Shapes = dict[str, tuple[Any, ...]]
 """Name of a parameter -> its shape on one tp rank, before sharding over the replicas."""
 
@@ -111,25 +116,30 @@ def norm_shapes(job: Job, name: str) -> Shapes:
     }
 
 
-def root_shapes(job: Job, stage: Stage, layout: Layout | None = None) -> Shapes:
-    """Parameters of a stage outside its layers: embedding, learned positions, last norm, head."""
+def end_shapes(job: Job, stage: Stage, layout: Layout | None = None) -> dict[str, Shapes]:
+    """Parameters of a stage outside its layers, by unit: embedding (with learned positions) and
+    head (with the last norm), or what is both if one matrix is.
+    """
     m = job.model
-    found: Shapes = {}
+    first: Shapes = {}
+    last: Shapes = {}
     rows = m.padded_vocab // (layout or job.layout).tp
     if stage.first:
-        found["embedding.weight"] = (rows, m.hidden)
+        first["embedding.weight"] = (rows, m.hidden)
         if m.positions == "learned":
-            found["positions.weight"] = (m.seq, m.hidden)
+            first["positions.weight"] = (m.seq, m.hidden)
     if stage.last:
-        found.update(norm_shapes(job, "norm"))
+        last.update(norm_shapes(job, "norm"))
         if not (stage.first and m.tied_embeddings):
-            found["head.weight"] = (rows, m.hidden)
-    return found
+            last["head.weight"] = (rows, m.hidden)
+    if first and last and m.tied_embeddings:
+        return {BOTH: first | last}
+    return {name: shapes for name, shapes in ((EMBEDDING, first), (HEAD, last)) if shapes}
 
 
 def units(job: Job, rank: int) -> list[Shapes]:
-    """The parameters of a rank in the groups that are synchronised together: each layer, and what
-    else a stage holds.
+    """The parameters of a rank in the groups that are synchronised together: each layer, embedding
+    and head.
     """
     return [shapes for _, shapes in units_of_chunks(job, rank)]
 
@@ -138,7 +148,8 @@ def units_of_chunks(job: Job, rank: int) -> list[tuple[int, Shapes]]:
     """`units`, each with the chunk (the place of its stage among those of the rank)."""
     one, found = layer_shapes(job), list[tuple[int, Shapes]]()
     for chunk, stage in enumerate(stages(job, rank)):
-        found += [(chunk, one)] * len(stage.layers) + [(chunk, root_shapes(job, stage))]
+        found += [(chunk, one)] * len(stage.layers)
+        found += [(chunk, shapes) for shapes in end_shapes(job, stage).values()]
     return [(chunk, shapes) for chunk, shapes in found if shapes]
 
 
@@ -147,10 +158,26 @@ def elements(shapes: Shapes, shards: Any = 1) -> Any:
     return sum(-(-shape[0] // shards) * shards * prod(shape[1:]) for shape in shapes.values())
 
 
-def layer_ops(job: Job, stage: Stage) -> Iterator[list[Op]]:
-    """Operations of each layer of a stage for one microbatch."""
-    by_kind = {kind: layer(job, job.layout, kind) for kind in set(kinds(job.model))}
+def layer_ops(job: Job, stage: Stage, place: int = 0) -> Iterator[list[Op]]:
+    """Operations of each layer of a stage for one microbatch. place: of the rank among those of
+    cp.
+    """
+    by_kind = {
+        kind: [of_tiles(job, op, kind.window, place) for op in layer(job, job.layout, kind)]
+        for kind in set(kinds(job.model))
+    }
     return (by_kind[kinds(job.model)[i]] for i in stage.layers)
+
+
+def of_tiles(job: Job, op: Op, window: int | None, place: int) -> Op:
+    """Of the core of attention, only the FLOPs of the tiles that are computed."""
+    if op.name != "attention/core":
+        return op
+    part = share(job, job.layout, window, place)
+    forward, backward = (
+        way._replace(matrix=way.matrix * part) for way in (op.forward, op.backward)
+    )
+    return op._replace(forward=forward, backward=backward)
 
 
 def again(ops: list[Op], recompute: str) -> list[Op]:
@@ -160,13 +187,13 @@ def again(ops: list[Op], recompute: str) -> list[Op]:
     return [op for op in ops if op.selective] if recompute == "selective" else []
 
 
-def passes(job: Job, stage: Stage) -> Iterator[tuple[float, tuple[Message, ...]]]:
+def passes(job: Job, stage: Stage, place: int = 0) -> Iterator[tuple[float, tuple[Message, ...]]]:
     """(FLOPs, messages) of every pass of one microbatch through a stage."""
     ends = [
         *(vocabulary.embedding(job, job.layout) if stage.first else []),
         *(vocabulary.head(job, job.layout) if stage.last else []),
     ]
-    for ops in (*layer_ops(job, stage), ends):
+    for ops in (*layer_ops(job, stage, place), ends):
         for op in ops:
             yield float(op.forward.matrix), op.forward.comm
             yield float(op.backward.matrix), op.backward.comm
@@ -175,10 +202,10 @@ def passes(job: Job, stage: Stage) -> Iterator[tuple[float, tuple[Message, ...]]
                 yield float(op.forward.matrix), op.forward.comm
 
 
-def flops(job: Job, rank: int) -> float:
-    """Matrix FLOPs of one step of a rank. job: `carried_out`."""
+def flops(job: Job, rank: int, place: int = 0) -> float:
+    """Matrix FLOPs of one step of a rank of the pp axis, the place-th of cp. job: `carried_out`."""
     return float(microbatches(job, job.layout)) * sum(
-        f for stage in stages(job, rank) for f, _ in passes(job, stage)
+        f for stage in stages(job, rank) for f, _ in passes(job, stage, place)
     )
 
 
@@ -316,7 +343,8 @@ def of_tied(job: Job, rank: int, shards: int) -> Sent:
     mine = stages(job, rank)
     if any(s.first for s in mine) and any(s.last for s in mine):
         return Sent()
-    rows = root_shapes(job, next(s for s in mine if s.first or s.last))
+    ends = end_shapes(job, next(s for s in mine if s.first or s.last))
+    rows = next(iter(ends.values()))
     name = "embedding.weight" if "embedding.weight" in rows else "head.weight"
     _, inside = replicas(job.layout, shards)
     return Sent({("all_reduce", "pair", elements({name: rows[name]}, inside) // inside * FP32): 1})

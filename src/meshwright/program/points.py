@@ -97,7 +97,7 @@ def in_chunks(
     """Interleaved 1F1B: p microbatches go through a chunk before the next one has a gradient."""
     one, few, half = 1.0 / chunks, m <= p, floor(chunks / 2)
     fresh = where(few, 0.0, 1.0)
-    others = half if end == "last" else ceil(chunks / 2) - 1.0
+    others = half if end == "last" else ceil(chunks / 2)
     emptied = (
         flight - p * half * one + 1.0 / layers
     )  # by then every chunk had a backward pass and no forward pass since

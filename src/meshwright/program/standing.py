@@ -11,7 +11,7 @@ from ..describe.layout import Layout
 from ..num import Num, maximum, minimum, where
 from . import tensors
 from .closed import STATES, Device, Units, tied
-from .messages import FP32, Stage, elements, layer_shapes, root_shapes
+from .messages import EMBEDDING, FP32, HEAD, Stage, elements, end_shapes, layer_shapes
 from .points import Point
 
 
@@ -51,7 +51,8 @@ def standing(
     full, later, turn = (z.at_point(point, zero) for point in at.points)
     loss = z.at_point(at.points[0 if at.points[1].lossless else 1], zero, 0.0)
     nothing = Standing(*(0.0 * z.m for _ in Standing._fields))
-    staged = (loss, full, later, turn, nothing, z.reduced_after(zero))
+    embedding = later._replace(gathered=z.at_embedding(at.points[0], zero))
+    staged = (loss, full, later, turn, nothing, embedding, z.reduced_after(zero))
     return tuple(
         Standing(
             z.weights,
@@ -80,8 +81,13 @@ class Sharding(NamedTuple):
     """One layer in fp32."""
     one_shard: Num
     root: Num
-    """Embedding and head in fp32."""
+    """In fp32 what the backward pass comes to last: the embedding, or the matrix that is embedding
+    and head.
+    """
     root_shard: Num
+    head: Num
+    """In fp32 what it begins with: last norm and head, if they are a unit of their own."""
+    head_shard: Num
     foreign: Num
     narrow: float
     """Bytes of a weight in the products over those in fp32."""
@@ -92,6 +98,7 @@ class Sharding(NamedTuple):
     m: Num
     chunks: Num
     embedding: Num
+    has_head: Num
 
     @classmethod
     def of(
@@ -115,14 +122,17 @@ class Sharding(NamedTuple):
         held = [n * end.weights for n, end in zip(share[2:4], ends, strict=True)]
         held[0] = held[0] - tied(job, of, at)
         layers, layers_shard = fp32(of_layers[0], of_layers[1], of_layer)
-        root, root_shard = fp32(sum(n * pad for n, pad in zip(held, of_ends, strict=True)), 0.0)
+        first, last = (n * pad for n, pad in zip(held, of_ends, strict=True))
+        one_unit = where(tied(job, of, at) > 0, 1.0, 0.0)
+        root, root_shard = fp32(first + one_unit * last, 0.0)
+        head, head_shard = fp32((1.0 - one_unit) * last, 0.0)
         one, one_shard = fp32(of.layer(share, "weights"), of.layer(share, "experts"), of_layer)
         foreign = FP32 * of.root(share, "foreign")
         layers_whole = fp32(of_layers[0], of_layers[1])[0]
         whole = layers_whole + fp32(sum(held), 0.0)[0] + foreign
         copied = (near.replicas > 1) | tensors.mixed(job)
         return cls(
-            layers_shard + root_shard,
+            layers_shard + root_shard + head_shard,
             whole,
             layers_whole,
             layers,
@@ -131,6 +141,8 @@ class Sharding(NamedTuple):
             one_shard,
             root,
             root_shard,
+            head,
+            head_shard,
             foreign,
             job.precision.activation_bytes / FP32,
             copied,
@@ -138,6 +150,7 @@ class Sharding(NamedTuple):
             at.m,
             at.chunks,
             share.embedding,
+            share.head,
         )
 
     @property
@@ -153,23 +166,45 @@ class Sharding(NamedTuple):
     @property
     def gathered(self) -> Num:
         """All weights in the products' precision."""
-        return self.narrow * (self.layers + self.root)
+        return self.narrow * (self.layers + self.root + self.head)
+
+    @property
+    def kept_whole(self) -> Num:
+        """ZeRO-3: what is gathered during the whole pass: a matrix that is embedding and head."""
+        return where(self.both, self.root, 0.0)
+
+    @property
+    def both(self) -> Any:
+        """One matrix on this rank is embedding and head."""
+        return (self.head == 0) & (self.embedding > 0) & (self.has_head > 0)
 
     def in_use(self, layers: Num) -> Num:
-        """ZeRO-3: embedding and head, the layer in use and the one that arrives."""
-        return self.narrow * (self.root + minimum(layers, 2.0) * self.one)
+        """ZeRO-3: the unit in use and the one that arrives: two layers, or (0) the head."""
+        of_head = where(layers > 0, 0.0, 2.0 * self.head)
+        return self.narrow * (self.kept_whole + minimum(layers, 2.0) * self.one + of_head)
 
     def at_point(self, point: Point, zero: int, layers: float = 2.0) -> Standing:
-        """A moment of a pipeline; layers: so many of those in use are gathered."""
+        """A moment of a pipeline; layers: so many of those in use are gathered (0: the loss)."""
         there = self.gathered
         if zero == 3:
             earlier = self.narrow * point.gathered * self.layers
-            there = minimum(
-                self.in_use(minimum(self.n / self.chunks, layers)) + earlier, self.gathered
-            )
+            in_use = self.in_use(minimum(self.n / self.chunks, layers))
+            of_head = self.narrow * self.head if layers else 0.0
+            there = minimum(in_use + of_head + earlier, self.gathered)
         ends = self.whole - self.layers_whole
+        behind = 1.0 if layers else 0.0  # the head's gradient is the first that is whole
         gradients = point.whole * self.layers_whole + point.ends * ends
+        gradients = gradients + behind * (1.0 - point.ends) * self.head
         return Standing(self.weights, gradients, self.optimizer, there, 0.0)
+
+    def at_embedding(self, point: Point, zero: int) -> Num:
+        """Gathered at the end of the backward pass of a first stage: all of it; of other chunks
+        what was there before (`point`).
+        """
+        if zero < 3:
+            return self.gathered
+        before = self.narrow * (point.gathered * self.layers + self.root + self.head)
+        return where(self.chunks > 1, before, self.gathered)
 
     def reduced_after(self, zero: int) -> Standing:
         """Gradients are reduced after the last microbatch, stage by stage: its layers, then
@@ -177,8 +212,8 @@ class Sharding(NamedTuple):
         """
         reduced = where(self.embedding > 0, self.layers / self.chunks, self.layers)
         left = self.layers - reduced + self.layers_shard * (reduced / maximum(self.layers, 1.0))
-        first = self.whole + self.one
-        last = left + 2.0 * self.root + self.foreign
+        first = self.whole + maximum(self.one, self.root)
+        last = left + 2.0 * (self.root + self.head) + self.foreign
         more = maximum(first, last) - self.whole
         return Standing(self.weights, self.whole, self.optimizer, self.gathered, more)
 
@@ -192,8 +227,8 @@ def padding(job: Job, layout: Layout, shards: Num) -> tuple[Num, tuple[Num, Num]
     first, last = Stage(0, range(0), True, False), Stage(1, range(0), False, True)
     units = (
         layer_shapes(job, layout),
-        root_shapes(job, first, layout),
-        root_shapes(job, last, layout),
+        end_shapes(job, first, layout)[EMBEDDING],
+        end_shapes(job, last, layout)[HEAD],
     )
     one, embedding, head = (
         elements(shapes, shards) / maximum(elements(shapes), 1.0) for shapes in units
@@ -211,29 +246,34 @@ def alone_standing(z: Sharding, at: Device, zero: int) -> tuple[Standing, ...]:
     closing = where(several, 1.0 * (zero < 2), 1.0)
 
     def moment(before: Num, layers: float = 2.0) -> Standing:
-        """So many layers are behind."""
-        fresh = where(several, z.shard, before * z.one_shard)
-        piled = z.whole - before * (z.one - z.one_shard)
-        alone = where(several, z.whole, before * z.one)
+        """So many layers are behind (layers 0: none, nor the head)."""
+        head = 1.0 if layers else 0.0
+        fresh = where(several, z.shard, before * z.one_shard + head * z.head_shard)
+        piled = z.whole - before * (z.one - z.one_shard) - head * (z.head - z.head_shard)
+        alone = where(several, z.whole, before * z.one + head * z.head)
         gradients = where(z.copied, where(late, fresh, piled), alone)
-        there = z.gathered - closing * before * z.narrow * z.one
+        there = z.gathered - closing * z.narrow * (before * z.one + head * z.head)
         if zero == 3:
             there = z.in_use(minimum(z.n, layers))
-        return Standing(z.weights, gradients, z.optimizer, there, where(before > 0, z.one, 0.0))
+        reduction = where(before > 0, z.one, head * z.head)
+        return Standing(z.weights, gradients, z.optimizer, there, reduction)
 
     none = 0.0 * z.n
     second = moment(minimum(z.n - 1.0, 1.0))
     together = Standing(*(where(late, bytes_, 0.0) for bytes_ in second))
-    found = (moment(none, 0.0), moment(none), second, moment(z.n - 1.0), together)
+    last = moment(z.n - 1.0)
+    nothing = Standing(*(0.0 * z.m for _ in Standing._fields))
+    found = (moment(none, 0.0), moment(none), second, last, together, nothing)
     return (*found, last_reduction(z, late, closing, zero))
 
 
 def last_reduction(z: Sharding, late: Any, closing: Num, zero: int) -> Standing:
-    """The last layer's gradients are copied together, then those of embedding and head."""
+    """The last layer's gradients are copied together, then those of the embedding."""
     there = where(closing > 0, z.narrow * z.root, z.gathered)
     if zero == 3:
         there = z.narrow * z.root
     of_layer = z.one + z.narrow * z.one + where(closing > 0, z.narrow * z.one, 0.0)
     fresh = maximum(of_layer, maximum(z.one + z.narrow * z.root, z.root + z.root_shard))
-    gradients = where(z.copied, z.layers_shard + where(late, 0.0, z.root + z.foreign), z.whole)
+    before = z.layers_shard + z.head_shard
+    gradients = where(z.copied, before + where(late, 0.0, z.root + z.foreign), z.whole)
     return Standing(z.weights, gradients, z.optimizer, there, where(late, fresh, z.root))

@@ -11,12 +11,39 @@ from functools import reduce
 
 from ..count.work import Op
 from ..describe.job import Job
-from ..num import Num, maximum
+from ..num import Num, maximum, minimum, where
+from ..schedule.types import Schedule
+from .messages import FP32
 
 NORM_GRADIENTS = 5.0
 """fp32 tensors of a hidden state's size in the backward pass of PyTorch's RMS norm on CPUs."""
 NORM_SAVED = 2.0
 """fp32 tensors of that size that it keeps from its forward pass."""
+
+
+LOGITS_AT_ONCE = 2**24
+"""Logits that the loss works on in fp32 together: 64 MiB."""
+
+
+def logits(job: Job, loss: Num) -> Num:
+    """Bytes of the logits in the numbers of the products. loss: in fp32."""
+    return loss * (job.precision.activation_bytes / FP32)
+
+
+def in_loss(job: Job, loss: Num) -> Num:
+    """Bytes that live while the gradient of the logits is made, beside them: itself, and some rows
+    in fp32.
+    """
+    return logits(job, loss) + minimum(loss, FP32 * LOGITS_AT_ONCE)
+
+
+def early(schedule: Schedule, p: Num, v: Num, end: str) -> Num:
+    """Receive buffers that are there before their microbatch is worked on: with several chunks
+    PyTorch posts a receive when the sender has computed what it sends. On the first rank of a
+    pipeline that is not folded, p: there the next chunk follows when p microbatches are through.
+    """
+    several = where(schedule.chunks(v) > 1, 1.0, 0.0)
+    return several * (p if end == "first" and not schedule.folded else 2.0)
 
 
 def mixed(job: Job) -> bool:
@@ -47,7 +74,7 @@ def moving(job: Job, boundary: Num, op: Op) -> Num:
         return boundary + width * sum((y.out + y.inner) * y.tokens for y in op.forward.products)
     # one tensor in, one out; what is gated keeps three, and has three gradients
     pair = op.kind == "vector" and not job.model.gated
-    return boundary + (2 if pair else 1) * op.saved
+    return boundary + (2 if pair else 1) * op.saved + op.scratch
 
 
 def results(job: Job, ops: Iterable[Op]) -> Num:

@@ -75,7 +75,7 @@ def each(rows: Rows, batch: int) -> Any:
 
 
 Side = tuple[tuple[int, int], int, slice, bool]
-"""Of queries or keys: first and last, folds, what of each fold the kernel gets, whether mirrored."""
+"""Of queries or keys: first and last, folds, what the kernel gets of a fold, whether mirrored."""
 
 
 def side(tile: Tile, i: int) -> Side:
@@ -98,7 +98,9 @@ def cut(x_BTHh: Tensor, where: tuple[int, int], folds: int, part: slice, mirror:
     return x.flip(1) if mirror else x
 
 
-def add(total: Tensor, x: Tensor, where: tuple[int, int], folds: int, part: slice, mirror: bool) -> None:
+def add(
+    total: Tensor, x: Tensor, where: tuple[int, int], folds: int, part: slice, mirror: bool
+) -> None:
     """The reverse of `cut`: add it where it came from."""
     x = x.flip(1) if mirror else x
     place = total[:, slice(*where)]
@@ -127,7 +129,7 @@ def merge(o: Tensor, l: Tensor, tile: Tile, o_tile: Tensor, l_tile: Tensor) -> N
 
 
 def kernel(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
-    """(output [B, T, H, h], logarithm of the sum of exponentials [B, H, T], what backward needs)."""
+    """(output [B, T, H, h], logarithm of the sum of exponentials, [B, H, T], more for backward)."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     if q.device.type == "cpu":
         o, l = ops._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)

@@ -17,8 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-AT_ONCE = 2**24
-"""Logits that are worked on in fp32 together: 64 MiB a copy."""
+from ..program.tensors import LOGITS_AT_ONCE
 
 
 class Columns(NamedTuple):
@@ -88,8 +87,8 @@ def places(target: Tensor, columns: Columns) -> tuple[Tensor, Tensor]:
 
 
 def pieces(logits: Tensor) -> Iterator[slice]:
-    """So many rows at a time that `AT_ONCE` is not passed."""
-    step = max(1, AT_ONCE // max(logits.shape[1], 1))
+    """So many rows at a time that `LOGITS_AT_ONCE` is not passed."""
+    step = max(1, LOGITS_AT_ONCE // max(logits.shape[1], 1))
     return (slice(at, at + step) for at in range(0, len(logits), step))
 
 

@@ -78,12 +78,13 @@ class OfRank:
         return {**asdict(self), "agrees": self.agrees}
 
 
-def place(job: Job, rank: int) -> int:
-    """Where a rank stands on the pp axis."""
+def place(job: Job, rank: int) -> tuple[int, int]:
+    """Where a rank stands on the axes pp and cp."""
     ranks = grid(placed(job.layout, job.cluster.sizes))
     if not 0 <= rank < ranks.size:
         raise BadInput(f"rank must be 0 to {ranks.size - 1}, not {rank}")
-    return int((ranks == rank).any(axis=(1, 2, 3)).argmax())
+    pp, _, cp, _ = (int(at[0]) for at in (ranks == rank).nonzero())
+    return pp, cp
 
 
 def representative(job: Job) -> tuple[int, ...]:
@@ -125,15 +126,15 @@ def compare(job: Job, settings: Settings, ranks: tuple[int, ...] = ()) -> list[O
     if job.model.moe:
         raise BadInput("the oracle has no counts of mixtures of experts yet: it takes dense models")
     places = {rank: place(job, rank) for rank in ranks or representative(job)}
-    return [of_rank(job, rank, at, settings) for rank, at in places.items()]
+    return [of_rank(job, rank, *at, settings) for rank, at in places.items()]
 
 
-def of_rank(job: Job, rank: int, at: int, settings: Settings) -> OfRank:
-    """One rank, whose place on the pp axis is `at`."""
+def of_rank(job: Job, rank: int, at: int, of_cp: int, settings: Settings) -> OfRank:
+    """One rank, whose places on the axes pp and cp are `at` and `of_cp`."""
     wanted, shards = expected.carried_out(job), settings.shards or 0
     sent, ledger = expected.sent(wanted, at, shards), peak.peak(wanted, at, shards)
     found = run(job, rank, settings)
-    flops = expected.flops(wanted, at)
+    flops = expected.flops(wanted, at, of_cp)
     near = abs(ledger.highest - found.live.peak) <= MEMORY_TOLERANCE * found.live.peak
     rows = (
         Row("matrix FLOPs", "FLOP", flops, found.flops, flops == found.flops),
