@@ -21,6 +21,7 @@ import pytest
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from jobs import DEEPSEEK, GPT, LLAMA, SETTINGS, job, reference, share, tokens  # noqa: E402
+from torch.distributed.checkpoint.metadata import MetadataIndex  # noqa: E402
 
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.model import Model  # noqa: E402
@@ -28,7 +29,7 @@ from meshwright.errors import BadInput  # noqa: E402
 from meshwright.train import checkpoint  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
-from meshwright.train.storage import Writer, sealed  # noqa: E402
+from meshwright.train.storage import Reader, Writer, read_index, sealed  # noqa: E402
 
 SHORT = replace(SETTINGS, steps=12)
 
@@ -145,14 +146,14 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cut(path: Path) -> None:
-    data = (path / "0.bin").read_bytes()
-    (path / "0.bin").write_bytes(data[:-1])
+    data = (path / "0.safetensors").read_bytes()
+    (path / "0.safetensors").write_bytes(data[:-1])
 
 
 def flip(path: Path) -> None:
-    data = bytearray((path / "0.bin").read_bytes())
+    data = bytearray((path / "0.safetensors").read_bytes())
     data[len(data) // 2] ^= 1
-    (path / "0.bin").write_bytes(data)
+    (path / "0.safetensors").write_bytes(data)
 
 
 def pickled(path: Path) -> None:
@@ -181,13 +182,13 @@ HEAD = "weights/head.weight"
 
 
 def linked(path: Path) -> None:
-    (path / "0.bin").rename(path.parent / "elsewhere")
-    (path / "0.bin").symlink_to(path.parent / "elsewhere")
+    (path / "0.safetensors").rename(path.parent / "elsewhere")
+    (path / "0.safetensors").symlink_to(path.parent / "elsewhere")
 
 
 def endless(path: Path) -> None:
-    (path / "0.bin").unlink()
-    os.mkfifo(path / "0.bin")
+    (path / "0.safetensors").unlink()
+    os.mkfifo(path / "0.safetensors")
 
 
 def endless_index(path: Path) -> None:
@@ -196,11 +197,11 @@ def endless_index(path: Path) -> None:
 
 
 def gone(path: Path) -> None:
-    (path / "0.bin").unlink()
+    (path / "0.safetensors").unlink()
 
 
 def pickled_data(path: Path) -> None:
-    (path / "0.bin").write_bytes(pickle.dumps([0] * 1000))
+    (path / "0.safetensors").write_bytes(pickle.dumps([0] * 1000))
 
 
 def slip(path: Path) -> None:
@@ -230,12 +231,12 @@ def entry(**change: Any) -> Callable[[Path], None]:
 
 def file(**change: Any) -> Callable[[Path], None]:
     """Change what is said of the file."""
-    return lambda path: edit(path, lambda index: index["files"]["0.bin"].update(change))
+    return lambda path: edit(path, lambda index: index["files"]["0.safetensors"].update(change))
 
 
 def twice(path: Path) -> None:
     """Two chunks that together have as many elements as the tensor, but are the same half."""
-    half = {"offset": [0, 0], "shape": [128, 64], "file": "0.bin", "at": 0}
+    half = {"offset": [0, 0], "shape": [128, 64], "file": "0.safetensors", "at": 0}
     edit(path, lambda index: index["tensors"][HEAD].update(chunks=[half, half]))
 
 
@@ -243,12 +244,12 @@ def outside_file(path: Path) -> None:
     """A file of the index that is not one of the checkpoint."""
 
     def change(index: Any) -> None:
-        index["files"]["../secret"] = index["files"].pop("0.bin")
+        index["files"]["../secret"] = index["files"].pop("0.safetensors")
         for described in index["tensors"].values():
             for each in described["chunks"]:
                 each["file"] = "../secret"
 
-    (path / "0.bin").rename(path.parent / "secret")
+    (path / "0.safetensors").rename(path.parent / "secret")
     edit(path, change)
 
 
@@ -269,17 +270,17 @@ def edit(path: Path, change: Callable[[Any], None]) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (cut, "0.bin has .* bytes instead of"),
-        (flip, "the contents of 0.bin were changed"),
+        (cut, "0.safetensors has .* bytes instead of"),
+        (flip, "the contents of 0.safetensors were changed"),
         (pickled, "pickled checkpoints are not read"),
         (torch_checkpoint, "no index.json"),
         (outside, "damaged"),
         (overlong, "damaged"),
         (other_model, "another model"),
         (lost_tensor, "does not hold this model"),
-        (linked, "0.bin is missing or not a plain file"),
-        (gone, "0.bin is missing"),
-        (pickled_data, "0.bin has .* bytes instead of"),
+        (linked, "0.safetensors is missing or not a plain file"),
+        (gone, "0.safetensors is missing"),
+        (pickled_data, "0.safetensors has .* bytes instead of"),
     ],
 )
 def test_damage_is_refused(
@@ -383,7 +384,7 @@ def test_what_killed_runs_left_is_cleaned_and_names_are_given_last(tmp_path: Pat
         "step-00000004",
     ):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "0.bin").write_text(name)
+        (tmp_path / name / "0.safetensors").write_text(name)
     checkpoint.clean(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000004"]
     (tmp_path / "step-00000004.part").mkdir()
@@ -431,10 +432,11 @@ def test_what_killed_runs_left_is_cleaned_and_names_are_given_last(tmp_path: Pat
         *(entry(dtype=dtype) for dtype in ("float31", "float64", None, 7)),
         *(entry(chunks=chunks) for chunks in ([], None, [None], {})),
         *(file(bytes=size) for size in (0, 10**9, 1e6, -1, "1", None, True)),
+        *(file(header=size) for size in (0, 1, 10**9, 1e6, -1, "1", None)),
         *(file(sha256=digest) for digest in ("", None, 0)),
         lambda path: edit(path, lambda index: index.update(step=1.0)),
         lambda path: edit(path, lambda index: index.update(step=-1)),
-        lambda path: edit(path, lambda index: index.update(format="meshwright-checkpoint-2")),
+        lambda path: edit(path, lambda index: index.update(format="meshwright-checkpoint-3")),
         lambda path: edit(path, lambda index: index.pop("files")),
         lambda path: (path / "index.json").write_text("[]"),
     ],
@@ -457,3 +459,86 @@ def test_unfinished_checkpoints_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "step-00000003.part").mkdir()
     (tmp_path / "step-00000002").mkdir()
     assert [path.name for path in checkpoint.complete(tmp_path)] == ["step-00000002"]
+
+
+def test_a_damaged_checkpoint_gives_way_to_a_sound_one_before_it(
+    saved: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of three the newest has another bit, the next lacks its file; the sentence names both."""
+    for step, damage in ((1, None), (2, gone), (3, flip)):
+        path = tmp_path / f"step-{step:08d}"
+        shutil.copytree(saved, path)
+        if damage:
+            damage(path)
+
+    def work(device: torch.device) -> None:
+        trainer = Trainer(job(LLAMA, Layout(dp=2, microbatch=4)), SHORT, device, fresh=False)
+        assert checkpoint.resume(trainer, tmp_path / "step-00000003") == 1
+
+    fork_ranks(work, 2, timeout_s=60)
+    told = capfd.readouterr().err
+    assert "step-00000003 is damaged: the contents of 0.safetensors were changed" in told
+    assert "going on from step-00000001 instead" in told
+    flip(tmp_path / "step-00000001")
+    with pytest.raises(RankFailed, match="0.safetensors were changed; no checkpoint before it is"):
+        fork_ranks(work, 2, timeout_s=60)
+
+
+def test_each_byte_is_compared_once_and_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ranks' shards, read by four that share the state out: the rows that each holds, no more."""
+    part(LLAMA, Layout(dp=2, zero=1, microbatch=4), tmp_path, range(1))
+    path = checkpoint.complete(tmp_path)[-1]
+    size = sum(file.stat().st_size for file in path.glob("*.safetensors"))
+    read = Reader.read_data
+
+    def counted(self: Reader, *args: Any) -> Any:
+        found = read(self, *args)
+        (tmp_path / f"{dist.get_rank()}.read").write_text(str(self.bytes))
+        return found
+
+    def compared(folder: Path, index: Any, share: int, shares: int) -> None:
+        names = sorted(index["files"])[share::shares]
+        (tmp_path / f"{share}.compared").write_text(" ".join(names))
+
+    def work(device: torch.device) -> None:
+        wanted = job(LLAMA, Layout(dp=4, zero=3, microbatch=2))
+        monkeypatch.setattr("meshwright.train.loop.initialise", None)  # nothing is drawn
+        monkeypatch.setattr(Reader, "read_data", counted)
+        monkeypatch.setattr(checkpoint, "verify", compared)
+        checkpoint.load(Trainer(wanted, SHORT, device, fresh=False), path)
+
+    fork_ranks(work, 4, timeout_s=60)
+    each = [int((tmp_path / f"{rank}.read").read_text()) for rank in range(4)]
+    assert sum(each) <= size and max(each) <= 1.1 * size / 4
+    names = " ".join((tmp_path / f"{rank}.compared").read_text() for rank in range(4))
+    assert sorted(names.split()) == ["0.safetensors", "1.safetensors"]
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_others_read_it(tmp_path: Path) -> None:
+    """PyTorch's own reader of safetensors, and the package itself, find what was saved."""
+    safetensors = pytest.importorskip("safetensors")
+    from torch.distributed.checkpoint import HuggingFaceStorageReader, load
+
+    part(LLAMA, Layout(tp=2, dp=2, zero=1, microbatch=4), tmp_path, range(1))
+    path = checkpoint.complete(tmp_path)[-1]
+    index = read_index(path)
+    reader = Reader(path, index)
+    name = "weights/layers.1.ffn.down.weight"
+    entry = index["tensors"][name]
+    want = torch.empty(entry["shape"])
+    for chunk in entry["chunks"]:
+        at = torch.Size(chunk["offset"])
+        region = tuple(slice(a, a + n) for a, n in zip(at, chunk["shape"], strict=True))
+        want[region] = reader.read_chunk(MetadataIndex(name, at))
+    found = {name: torch.zeros(entry["shape"])}
+    load(found, storage_reader=HuggingFaceStorageReader(str(path)), no_dist=True)
+    assert len(entry["chunks"]) > 1 and torch.equal(found[name], want) and want.abs().sum() > 0
+    first = entry["chunks"][0]
+    with safetensors.safe_open(path / first["file"], framework="pt") as file:
+        region = tuple(
+            slice(a, a + n) for a, n in zip(first["offset"], first["shape"], strict=True)
+        )
+        assert torch.equal(file.get_tensor(name), want[region])

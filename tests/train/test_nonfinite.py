@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import time
 import tomllib
 from dataclasses import replace
@@ -221,18 +220,16 @@ def test_neither_resume_nor_export_takes_a_state_that_is_not_finite(
     index = checkpoint.read_index(Path("run/step-00000008"))
     kept = {name: index[name] for name in ("seed", "model", "batch")}
     fork_ranks(work, 2, timeout_s=60)
-    before = Path("run/job.toml").read_bytes(), Path("run/metrics.jsonl").read_bytes()
-    assert cli.run(["train", "job.toml", "--resume", "--steps", "16"]) == 3
-    told = capfd.readouterr().err
-    assert (
-        "step-00000012 holds weights or moments that are not finite; to go on from step-00000008"
-        " remove it" in told
-    )
-    assert before == (Path("run/job.toml").read_bytes(), Path("run/metrics.jsonl").read_bytes())
     assert cli.run(["export", "run", "--to", "safetensors", "-o", "weights"]) == 2
     assert "that are not finite" in capfd.readouterr().err and not Path("weights").exists()
-    shutil.rmtree("run/step-00000012")
-    assert cli.run(["train", "job.toml", "--resume", "--steps", "10"]) == 0
+    assert cli.run(["train", "job.toml", "--resume", "--steps", "16"]) == 0
+    told = capfd.readouterr().err
+    assert (
+        "step-00000012 holds weights or moments that are not finite; going on from step-00000008"
+        " instead" in told
+    )
+    rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [*range(1, 17)]
 
 
 def test_permanent_checkpoints_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

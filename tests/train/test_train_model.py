@@ -14,7 +14,7 @@ from jobs import DEEPSEEK, GPT, LLAMA, LLAMA6, MIXTRAL, PLAIN_EXPERTS, SEQ, WIND
 from meshwright.catalog import model as catalogue  # noqa: E402
 from meshwright.count.model import parameters  # noqa: E402
 from meshwright.describe.model import Model  # noqa: E402
-from meshwright.train.initial import initial, initialise  # noqa: E402
+from meshwright.train.initial import blocks, initial, initialise  # noqa: E402
 from meshwright.train.model import Decoder  # noqa: E402
 from meshwright.train.moe import MoE  # noqa: E402
 
@@ -47,6 +47,24 @@ def test_stages_hold_the_whole_model_with_its_weights() -> None:
         for name, p in stage.named_parameters():
             assert torch.equal(p, want.pop(name))
     assert not want
+
+
+def test_a_part_is_drawn_as_in_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of a large matrix only the blocks that it meets are drawn."""
+    monkeypatch.setattr("meshwright.train.initial.BLOCK", 16)
+    for shape in (torch.Size([40, 56]), torch.Size([3, 40, 24])):
+        whole = initial("ffn.up.weight", shape, LLAMA, 1)
+        assert len(set(whole.flatten().tolist())) == whole.numel()
+        for part in (
+            tuple(slice(n // 4, n // 2) for n in shape),
+            tuple(slice(n // 3, n) for n in shape),
+            tuple(slice(0, 0) for _ in shape),
+        ):
+            assert torch.equal(initial("ffn.up.weight", shape, LLAMA, 1, part), whole[part])
+    found = blocks(torch.Size([160, 160]), (slice(32, 64), slice(40, 50)))
+    assert [tuple(s.start for s in block) for block in found] == [
+        (a, b) for a in (32, 48) for b in (32, 48)
+    ]
 
 
 def test_seeds_and_names_differ() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
+import sys
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from datetime import timedelta
@@ -33,7 +34,7 @@ from ..describe.read import to_dict
 from ..errors import BadInput, MeshwrightError
 from .initial import local, parameters
 from .loop import Trainer
-from .storage import Reader, Writer, read_index, sync, verify
+from .storage import Damaged, Reader, Writer, read_index, sync, verify
 
 NAME = re.compile(r"step-(\d{8})")
 PART, OLD = ".part", ".old"
@@ -223,53 +224,79 @@ def newest(folder: Path) -> str:
     return f"the newest complete one is {found[-1].name}" if found else "there is none before it"
 
 
+def resume(trainer: Trainer, newest: Path, changed: Collection[str] = ()) -> int:
+    """Go on from this checkpoint, or, where it is damaged, from the newest sound one before it,
+    which is said; the steps it has done. BadInput if there is none.
+    """
+    found = [path for path in complete(newest.parent) if path.name <= newest.name][::-1]
+    damage: Damaged | None = None
+    for path in found or [newest]:
+        try:
+            done = load(trainer, path, changed)
+        except Damaged as error:
+            damage = damage or error
+            continue
+        if damage and dist.get_rank() == 0:
+            print(f"{damage}; going on from {path.name} instead", file=sys.stderr)
+        return done
+    assert damage is not None
+    without = "; no checkpoint before it is sound" if len(found) > 1 else ""
+    raise BadInput(f"{damage}{without}")
+
+
 def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:
     """Fill weights and optimizer state from a checkpoint, under whatever layout it was written; the
     steps it has done.
 
-    changed: what of `identity` may differ.  Rank 0 reads and compares every byte first, so BadInput
-    is raised before anything changes.
+    changed: what of `identity` may differ. All ranks together read and compare every byte once
+    before anything changes; then each reads the rows that it needs. Raises Damaged on all of them.
     """
-    words: list[Any] = [None]
-    if dist.get_rank() == 0:
-        try:
-            fits(trainer, path, examined(path), changed)
-        except MeshwrightError as error:
-            words = [str(error)]
-    dist.broadcast_object_list(words, src=0)
-    if words[0]:
-        raise BadInput(words[0])
-    index = read_index(path)
+    index = examined(trainer, path, changed)
+    reader = Reader(path, index)
     try:
         read_state(
             state(trainer),
-            storage_reader=Reader(path, index),
+            storage_reader=reader,
             planner=DefaultLoadPlanner(flatten_state_dict=False),
         )
     except CheckpointException as error:
         raise BadInput(
-            f"checkpoint {path} does not hold this model:"
-            f" {str(next(iter(error.failures.values()))[0])[:200]}"
+            f"checkpoint {path} does not hold this model: "
+            + str(next(iter(error.failures.values()))[0])[:200]
         ) from None
     trainer.scaler.load(index.get("scaler"))
     for p in trainer.parameters().values():
         trainer.state(p)["step"].fill_(float(index["step"] - trainer.scaler.skipped))
     if not finite(trainer):
-        raise BadInput(
-            f"checkpoint {path} holds weights or moments that are not finite{others(path)}"
-        )
+        raise Damaged(f"checkpoint {path} holds weights or moments that are not finite")
     return int(index["step"])
 
 
-def examined(path: Path) -> dict[str, Any]:
-    """The index of a checkpoint all of whose bytes are right; BadInput says which are not, and what
-    else there is.
+def examined(trainer: Trainer, path: Path, changed: Collection[str]) -> dict[str, Any]:
+    """The index of a checkpoint of this model all of whose bytes are right. The first rank reads
+    it; each compares its share of the files.
     """
-    try:
-        verify(path, index := read_index(path))
-    except BadInput as error:
-        raise BadInput(f"{error}{others(path)}") from None
-    return index
+    told: list[Any] = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            told[1] = read_index(path)
+            fits(trainer, path, told[1], changed)
+        except MeshwrightError as error:
+            told = [error, None]
+    dist.broadcast_object_list(told, src=0)
+    error, index = told
+    if error is None:
+        own: Damaged | None = None
+        try:
+            verify(path, index, dist.get_rank(), dist.get_world_size())
+        except Damaged as damage:
+            own = damage
+        every: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(every, own)
+        error = next((found for found in every if found is not None), None)
+    if error is not None:
+        raise error
+    return dict(index)
 
 
 def others(path: Path) -> str:

@@ -49,8 +49,11 @@ class Trainer:
     order.
     """
 
-    def __init__(self, job: Job, settings: Settings, device: torch.device) -> None:
-        self.job, self.settings, self.device = job, settings, device
+    def __init__(
+        self, job: Job, settings: Settings, device: torch.device, fresh: bool = True
+    ) -> None:
+        """fresh: weights are drawn; else they are to be filled before the first step."""
+        self.job, self.settings, self.device, self.fresh = job, settings, device, fresh
         self.layout: Layout = placed(job.layout, job.cluster.sizes)
         self.recorder = Recorder(device)
         self.scaler = Scaler(
@@ -89,7 +92,8 @@ class Trainer:
             stage.compile_blocks()
         stage.to_empty(device=self.device)
         stage.tie()
-        initialise(stage, job.model, self.settings.seed)
+        if self.fresh:
+            initialise(stage, job.model, self.settings.seed)
         return stage
 
     def last_rank(self) -> int:

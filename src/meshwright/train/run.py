@@ -208,8 +208,8 @@ def work(plan: Plan, device: torch.device) -> None:
     if device.type == "cuda":
         total = float(torch.cuda.get_device_properties(device).total_memory)
         rules.demand_room(plan.predicted, plan.settings, total, "this GPU")
-    trainer = Trainer(plan.job, plan.settings, device)
-    first = checkpoint.load(trainer, plan.resume, plan.allowed) if plan.resume else 0
+    trainer = Trainer(plan.job, plan.settings, device, fresh=draws(plan))
+    first = checkpoint.resume(trainer, plan.resume, plan.allowed) if plan.resume else 0
     if plan.settings.weights and not plan.resume:
         weights.load(trainer.stages, plan.job.model, Path(plan.settings.weights))
     log, s, done = Log(plan, first), plan.settings, first
@@ -240,6 +240,15 @@ def work(plan: Plan, device: torch.device) -> None:
     heartbeat.beat("last checkpoint")
     saver.wait()
     log.close()
+
+
+def draws(plan: Plan) -> bool:
+    """Whether first weights are drawn: nothing else fills them, or not the rows that pad the
+    vocabulary.
+    """
+    m = plan.job.model
+    imported = plan.settings.weights is not None and m.padded_vocab == m.vocab
+    return not (plan.resume or imported)
 
 
 def due(done: int, every: int | None) -> bool:

@@ -1,11 +1,13 @@
-"""Where torch.distributed.checkpoint keeps tensors: raw bytes and a JSON index, with hashes; no
-pickle anywhere.
+"""Where torch.distributed.checkpoint keeps tensors: safetensors files and a JSON index, with
+hashes; no pickle anywhere.
 
-A checkpoint is a folder. Each rank writes one file RANK.bin, its tensors' bytes one after the
-other; index.json says for every tensor its
-dtype, shape and chunks (offset and shape of the chunk, file, first byte), and for every file its
-size and SHA-256: {"format": "meshwright-checkpoint-1", "step": 100, "tensors": {name: {"dtype",
-"shape", "chunks": [...]}}, "files": {name: {"bytes", "sha256"}}, "sha256": of all the rest}
+A checkpoint is a folder. Each rank writes one file RANK.safetensors, which has the offset of each
+chunk in its header as PyTorch's HuggingFaceStorageReader looks for it; index.json says for every
+tensor its dtype, shape and chunks (offset and shape of the chunk, file, first byte among the data),
+and for every file its size, that of its header and its SHA-256: {"format":
+"meshwright-checkpoint-2", "step": 100, "tensors": {name: {"dtype", "shape", "chunks": [...]}},
+"files": {name: {"bytes", "header", "sha256"}}, "sha256": of all the rest}. Format 1 had files
+RANK.bin without a header.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable
@@ -35,8 +38,21 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from ..errors import BadInput
+from . import heartbeat
 
-FORMAT = "meshwright-checkpoint-1"
+FORMAT = "meshwright-checkpoint-2"
+FORMATS = (FORMAT, "meshwright-checkpoint-1")
+FILE = re.compile(r"(0|[1-9]\d*)\.(safetensors|bin)")
+SHARDS = "DCP_SHARDING_INFO"
+"""Key of a header under which torch.distributed.checkpoint keeps the offsets of chunks."""
+TYPES = {
+    torch.float32: "F32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.float64: "F64",
+    torch.int64: "I64",
+}
+"""What safetensors calls them."""
 INDEX = "index.json"
 DTYPES = {
     str(d).removeprefix("torch."): d
@@ -46,6 +62,10 @@ LARGEST_INDEX = 2**30
 LARGEST = 2**50
 """Of bytes, elements and steps."""
 BLOCK = 2**22
+
+
+class Damaged(BadInput):
+    """A checkpoint is not as it was written; another one may be."""
 
 
 class Writer(StorageWriter):
@@ -82,21 +102,23 @@ class Writer(StorageWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """One file a rank, on the disk when this returns."""
-        name, results, at, digest = f"{self.rank}.bin", [], 0, hashlib.sha256()
+        name, results, at, digest = f"{self.rank}.safetensors", [], 0, hashlib.sha256()
+        future: Future[list[WriteResult]] = Future()
+        tensors: list[Any] = [(item.index, planner.resolve_data(item)) for item in plan.items]
+        head = header([(index.fqn, index.offset, x) for index, x in tensors])
         with (self.folder / name).open("wb") as file:
-            for item in plan.items:
-                tensor: Any = planner.resolve_data(item)
-                data = as_bytes(tensor)
+            for data in (head, *(as_bytes(x) for _, x in tensors)):
                 file.write(data)
                 digest.update(data)
-                where = {"file": name, "at": at, "shape": list(tensor.shape)}
-                results.append(WriteResult(item.index, data.nbytes, where))
-                at += data.nbytes
             file.flush()
             os.fsync(file.fileno())
+        for index, x in tensors:
+            where = {"file": name, "at": at, "shape": list(x.shape)}
+            results.append(WriteResult(index, x.nbytes, where))
+            at += x.nbytes
+        about = {"bytes": len(head) + at, "header": len(head), "sha256": digest.hexdigest()}
         for result in results:
-            result.storage_data.update(bytes=at, sha256=digest.hexdigest())
-        future: Future[list[WriteResult]] = Future()
+            result.storage_data.update(about=about)
         future.set_result(results)
         return future
 
@@ -112,7 +134,7 @@ class Writer(StorageWriter):
                 "chunks": [],
             }
             where = result.storage_data
-            files[where["file"]] = {"bytes": where["bytes"], "sha256": where["sha256"]}
+            files[where["file"]] = where["about"]
             offset = list(result.index.offset or [0] * len(about.size))
             chunk = {
                 "offset": offset,
@@ -141,6 +163,8 @@ class Reader(StorageReader):
     def __init__(self, folder: Path, index: dict[str, Any]) -> None:
         """index: of `read_index`."""
         self.folder, self.index = folder, index
+        self.bytes = 0
+        """Read so far."""
 
     def reset(self, checkpoint_id: Any = None) -> None:
         """Nothing is kept between checkpoints."""
@@ -165,37 +189,58 @@ class Reader(StorageReader):
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Copy each piece from its chunk to its place."""
         for item in plan.items:
-            chunk = self.read_chunk(item.storage_index)
-            for dim, (start, length) in enumerate(
-                zip(item.storage_offsets, item.lengths, strict=True)
-            ):
-                chunk = chunk.narrow(dim, start, length)
+            heartbeat.beat(f"reading {item.storage_index.fqn}"[:48])
+            piece = self.read_piece(item.storage_index, item.storage_offsets, item.lengths)
             target = planner.resolve_tensor(item).detach()
-            target.copy_(chunk)
+            target.copy_(piece)
             planner.commit_tensor(item, target)
         future: Future[None] = Future()
         future.set_result(None)
         return future
 
-    def read_chunk(self, where: MetadataIndex) -> Tensor:
-        """One chunk as it was written."""
+    def read_piece(self, where: MetadataIndex, offsets: Any, lengths: Any) -> Tensor:
+        """A part of a chunk: the rows that it spans are read, and no other bytes."""
+        first, rows = (offsets[0], lengths[0]) if offsets else (0, None)
+        piece = self.read_chunk(where, first, rows)
+        for dim in range(1, len(offsets)):
+            piece = piece.narrow(dim, offsets[dim], lengths[dim])
+        return piece
+
+    def read_chunk(self, where: MetadataIndex, first: int = 0, rows: int | None = None) -> Tensor:
+        """One chunk as it was written, or so many of its rows."""
         entry = self.index["tensors"][where.fqn]
         offset = list(where.offset or [0] * len(entry["shape"]))
         chunk = next(c for c in entry["chunks"] if c["offset"] == offset)
-        dtype = DTYPES[entry["dtype"]]
+        dtype, shape = DTYPES[entry["dtype"]], list(chunk["shape"])
+        width = math.prod(shape[1:]) * dtype.itemsize
+        if rows is not None:
+            shape[0] = rows
+        head = self.index["files"][chunk["file"]].get("header", 0)
         with (self.folder / chunk["file"]).open("rb") as file:
-            file.seek(chunk["at"])
-            data = bytearray(file.read(math.prod(chunk["shape"]) * dtype.itemsize))
-        return (
-            torch.frombuffer(data, dtype=dtype).reshape(chunk["shape"])
-            if data
-            else torch.empty(chunk["shape"], dtype=dtype)
-        )
+            file.seek(head + chunk["at"] + first * width)
+            data = bytearray(file.read(math.prod(shape) * dtype.itemsize))
+        self.bytes += len(data)
+        if not data:
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(data, dtype=dtype).reshape(shape)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
         """Only folders given to the constructor."""
         return False
+
+
+def header(tensors: list[tuple[str, Any, Tensor]]) -> bytes:
+    """Of a safetensors file of (name, offset in the whole tensor, chunk), in this order."""
+    about, offsets, at = dict[str, Any](), dict[str, Any](), 0
+    for name, offset, x in tensors:
+        where = [at, at := at + x.nbytes]
+        about[name] = {"dtype": TYPES[x.dtype], "shape": list(x.shape), "data_offsets": where}
+        offsets[name] = {"saved_offsets": list(offset or [0] * x.dim())}
+    words = {"format": "pt", SHARDS: json.dumps(offsets)}
+    text = json.dumps({"__metadata__": words, **about}).encode()
+    text += b" " * (-len(text) % 8)  # so that the data is aligned
+    return len(text).to_bytes(8, "little") + text
 
 
 def as_bytes(x: Tensor) -> memoryview:
@@ -224,28 +269,28 @@ def _metadata(entry: dict[str, Any]) -> TensorStorageMetadata:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """The index of a checkpoint, its shape and arithmetic checked; BadInput if it is not one of
-    ours, or damaged.
+    """The index of a checkpoint, its shape and arithmetic checked; Damaged if it is not one of
+    ours, or not whole.
     """
     try:
         if size_of(folder / INDEX) > LARGEST_INDEX:
-            raise BadInput(f"{folder / INDEX} is too large to be the index of a checkpoint")
+            raise Damaged(f"{folder / INDEX} is too large to be the index of a checkpoint")
         index = json.loads((folder / INDEX).read_text("utf-8"))
     except OSError:
-        raise BadInput(
+        raise Damaged(
             f"{folder} is not a checkpoint: it has no {INDEX} (pickled checkpoints are not read)"
         ) from None
     except (ValueError, RecursionError):  # a pickle, or half a file
-        raise BadInput(
+        raise Damaged(
             f"{folder / INDEX} is damaged: it is not JSON (pickled checkpoints are not read)"
         ) from None
     if (
         not isinstance(index, dict)
-        or index.get("format") != FORMAT
+        or index.get("format") not in FORMATS
         or index != sealed(index)
         or not _sound(index)
     ):
-        raise BadInput(f"{folder / INDEX} is not the index of a {FORMAT}, or it is damaged")
+        raise Damaged(f"{folder / INDEX} is not the index of a {FORMAT}, or it is damaged")
     return index
 
 
@@ -270,8 +315,11 @@ def _sound(index: dict[str, Any]) -> bool:
     tensor cover it once, those of a file fill it.
     """
     try:
-        sizes = {name: about["bytes"] for name, about in index["files"].items()}
-        names = all(name == f"{int(name.removesuffix('.bin'))}.bin" for name in sizes)
+        files = index["files"]
+        names = all(FILE.fullmatch(name) for name in files)
+        heads = {name: about.get("header", 0) for name, about in files.items()}
+        sizes = {name: about["bytes"] - heads[name] for name, about in files.items()}
+        names = names and _whole(*heads.values())
         left = dict(sizes)
         tensors = all(_covered(entry, sizes, left) for entry in index["tensors"].values())
         return (
@@ -329,24 +377,28 @@ def _apart(chunks: list[dict[str, Any]], dim: int) -> bool:
     return all(_apart(group, dim - 1) for group in groups)
 
 
-def verify(folder: Path, index: dict[str, Any]) -> None:
-    """Read every file and compare size and hash; BadInput names the one that was cut or changed."""
-    for name, about in index["files"].items():
+def verify(folder: Path, index: dict[str, Any], share: int = 0, shares: int = 1) -> None:
+    """Read every file (or this share of them) and compare size and hash; Damaged names the one that
+    was cut or changed.
+    """
+    for name in sorted(index["files"])[share::shares]:
+        about = index["files"][name]
         digest, size = hashlib.sha256(), 0
         try:
             size_of(folder / name)
             with (folder / name).open("rb") as file:
                 while block := file.read(BLOCK):
+                    heartbeat.beat(f"checking {name} of {folder.name}")
                     digest.update(block)
                     size += len(block)
         except OSError:
-            raise BadInput(
+            raise Damaged(
                 f"checkpoint {folder} is damaged: {name} is missing or not a plain file"
             ) from None
         if size != about["bytes"]:
-            raise BadInput(
+            raise Damaged(
                 f"checkpoint {folder} is damaged: {name} has {size} bytes instead of"
                 f" {about['bytes']}"
             )
         if digest.hexdigest() != about["sha256"]:
-            raise BadInput(f"checkpoint {folder} is damaged: the contents of {name} were changed")
+            raise Damaged(f"checkpoint {folder} is damaged: the contents of {name} were changed")
