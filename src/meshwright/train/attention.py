@@ -44,7 +44,7 @@ class Tiled(torch.autograd.Function):
         l = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -torch.inf, dtype=torch.float32)
         extra: tuple[Any, ...] = ()
         for b, tile in each(rows, q.shape[0]):
-            parts = [cut(x[b], *side(tile, i)) for i, x in enumerate((q, k, v))]
+            parts: Any = [cut(x[b], *side(tile, i)) for i, x in enumerate((q, k, v))]
             o_tile, l_tile, extra = kernel(*parts, tile.kind != "full")
             merge(o[b], l[b], tile, o_tile, l_tile)
         out = o.to(q.dtype)
@@ -53,13 +53,13 @@ class Tiled(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Each tile adds its part, in fp32."""
         q, k, v, out, l = ctx.saved_tensors
         sums = [torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (q, k, v)]
         for b, tile in each(ctx.rows, q.shape[0]):
-            mine = [cut(x[b], *side(tile, 0)) for x in (grad, out)]
-            parts = [cut(x[b], *side(tile, i)) for i, x in enumerate((q, k, v))]
+            mine: Any = [cut(x[b], *side(tile, 0)) for x in (grad, out)]
+            parts: Any = [cut(x[b], *side(tile, i)) for i, x in enumerate((q, k, v))]
             l_tile = cut(l[b].transpose(1, 2), *side(tile, 0)).transpose(1, 2).contiguous()
             found = kernel_backward(*mine, *parts, l_tile, tile.kind != "full", ctx.extra)
             for i, (total, part) in enumerate(zip(sums, found, strict=True)):
@@ -93,9 +93,15 @@ def cut(x_BTHh: Tensor, where: tuple[int, int], folds: int, part: slice, mirror:
     """The part of a tensor that a tile takes, its folds as sequences of their own."""
     x = x_BTHh[:, slice(*where)]
     if folds > 1:
-        x = x.unflatten(1, (folds, -1)).flatten(0, 1)
+        x = in_folds(x, 1, folds).flatten(0, 1)
     x = x[:, part]
     return x.flip(1) if mirror else x
+
+
+def in_folds(x: Tensor, dim: int, count: int) -> Tensor:
+    """A dim cut in `count` equal parts."""
+    shape = x.shape
+    return x.view(*shape[:dim], count, shape[dim] // count, *shape[dim + 1 :])
 
 
 def add(
@@ -105,7 +111,7 @@ def add(
     x = x.flip(1) if mirror else x
     place = total[:, slice(*where)]
     if folds > 1:
-        place, x = place.unflatten(1, (folds, -1)), x.unflatten(0, (-1, folds))
+        place, x = in_folds(place, 1, folds), in_folds(x, 0, len(x) // folds)
         place[:, :, part] += x
     else:
         place[:, part] += x
@@ -119,8 +125,8 @@ def merge(o: Tensor, l: Tensor, tile: Tile, o_tile: Tensor, l_tile: Tensor) -> N
         o_tile, l_BTH = o_tile.flip(1), l_BTH.flip(1)
     old_o, old_l = o[:, slice(*where)], l.transpose(1, 2)[:, slice(*where)]
     if folds > 1:
-        old_o, old_l = (x.unflatten(1, (folds, -1))[:, :, part] for x in (old_o, old_l))
-        o_tile, l_BTH = (x.unflatten(0, (-1, folds)) for x in (o_tile, l_BTH))
+        old_o, old_l = (in_folds(x, 1, folds)[:, :, part] for x in (old_o, old_l))
+        o_tile, l_BTH = (in_folds(x, 0, len(x) // folds) for x in (o_tile, l_BTH))
     else:
         old_o, old_l = old_o[:, part], old_l[:, part]
     new_l = torch.logaddexp(old_l, l_BTH)

@@ -229,19 +229,18 @@ def resume(trainer: Trainer, newest: Path, changed: Collection[str] = ()) -> int
     which is said; the steps it has done. BadInput if there is none.
     """
     found = [path for path in complete(newest.parent) if path.name <= newest.name][::-1]
-    damage: Damaged | None = None
+    first: Damaged | None = None
     for path in found or [newest]:
         try:
             done = load(trainer, path, changed)
         except Damaged as error:
-            damage = damage or error
+            first = first or error
             continue
-        if damage and dist.get_rank() == 0:
-            print(f"{damage}; going on from {path.name} instead", file=sys.stderr)
+        if first and dist.get_rank() == 0:
+            print(f"{first}; going on from {path.name} instead", file=sys.stderr)
         return done
-    assert damage is not None
     without = "; no checkpoint before it is sound" if len(found) > 1 else ""
-    raise BadInput(f"{damage}{without}")
+    raise BadInput(f"{first}{without}")
 
 
 def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:
@@ -281,22 +280,26 @@ def examined(trainer: Trainer, path: Path, changed: Collection[str]) -> dict[str
         try:
             told[1] = read_index(path)
             fits(trainer, path, told[1], changed)
-        except MeshwrightError as error:
-            told = [error, None]
+        except MeshwrightError as refused:
+            told = [refused, None]
     dist.broadcast_object_list(told, src=0)
-    error, index = told
-    if error is None:
-        own: Damaged | None = None
-        try:
-            verify(path, index, dist.get_rank(), dist.get_world_size())
-        except Damaged as damage:
-            own = damage
+    wrong, index = told
+    if wrong is None:
         every: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(every, own)
-        error = next((found for found in every if found is not None), None)
-    if error is not None:
-        raise error
+        dist.all_gather_object(every, damage(path, index))
+        wrong = next((found for found in every if found is not None), None)
+    if wrong is not None:
+        raise wrong
     return dict(index)
+
+
+def damage(path: Path, index: dict[str, Any]) -> Damaged | None:
+    """What is wrong with this rank's share of the files."""
+    try:
+        verify(path, index, dist.get_rank(), dist.get_world_size())
+    except Damaged as found:
+        return found
+    return None
 
 
 def others(path: Path) -> str:

@@ -65,7 +65,7 @@ class CrossEntropy(torch.autograd.Function):
         return (whole - wanted).mean()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient of the logits, in their own numbers."""
         logits, target, whole = ctx.saved_tensors
         columns = ctx.columns

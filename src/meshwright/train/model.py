@@ -163,7 +163,8 @@ class Decoder(nn.Module):
 
     def __init__(self, m: Model, layers: range, seq: int, recompute: str = "none") -> None:
         super().__init__()
-        self.m, self.at, self.part, self.parts = m, (range(seq),), 0, 1
+        self.m, self.part, self.parts = m, 0, 1
+        self.at: tuple[range, ...] = (range(seq),)
         self.documents: tuple[Documents, ...] = ((0,),)
         """Of the microbatch that comes next."""
         self.dtype = torch.float32  # of hidden states between stages

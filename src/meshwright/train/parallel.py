@@ -208,7 +208,7 @@ def in_order(x_S: Tensor, cp: int) -> Tensor:
     """What cp ranks hold of a sequence, one after the other, in the order of the sequence: each
     holds a chunk of its first half and the mirrored one of its second (`tiles.chunks`).
     """
-    first, second = x_S.unflatten(0, (cp, 2, -1)).unbind(1)
+    first, second = x_S.view(cp, 2, -1, *x_S.shape[1:]).unbind(1)
     return torch.cat([first.flatten(0, 1), second.flip(0).flatten(0, 1)])
 
 

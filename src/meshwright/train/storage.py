@@ -20,7 +20,8 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,8 @@ class Writer(StorageWriter):
         tensors: list[Any] = [(item.index, planner.resolve_data(item)) for item in plan.items]
         head = header([(index.fqn, index.offset, x) for index, x in tensors])
         with (self.folder / name).open("wb") as file:
-            for data in (head, *(as_bytes(x) for _, x in tensors)):
+            parts: Iterator[Any] = (as_bytes(x) for _, x in tensors)
+            for data in chain((head,), parts):
                 file.write(data)
                 digest.update(data)
             file.flush()
