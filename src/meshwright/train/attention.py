@@ -9,6 +9,7 @@ part of the gradients. Shapes: B sequences, T queries, S keys, H heads, K kv hea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -44,8 +45,8 @@ class Tiled(torch.autograd.Function):
         l = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -torch.inf, dtype=torch.float32)
         extra: tuple[Any, ...] = ()
         for b, tile in each(rows, q.shape[0]):
-            parts: Any = [cut(x[b], *side(tile, i)) for i, x in enumerate((q, k, v))]
-            o_tile, l_tile, extra = kernel(*parts, tile.kind != "full")
+            parts = [cut(x[b], *side(tile, i)) for i, x in enumerate((q, k, v))]
+            o_tile, l_tile, extra = kernel(parts, tile.kind != "full")
             merge(o[b], l[b], tile, o_tile, l_tile)
         out = o.to(q.dtype)
         ctx.save_for_backward(q, k, v, out, l)
@@ -58,10 +59,10 @@ class Tiled(torch.autograd.Function):
         q, k, v, out, l = ctx.saved_tensors
         sums = [torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (q, k, v)]
         for b, tile in each(ctx.rows, q.shape[0]):
-            mine: Any = [cut(x[b], *side(tile, 0)) for x in (grad, out)]
-            parts: Any = [cut(x[b], *side(tile, i)) for i, x in enumerate((q, k, v))]
+            every = ((grad, 0), (out, 0), (q, 0), (k, 1), (v, 1))
+            parts = [cut(x[b], *side(tile, i)) for x, i in every]
             l_tile = cut(l[b].transpose(1, 2), *side(tile, 0)).transpose(1, 2).contiguous()
-            found = kernel_backward(*mine, *parts, l_tile, tile.kind != "full", ctx.extra)
+            found = kernel_backward(parts, l_tile, tile.kind != "full", ctx.extra)
             for i, (total, part) in enumerate(zip(sums, found, strict=True)):
                 add(total[b], part, *side(tile, i))
         return *(total.to(x.dtype) for total, x in zip(sums, (q, k, v), strict=True)), None
@@ -134,9 +135,11 @@ def merge(o: Tensor, l: Tensor, tile: Tile, o_tile: Tensor, l_tile: Tensor) -> N
     old_l.copy_(new_l)
 
 
-def kernel(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
-    """(output [B, T, H, h], logarithm of the sum of exponentials, [B, H, T], more for backward)."""
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+def kernel(parts: Sequence[Tensor], causal: bool) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
+    """Of queries, keys and values: (output [B, T, H, h], logarithm of the sum of exponentials,
+    [B, H, T], what else the backward pass needs).
+    """
+    q, k, v = (x.transpose(1, 2) for x in parts)
     if q.device.type == "cpu":
         o, l = ops._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
         return o.transpose(1, 2), l, ()
@@ -146,17 +149,12 @@ def kernel(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tenso
 
 
 def kernel_backward(
-    grad: Tensor,
-    out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    l: Tensor,
-    causal: bool,
-    extra: tuple[Any, ...],
+    parts: Sequence[Tensor], l: Tensor, causal: bool, extra: tuple[Any, ...]
 ) -> list[Tensor]:
-    """Gradients of queries, keys and values, as the tensors stand."""
-    grad, out, q, k, v = (x.transpose(1, 2) for x in (grad, out, q, k, v))
+    """Gradients of queries, keys and values. parts: gradient of the output, output, queries, keys,
+    values.
+    """
+    grad, out, q, k, v = (x.transpose(1, 2) for x in parts)
     if q.device.type == "cpu":
         flash = ops._scaled_dot_product_flash_attention_for_cpu_backward
         found = flash(grad, q, k, v, out, l, 0.0, causal)
