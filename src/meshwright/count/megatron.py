@@ -127,11 +127,9 @@ def between(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
     """What happens to queries and keys before they meet, as passes of their own."""
     m, c, act = job.model, job.how.count, job.precision.activation_bytes
     ops = [query_key_norm(job, layout, size, of)] if m.qk_norm else []
-    if c.rotary == "apart" and not m.mla:
-        if m.positions == "rope":
-            ops.append(
-                blocks.rotary("attention/rotary", size.tokens * (of.H + of.K) * of.q, act=act)
-            )
+    if c.rotary == "apart" and not m.mla and m.positions == "rope":
+        turned = size.tokens * (of.H + of.K) * of.q
+        ops.append(blocks.rotary("attention/rotary", turned, act=act))
     return ops
 
 
