@@ -20,8 +20,8 @@ GET = {"chips": catalog.chip, "networks": catalog.network, "models": catalog.mod
 
 
 def test_there_is_enough_of_each_kind():
-    assert len(CHIPS) >= 23
-    assert len(NETWORKS) >= 35
+    assert len(CHIPS) >= 30
+    assert len(NETWORKS) >= 50
     assert len(MODELS) >= 70
 
 
@@ -58,6 +58,9 @@ REAL_DEVICES = {
     "NVIDIA H200": "h200",
     "NVIDIA H800": "h800",
     "NVIDIA B200": "b200",
+    "NVIDIA L40S": "l40s",
+    "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "AMD Instinct MI355X": "mi355x",
     "NVIDIA GB200": "gb200",
     "NVIDIA B300 SXM6 AC": "b300",
     "NVIDIA GB300": "gb300",
@@ -128,12 +131,14 @@ def test_peaks_are_dense_and_of_one_chip(name):
     peak = chip.matrix_flops
     half = peak.get("bf16", peak.get("fp16"))
     # a sparse peak would show up as twice that
-    for precision, share in (("tf32", 0.5), ("fp8", 2.0), ("fp16", 1.0)):
+    tf32 = 1.0 if name == "trainium2" else 0.5  # its TF32 runs as fast as BF16
+    for precision, share in (("tf32", tf32), ("fp8", 2.0), ("fp16", 1.0)):
         if precision in peak:
             assert peak[precision] / half == pytest.approx(share, rel=0.03), precision
-    assert chip.vector_flops < half / 3
+    # tensor cores of GeForce cards that add up in FP32 run at half their rate
+    assert chip.vector_flops < half / (1.9 if name.startswith("rtx-") else 3)
     assert 0 <= chip.power_w <= 1500
-    assert 15e9 < chip.hbm_bytes < 300e9
+    assert 15e9 < chip.hbm_bytes < 310e9
     assert 0.7e12 < chip.hbm_bandwidth <= 8e12
 
 
