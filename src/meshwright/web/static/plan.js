@@ -12,7 +12,7 @@ const NAMES = {
   sequence_parallel: "sequence parallel",
 };
 const IDLE = 500;
-const DEBOUNCE = 30;
+const DEBOUNCE = 15;
 const last = { layout: null, on: "", network: "", model: "", found: null };
 
 export const plan = { name: "plan", title: "Plan", show, skeleton };
@@ -34,7 +34,7 @@ const $ = (id) => document.getElementById(id);
 
 async function show(ctx) {
   const asked = question(ctx.state);
-  const body = { question: asked, families: false };
+  const body = { question: asked, families: false, top: 1 };
   put($("plan-error"));
   stale(true);
   const before = last.layout && !ctx.first ? predicted(ctx, asked).catch(() => null) : null;
@@ -88,7 +88,7 @@ function draw(ctx, told) {
   drawAnswer(best, told.price, null);
   ctx.announce(spoken(best));
   selectors(ctx, told, null);
-  families(ctx, told);
+  put($("families"));
   put($("searched"), h("details", {}, h("summary", {}, `Searched ${grouped(told.searched)} layouts in ${seconds(told.elapsed_s, 2)}`),
     h("p", { class: "note" }, told.space?.tried ? `Fastest of: ${told.space.tried}. ` : "", told.space?.not_tried ? `Not tried: ${told.space.not_tried}.` : ""),
     table(["why a layout was left out", "combinations"], Object.entries(told.rejected || {}).filter(([, n]) => n).map(([why, n]) => [
@@ -177,7 +177,7 @@ async function searchedAgain(ctx, told) {
 
 async function compared(ctx, told) {
   if (!pins(ctx.state).length) return;
-  const all = await ask("plan", { question: free_of(ctx.state), families: false }, ctx.signal).catch(() => null);
+  const all = await ask("plan", { question: free_of(ctx.state), families: false, top: 1 }, ctx.signal).catch(() => null);
   if (!all?.best || ctx.signal.aborted) return;
   const same = decides(told.best) <= decides(all.best) * 1.00001;
   $("answer").append(h("p", { class: "why" }, h("b", {}, same ? "What you fixed costs nothing: " : "What you fixed costs "),
