@@ -84,7 +84,7 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
         ),
         "copies": quick(answers.copies, laid_out),
         "read": quick(dropped.read, {"text": TEXT, **asked}),
-        "timeline": Endpoint(explorers.timeline, laid_out),
+        "timeline": quick(explorers.timeline, laid_out),
         "trace": Endpoint(explorers.trace, laid_out),
         "limits": Endpoint(explorers.limits, {**SCENARIO, "grid": YES}, streams=True),
         "cluster_of_run": Endpoint(
@@ -92,9 +92,9 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
         ),
         "scenarios": quick(explorers.scenarios),
         "roofline": Endpoint(explorers.roofline, {**asked, "layer": TEXT, "shape": TEXT}),
-        "runs": Endpoint(sure.runs),
-        "nearest": Endpoint(sure.nearest, asked),
-        "run_question": Endpoint(sure.run_question, {"id": TEXT}),
+        "runs": quick(sure.runs),
+        "nearest": quick(sure.nearest, asked),
+        "run_question": quick(sure.run_question, {"id": TEXT}),
         "folders": quick(folders.list),
         "folder": Endpoint(folders.run, {"run": TEXT}, kept=False),
     }

@@ -77,7 +77,7 @@ def of_job(job: Job, progress: Progress) -> tuple[dict[str, str], Answers]:
         answers[key(name, body)] = told
         return told
 
-    best = keep("plan", {"question": question, "families": False})["best"]
+    best = keep("plan", {"question": question, "families": False, "top": 1})["best"]
     keep("plan", {"question": question})
     if job.layout != Layout():
         state["mine"] = " ".join(f"{k} {v}" for k, v in mine.items())
@@ -128,7 +128,7 @@ def of_plan(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
     asked = result(found)
     bodies: tuple[dict[str, Any], ...] = (
         {"question": asked},
-        {"question": asked, "families": False},
+        {"question": asked, "families": False, "top": 1},
     )
     return {"view": "plan", **asked}, {key("plan", body): found for body in bodies}
 

@@ -44,7 +44,13 @@ export function flop(x, digits = 2) {
   return `${lead.replace(/\.0+$/, "")}e${power}`;
 }
 
-export const gib = (x) => `${sig(x / 2 ** 30, x / 2 ** 30 < 10 ? 2 : 3)} GiB`;
+const BYTES = [[0.1 * 2 ** 30, 2 ** 30, "GiB"], [0.1 * 2 ** 20, 2 ** 20, "MiB"], [0.1 * 2 ** 10, 2 ** 10, "KiB"], [-Infinity, 1, "B"]];
+
+export function gib(x) {
+  const [, unit, name] = x === 0 ? BYTES[0] : BYTES.find(([least]) => Math.abs(x) >= least);
+  return `${sig(x / unit, x / unit < 10 ? 2 : 3)} ${name}`;
+}
+
 export const percent = (x, digits = 0) => `${(100 * x).toFixed(digits)} %`;
 export const usd = (x) => x === null || x === undefined ? "no price known" : `${count(x)} USD`;
 export const energy = (joule) => joule === null || joule === undefined ? "–" : watthours(joule / 3600);
@@ -56,6 +62,8 @@ function watthours(x) {
 
 // +6 %, -0.4 %: two digits, and what is no difference at all says so.
 export function change(ratio) {
+  if (ratio > 4) return `${sig(ratio, 2)} times`;
+  if (ratio < 0.25) return `1/${sig(1 / ratio, 2)} of it`;
   const x = 100 * (ratio - 1);
   if (Math.abs(x) < 0.05) return "±0 %";
   const text = Math.abs(x) < 10 ? Math.abs(x).toFixed(1) : Math.abs(x).toFixed(0);

@@ -41,7 +41,8 @@ function draw(ctx, told) {
   const said = c ? `${told.folder}: ${step(c.step_time_s.measured)} a step measured over ${grouped(c.timed_steps)} steps, ${step(c.step_time_s.predicted)} predicted (${change(c.step_time_s.predicted / c.step_time_s.measured)}).`
     : `${told.folder}: no finished step yet; ${step(p.step_time_s)} a step is predicted.`;
   $("runs-sentence").textContent = said;
-  ctx.announce(said);
+  if (!ctx.told) ctx.announce(said);
+  ctx.told = true;
   const s = told.series;
   const curve = (key, title, write, extra) => s[key] && figure({ id: `runs-${key}`, title, draw: curves({ series: [{ name: key, points: s.step.map((x, k) => [x, s[key][k]]).filter(([, y]) => y !== null), bare: s.step.length > 60 }], height: 240, x: { name: "step", write: (x) => sig(x, 4) }, y: { name: title, write }, label: `${title} against step`, ...extra }),
     head: ["step", title], rows: s.step.map((x, k) => [String(x), write(s[key][k])]) });

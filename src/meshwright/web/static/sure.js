@@ -17,7 +17,7 @@ function skeleton() {
 async function show(ctx) {
   put($("sure-error"));
   try {
-    const found = await ask("plan", { question: question(ctx.state) }, ctx.signal);
+    const found = await ask("plan", { question: question(ctx.state), families: false, top: 1 }, ctx.signal);
     said(ctx, found.best || found.closest);
     nearest(ctx, await ask("nearest", { question: question(ctx.state, true) }, ctx.signal));
     ctx.drawn("nearest");
@@ -38,8 +38,8 @@ function said(ctx, p) {
 
 function nearest(ctx, told) {
   put($("sure-near"), h("h2", {}, "The published runs nearest to this question"),
-    table(["run", "chips", "numbers", "predicted", "measured", "off by", "software", "layout", "source", ""], told.rows.map((r) => [
-      r.model, `${grouped(r.chips)} × ${r.chip}`, r.precision, step(r.predicted_s), step(r.step_s), change(r.predicted_s / r.step_s), r.software || r.framework, h("span", { class: "note" }, r.layout_words || ""), h("span", { class: "note", title: r.id }, r.source_ref || r.source),
+    table(["run", "chips", "numbers", "predicted", "measured", "off by", "software and source", "layout", ""], told.rows.map((r) => [
+      r.model, `${grouped(r.chips)} × ${r.chip}`, r.precision, step(r.predicted_s), step(r.step_s), change(r.predicted_s / r.step_s), h("span", {}, r.software || r.framework, h("br"), h("small", { class: "note", title: r.id }, r.source_ref || r.source)), h("span", { class: "note" }, r.layout_words || ""),
       r.question && h("button", { type: "button", "aria-label": `Load ${r.model} on ${r.chips} ${r.chip}`, onclick: () => load(ctx, r.question) }, "load")]), "Nearest published runs"));
 }
 

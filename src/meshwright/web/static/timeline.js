@@ -40,7 +40,7 @@ async function show(ctx) {
 
 async function layoutOf(ctx) {
   if (ctx.state.mine) return { schedule: "1f1b", ...words(ctx.state.mine) };
-  const found = await ask("plan", { question: question(ctx.state) }, ctx.signal);
+  const found = await ask("plan", { question: question(ctx.state), families: false, top: 1 }, ctx.signal);
   if (!found.best) throw new Error((found.notes || ["no layout fits"])[0]);
   return found.best.layout;
 }

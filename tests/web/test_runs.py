@@ -1,0 +1,64 @@
+"""Runs beside their predictions: on the page while they train, and as one file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette")
+sys.path.insert(0, str(Path(__file__).parents[1] / "compare"))
+
+from asking import ask  # noqa: E402
+from run_folders import pipeline_run  # noqa: E402
+
+from meshwright.cli.main import main  # noqa: E402
+from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright.web.app import app  # noqa: E402
+from meshwright.web.recorded import report  # noqa: E402
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    passes = [(1.0, 1.25, 0.75)] * 4
+    return pipeline_run(tmp_path / "mine", Layout(pp=4, schedule="1f1b"), passes, steps=5)
+
+
+def test_a_run_grows_while_it_is_watched(folder: Path) -> None:
+    served = app((), {"mine": folder})
+    assert ask("folders", {}, served).json["runs"] == ["mine"]
+    first = ask("folder", {"run": "mine"}, served).json
+    assert first["series"]["step"] == [1, 2, 3, 4, 5]
+    assert first["comparison"]["step_time_s"]["measured"] == first["series"]["step_time_s"][0]
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 6, "loss": 0.5, "step_time_s": 9.0, "cpu_s": 8.0}\n{"step": 7, "lo')
+    again = ask("folder", {"run": "mine"}, served).json
+    assert again["series"]["step"] == [1, 2, 3, 4, 5, 6], "never kept; a half line does not count"
+    assert again["series"]["loss"][-1] == 0.5
+
+
+def test_only_named_folders_are_shown(folder: Path) -> None:
+    served = app((), {"mine": folder})
+    for name in ("other", "../mine", str(folder), ""):
+        reply = ask("folder", {"run": name}, served)
+        assert reply.status == 422
+        assert "not shown here" in reply.json["error"]
+
+
+def test_a_run_without_a_step_is_predicted(folder: Path) -> None:
+    (folder / "metrics.jsonl").write_text("")
+    told = ask("folder", {"run": "mine"}, app((), {"mine": folder})).json
+    assert told["comparison"] is None
+    assert told["prediction"]["step_time_s"] > 0
+
+
+def test_a_run_as_one_file(folder: Path) -> None:
+    text = report(str(folder), lambda what, share: None)
+    assert '"folders{}"' in text and '"step_time_s"' in text
+
+
+@pytest.mark.parametrize("words", [["nowhere"], ["."], ["--port", "70000"], ["--port", "x"]])
+def test_serve_refuses_in_a_sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", *words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
