@@ -8,8 +8,8 @@ import pytest
 
 from meshwright.count.model import model_flops, parameters
 from meshwright.limits import curve, preset
-from meshwright.prediction.failures import Failures, goodput, interval, loss
 from meshwright.limits.realistic import OMISSIONS, Realism, real_curve, run_of, transformer
+from meshwright.prediction.failures import Failures, goodput, interval, loss
 
 H100 = preset("h100")
 WIDTHS = (4096.0, 8192.0, 16384.0)

@@ -1,0 +1,49 @@
+"""Pieces of collectives and products by hand: the factors that a faster or slower link would hide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from meshwright.cost import hop, in_network, products
+from meshwright.cost.load import Busy, Load
+from meshwright.cost.network import Fabric
+from meshwright.describe.assumptions import LBL
+from meshwright.describe.kernels import kernels
+from meshwright.describe.network import Dim, Network
+
+
+def test_a_reduction_in_the_switch_keeps_its_links_as_long_as_it_takes() -> None:
+    """8 chips of 100 GB/s: 2 (n-1)/n V / W over the gain, and the switch is busy for just that."""
+    net = Network("n", (Dim("nvlink", 1e11, 0.0, size=8, efficiency=1.0, reduces=True),))
+    links = Fabric.of(net, LBL.network)
+    slow = Load(1.0, 0.0, Busy((1.0,)))
+    found = in_network.all_reduce(links, 8e9, (8.0,), slow)
+    paid = 2 * 8e9 / 1e11 * 7 / 8 / in_network.GAIN
+    assert found.seconds == pytest.approx(paid)
+    assert found.busy[0] == pytest.approx(paid)
+
+
+def test_what_leaves_a_chip_pays_for_the_farthest() -> None:
+    """Of messages of which a half stays, a quarter goes near and a quarter far, a half pays far."""
+    assert hop.charged((0.5, 0.25, 0.25), (4.0, 2.0), "mean") == (0.5, 0.25, 0.25)
+    stays, near, far = hop.charged((0.5, 0.25, 0.25), (4.0, 2.0), "slowest")
+    assert (stays, near, far) == (0.5, 0.0, 0.5)
+
+
+def test_only_products_of_experts_are_crowded() -> None:
+    """One plain product of 4096 x 4096 x 4096 pays 2 m n (k + depth); of 8 experts their weight
+    gradient pays for `crowd_weights` more tokens.
+    """
+    of = replace(kernels("h100"), crowd=10.0, crowd_weights=10.0)
+    bare = replace(of, crowd=0.0, crowd_weights=0.0)
+    plain = products.Shape(4096.0, 4096.0, 4096.0, 1.0)
+    experts = plain._replace(groups=2.0)
+    for gradient in (False, True):
+        assert products.arithmetic(plain, of, gradient) == products.arithmetic(
+            plain, bare, gradient
+        )
+        assert products.arithmetic(experts, of, gradient) > products.arithmetic(
+            experts, bare, gradient
+        )

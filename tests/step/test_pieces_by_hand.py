@@ -1,0 +1,39 @@
+"""Small pieces of the sum of a step, with numbers for which every sign and factor shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from by_hand import by_hand
+from meshwright.cost.load import Busy, Load
+from meshwright.describe.layout import Layout
+from meshwright.schedule import get as schedule_named
+from meshwright.step.pipeline import Share, carried
+
+
+def test_layers_that_recompute_are_a_share_of_their_chunk() -> None:
+    """ "full:2" of chunks of 8 layers is a quarter; of chunks of one layer all; without a number
+    all.
+    """
+    eight, one = (Share(8.0, 0.0, 0.0, 0.0, chunk) for chunk in (8.0, 1.0))
+    assert eight.again("full:2") == 0.25
+    assert one.again("full:2") == 1.0
+    assert eight.again("full") == 1.0
+
+
+def test_layers_of_a_device_are_of_both_kinds() -> None:
+    assert Share(5.0, 3.0, 1.0, 1.0).layers == 8.0
+
+
+@pytest.mark.parametrize(("schedule", "v", "chunks"), [("1f1b", 1, 1), ("interleaved", 4, 4)])
+def test_each_chunk_sends_forward_and_backward(schedule: str, v: int, chunks: int) -> None:
+    """10 microbatches, a message keeps a link for 3 s: 2 x 10 x chunks of them."""
+    send = Load(3.0, 0.0, Busy((3.0,)))
+    assert carried(10.0, send, schedule_named(schedule), v)[0] == 2 * 10 * chunks * 3.0
+
+
+def test_a_step_ends_after_its_update() -> None:
+    """Two layers of 1 s and 2 s: 6 s of passes, then the optimizer, which adds to it."""
+    p = by_hand(Layout())
+    assert p.step_time_s == pytest.approx(6.0 + p.time_s["optimizer"])
+    assert sum(p.time_s.values()) == pytest.approx(p.step_time_s)
