@@ -35,6 +35,7 @@ ROOMS = (
     "roofline",
     "formats",
     "sweep",
+    "grid",
     "sizing",
     "validate",
     "fitting",

@@ -101,7 +101,7 @@ class Sweep:
         return {"over": self.over, "interrupted": self.interrupted, "points": points}
 
 
-def values(texts: Sequence[Value]) -> list[Value]:
+def values(texts: Sequence[Value], most: int = MOST) -> list[Value]:
     """The values of texts: "64..4096" doubles from 64 to at most 4096, the rest stands for
     itself.
     """
@@ -116,8 +116,8 @@ def values(texts: Sequence[Value]) -> list[Value]:
                 low *= 2
         elif text != "":
             found.append(text)
-    if not 0 < len(found) <= MOST:
-        raise BadInput(f"a sweep needs 1 to {MOST} values, not {len(found)}")
+    if not 0 < len(found) <= most:
+        raise BadInput(f"a sweep needs 1 to {most} values, not {len(found)}")
     return found
 
 
@@ -185,19 +185,24 @@ def _told(over: str, value: Value, varied: Job) -> Value:
 
 def _planned(job: Job, over: str, value: Value, space: Space | None) -> Point:
     """The best layout; a degree that is varied is a constraint."""
+    found, note = planned(job, [over], space)
+    return Point(value, job, found, note)
+
+
+def planned(job: Job, over: Sequence[str], space: Space | None) -> tuple[Prediction | None, str]:
+    """(the best layout where these fields are varied, or why there is none)."""
     from .search import Space, plan
 
     space = space or Space()
-    name = over.removeprefix("layout.")
-    if name == "placement":
-        raise BadInput(
-            "placement is what a search chooses: it can only be varied for a fixed layout"
-        )
-    if name in FIELDS:
-        space = space.but(**{name: getattr(job.layout, name)})
-    found = plan(job, space, top=1, families=False)
-    note = "" if found.best else "; ".join(found.notes) or "nothing fits"
-    return Point(value, job, found.best, note)
+    for name in (path.removeprefix("layout.") for path in over):
+        if name == "placement":
+            raise BadInput(
+                "placement is what a search chooses: it can only be varied for a fixed layout"
+            )
+        if name in FIELDS:
+            space = space.but(**{name: getattr(job.layout, name)})
+    found = plan(job, space, top=1)
+    return found.best, "" if found.best else "; ".join(found.notes) or "nothing fits"
 
 
 def vary(job: Job, path: str, value: Value) -> Job:

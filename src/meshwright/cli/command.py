@@ -36,7 +36,7 @@ MODEL = (
 )
 OVER = (
     "What to vary: chips=64..4096 (doubling), batch=1M,4M, seq, tp, chip.hbm_bytes, model,"
-    " assumptions, network.ib.bandwidth=100 Gbit/s,400 Gbit/s, ..."
+    " assumptions, network.ib.bandwidth=100 Gbit/s,400 Gbit/s, ...; twice: a table of both"
 )
 RELAXED = (
     "Allow any dp and idle chips, or insist on all chips; default: all chips, or the nearest number"
@@ -68,7 +68,14 @@ AgainstLayout = Annotated[
     word("Why this layout is slower: a plan or job file, or 'tp=8 pp=4 zero=1'.", "LAYOUT"),
 ]
 Relaxed = Annotated[bool | None, Parameter(help=RELAXED, negative="--strict", group=RESULT)]
-Over = Annotated[str, word(OVER, "FIELD=VALUES")]
+Over = Annotated[tuple[str, ...], word(OVER, "FIELD=VALUES")]
+Workers = Annotated[
+    int | None, word("Processes of a sweep of two fields; default: the cores.", "N")
+]
+Engine = Annotated[
+    str | None, word("Where two fields are swept: dask://HOST:8786 or ray://HOST:10001.", "ADDRESS")
+]
+Column = Annotated[str, word("What the table of two fields shows, such as cost_usd.", "COLUMN")]
 Fixed = Annotated[bool, word("Predict the given layout at every value instead of searching.")]
 Kind = Annotated[str, Parameter(help="chips, networks or models.")]
 Name = Annotated[

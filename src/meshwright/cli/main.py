@@ -23,6 +23,7 @@ from . import (  # noqa: F401, their verbs register themselves
     calibrate,
     compare,
     export,
+    grid,
     limits,
     read,
     roofline,
@@ -35,7 +36,9 @@ from .command import (
     AgainstLayout,
     AssumptionSets,
     Budget,
+    Column,
     Deadline,
+    Engine,
     Explain,
     Fixed,
     Json,
@@ -48,6 +51,7 @@ from .command import (
     Relaxed,
     Runs,
     Top,
+    Workers,
     app,
     output,
     verb,
@@ -218,11 +222,19 @@ def sweep(
     given: Mapping[str, str],
     over: Over,
     fixed: Fixed = False,
+    workers: Workers = None,
+    engine: Engine = None,
+    show: Column = "step_time_s",
     json: Json = False,
-    output: Annotated[str | None, output(".json, .csv, .png or .svg (curves)")] = None,
+    output: Annotated[
+        str | None,
+        output(
+            ".json, .csv, .png or .svg (curves); two fields: .jsonl, which goes on where it was"
+        ),
+    ] = None,
 ) -> int:
-    """Vary one field, keep the rest: strong scaling, batch, sequence length, bandwidth, ... Ctrl-C
-    keeps what is done.
+    """Vary one field or two, keep the rest: strong scaling, batch, sequence length, bandwidth, ...
+    Ctrl-C keeps what is done.
 
     Example: meshwright sweep llama3-70b --on 64xh100-sxm --batch 4Mi --over chips=64..4096 -o
     scaling.png
@@ -233,8 +245,12 @@ def sweep(
     from ..sweep import parse
     from ..sweep import sweep as compute
 
+    if len(over) > 1:
+        return grid.two(model, given, over, fixed, workers, engine, show, json, output)
+    if workers is not None or engine is not None:
+        raise BadInput("--workers and --engine are for a sweep of two fields: --over twice")
     files.suffix(output, (".json", ".csv", *files.PLOTS))
-    field, values = parse(over)
+    field, values = parse(over[0] if over else "")
     described, space = (given, None) if fixed else split(given)
     job = read_job(model, described, [], fill=fixed)
     with console.progress() as told:

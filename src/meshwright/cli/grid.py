@@ -1,0 +1,55 @@
+"""`sweep` over two fields: points on many processes or an engine, kept in a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from ..errors import BadInput
+
+KINDS = (".json", ".csv", ".jsonl")
+
+
+def two(
+    model: str,
+    given: Mapping[str, str],
+    over: Sequence[str],
+    fixed: bool,
+    workers: int | None,
+    engine: str | None,
+    column: str,
+    json: bool,
+    output: str | None,
+) -> int:
+    """Print the table of two fields, and keep its points."""
+    from ..formats.flags import read_flags, split
+    from ..grid import engine_at, grid
+    from ..report import console, files
+    from ..report.grid import report
+    from ..sweep import parse
+
+    if workers is not None and workers < 1:
+        raise BadInput(f"--workers must be at least 1, not {workers}")
+    kind = output.rpartition(".")[2] if output else ""
+    if output and f".{kind}" not in KINDS:
+        raise BadInput(f"-o {output[:80]} must end in {', '.join(KINDS)} for two fields")
+    described, space = (given, None) if fixed else split(given)
+    job = read_flags(model, described, [], sys.stdin, fixed)
+    with console.progress() as told:
+        found = grid(
+            job,
+            [parse(text) for text in over],
+            space,
+            fixed,
+            file=output if kind == "jsonl" else None,
+            workers=workers,
+            engine=engine_at(engine) if engine else None,
+            progress=told,
+        )
+    data = console.envelope("sweep", found.to_dict())
+    console.show_json(data) if json else console.show(report(found, column))
+    if output and kind != "jsonl":
+        text = files.json_text(data) if kind == "json" else files.csv_text([*found.rows])
+        files.write(output, {f".{kind}": lambda: text})
+    whole = any(row.get("step_time_s") for row in found.rows)
+    return 130 if found.interrupted else 0 if whole else 1

@@ -1,0 +1,320 @@
+"""Two fields varied against each other, point by point, on many processes, and never twice.
+
+    grid(job, [("chips", [64, 128]), ("batch", ["1M", "4M"])], file="points.jsonl")
+
+Every finished point is a line of the file, so a run that was killed goes on where it stopped: what
+it finds then is what it would have found in one go. The first line says of which job and which
+values the points are; a file of others is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ._version import __version__
+from .describe.choices import FIELDS
+from .describe.job import Job
+from .errors import BadInput, MeshwrightError
+from .formats.toml import dump_job
+from .prediction.prediction import Prediction, predict
+from .sweep import Value, planned, values, vary
+
+if TYPE_CHECKING:
+    from .search import Space
+
+MOST = 100_000
+"""Points of a grid."""
+AT_ONCE = 64
+"""Points that a process takes at a time."""
+VERSION = 1
+"""Of the file's lines."""
+Axis = tuple[str, Sequence[Value]]
+Row = dict[str, Any]
+Compute = Callable[[Job, Mapping[str, Value], "Space | None", bool], Row]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The points that were finished, in the order of the axes, the last changing fastest."""
+
+    axes: tuple[tuple[str, tuple[Value, ...]], ...]
+    rows: tuple[Row, ...]
+    """One flat row a point: its values, seconds, money and layout, or a note why there are none."""
+    interrupted: bool = False
+    """Some points are missing."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of `sweep --json` with two axes."""
+        axes = [{"over": name, "values": [*vals]} for name, vals in self.axes]
+        return {"axes": axes, "interrupted": self.interrupted, "rows": [*self.rows]}
+
+    def table(self, column: str) -> list[list[Any]]:
+        """One column of the rows as a table: a line for each value of the first axis."""
+        (first, ups), (second, across) = self.axes
+        found = {(r[first], r[second]): r.get(column) for r in self.rows}
+        return [[found.get((a, b)) for b in across] for a in ups]
+
+
+def grid(
+    job: Job,
+    axes: Sequence[Axis],
+    space: Space | None = None,
+    fixed: bool = False,
+    *,
+    file: str | Path | None = None,
+    workers: int | None = None,
+    engine: Executor | None = None,
+    progress: Callable[[str, float], None] | None = None,
+    compute: Compute | None = None,
+) -> Grid:
+    """The best layout (with `fixed`: the job's own) at every combination of two fields' values.
+
+    file: keeps every finished point, and what it holds is not computed again;  workers: processes,
+    default one for each core where there is enough to do;  engine: an executor to use instead, such
+    as `engine_at("dask://host:8786")`;  compute: what makes a row.  Ctrl-C ends it without loss.
+    Raises BadInput.
+    """
+    chosen = tuple((name, tuple(values(texts, MOST))) for name, texts in axes)
+    if len(chosen) != 2 or chosen[0][0] == chosen[1][0]:
+        raise BadInput("a grid varies two fields: --over once for each")
+    points = [
+        dict(zip((n for n, _ in chosen), v, strict=True)) for v in product(*(v for _, v in chosen))
+    ]
+    if len(points) > MOST:
+        raise BadInput(f"a grid has at most {MOST:,} points, not {len(points):,}")
+    for point in (points[0], points[-1]):
+        varied(job, point)  # a wrong path or value shows before the work starts
+    work = partial(_rows, job, space, fixed, compute or row)
+    with contextlib.ExitStack() as stack:
+        done, out = _opened(file, job, chosen, space, fixed, stack)
+        left = [i for i in range(len(points)) if i not in done]
+        pool = engine or stack.enter_context(_pool(workers, len(left)))
+        interrupted = _run(pool, work, points, left, done, out, progress)
+    return Grid(chosen, tuple(done[i] for i in sorted(done)), interrupted)
+
+
+def varied(job: Job, point: Mapping[str, Value]) -> Job:
+    """The job with all values of a point."""
+    for field, value in point.items():
+        job = vary(job, field, value)
+    return job
+
+
+def row(job: Job, point: Mapping[str, Value], space: Space | None, fixed: bool) -> Row:
+    """What comes of one point."""
+    try:
+        changed = varied(job, point)
+        if fixed:
+            found: Prediction | None = predict(changed)
+            note = ""
+        else:
+            found, note = planned(changed, [*point], space)
+    except MeshwrightError as error:
+        found, note = None, str(error)
+    whole = {**point, **(numbers(found) if found else {}), **point, "note": note}
+    plain: Row = json.loads(json.dumps(whole, default=float))  # as the file holds it
+    return plain
+
+
+def numbers(p: Prediction) -> Row:
+    """What a point is compared by, in SI units."""
+    told = p.to_dict()
+    names = (
+        *("step_time_s", "tokens_per_s", "tokens_per_s_per_chip", "mfu", "fits", "risk_of_oom"),
+        *("train_time_s", "cost_usd", "energy_j"),
+    )
+    found: Row = {"chips": p.job.cluster.chips, **{n: told[n] for n in names if n in told}}
+    if interval := told.get("interval_s"):
+        found["step_time_low_s"], found["step_time_high_s"] = interval
+    return {**found, **{name: getattr(p.layout, name) for name in FIELDS}}
+
+
+def _rows(
+    job: Job,
+    space: Space | None,
+    fixed: bool,
+    compute: Compute,
+    points: Sequence[tuple[int, Mapping[str, Value]]],
+) -> list[tuple[int, Row]]:
+    """The rows of some points, in a process of their own."""
+    return [(i, compute(job, point, space, fixed)) for i, point in points]
+
+
+class _Here(Executor):
+    """An executor that computes at once, in this process."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **named))
+        return future
+
+
+def _pool(workers: int | None, points: int) -> Executor:
+    """Processes, or this one where there is little to do."""
+    count = workers or min(os.cpu_count() or 1, -(-points // AT_ONCE))
+    return ProcessPoolExecutor(count) if count > 1 else _Here()
+
+
+def _run(
+    pool: Executor,
+    work: Callable[[Sequence[tuple[int, Mapping[str, Value]]]], list[tuple[int, Row]]],
+    points: Sequence[Mapping[str, Value]],
+    left: list[int],
+    done: dict[int, Row],
+    out: TextIO | None,
+    progress: Callable[[str, float], None] | None,
+) -> bool:
+    """Compute what is left into `done` and the file; True if Ctrl-C ended it."""
+    parts = [
+        [(i, points[i]) for i in left[at : at + AT_ONCE]] for at in range(0, len(left), AT_ONCE)
+    ]
+    waiting: set[Future[list[tuple[int, Row]]]] = set()
+    try:
+        for part in _few_at_once(pool, work, parts, waiting):
+            for i, found in part:
+                done[i] = found
+                if out:
+                    out.write(json.dumps({"i": i, "row": found}) + "\n")
+            if out:
+                out.flush()
+            if progress:
+                progress(f"{len(done):,} of {len(points):,} points", len(done) / len(points))
+    except KeyboardInterrupt:
+        for future in waiting:
+            future.cancel()
+        return True
+    return False
+
+
+def _few_at_once(
+    pool: Executor, work: Any, parts: list[Any], waiting: set[Future[Any]]
+) -> Iterator[list[tuple[int, Row]]]:
+    """Results as they come, with a few parts under way for each worker, so that Ctrl-C is quick."""
+    most = 4 * (getattr(pool, "_max_workers", None) or 1)
+    ahead = iter(parts)
+    for part in ahead:
+        waiting.add(pool.submit(work, part))
+        if len(waiting) < most:
+            continue
+        yield from _finished(waiting)
+    while waiting:
+        yield from _finished(waiting)
+
+
+def _finished(waiting: set[Future[Any]]) -> Iterator[list[tuple[int, Row]]]:
+    """What is ready of the parts under way, at least one."""
+    ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
+    for future in ready:
+        waiting.discard(future)
+        yield future.result()
+
+
+# ---------------------------------------------------------------- the file
+
+
+def _opened(
+    file: str | Path | None,
+    job: Job,
+    axes: Sequence[Any],
+    space: Space | None,
+    fixed: bool,
+    stack: contextlib.ExitStack,
+) -> tuple[dict[int, Row], TextIO | None]:
+    """(the points that a file holds, the file to add to)."""
+    if file is None:
+        return {}, None
+    head = {"meshwright": __version__, "version": VERSION, "of": _mark(job, axes, space, fixed)}
+    path = Path(file)
+    try:
+        text = path.read_bytes() if path.exists() else b""
+        whole = text[: text.rfind(b"\n") + 1]  # a line that was cut off is computed again
+        done = _held(whole, head, path) if whole else {}
+        out = stack.enter_context(path.open("r+b" if path.exists() else "w+b"))
+        out.truncate(len(whole))
+        out.seek(len(whole))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+    told = stack.enter_context(_text(out))
+    if not whole:
+        told.write(json.dumps(head) + "\n")
+    return done, told
+
+
+def _text(binary: Any) -> TextIO:
+    import io
+
+    return io.TextIOWrapper(binary, "utf-8", newline="\n", write_through=True)
+
+
+def _held(text: bytes, head: Row, path: Path) -> dict[int, Row]:
+    """index -> row of a file's lines; BadInput for a file of another grid."""
+    first, *lines = text.decode("utf-8", "replace").splitlines()
+    try:
+        said = json.loads(first)
+        if not isinstance(said, dict) or "of" not in said:
+            raise ValueError
+        found = [json.loads(line) for line in lines]
+        rows = {int(line["i"]): dict(line["row"]) for line in found}
+    except (ValueError, KeyError, TypeError):
+        raise BadInput(f"{path} holds no points of a grid: name a new file") from None
+    if said != head:
+        raise BadInput(f"{path} holds the points of another job, grid or version: name a new file")
+    return rows
+
+
+def _mark(job: Job, axes: Sequence[Any], space: Space | None, fixed: bool) -> str:
+    """What makes two grids the same one."""
+    text = json.dumps([dump_job(job), axes, str(space), fixed], default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# ---------------------------------------------------------------- engines
+
+
+def engine_at(address: str) -> Executor:
+    """An engine that runs elsewhere: dask://HOST:PORT (a scheduler) or ray://HOST:PORT.
+
+    Raises BadInput where its package is missing or nothing answers.
+    """
+    kind, _, place = address.partition("://")
+    if kind not in ("dask", "ray") or not place:
+        raise BadInput(
+            f"--engine {address[:60]!r} must look like dask://HOST:8786 or ray://HOST:10001"
+        )
+    try:
+        if kind == "dask":
+            from distributed import Client
+
+            found: Executor = Client(f"tcp://{place}", timeout="10s").get_executor()
+            return found
+        import ray
+
+        ray.init(address)
+        return _Ray(ray)
+    except ImportError:
+        package = {"dask": "distributed", "ray": "ray[client]"}[kind]
+        raise BadInput(f"--engine {kind} needs its package: pip install '{package}'") from None
+    except (OSError, TimeoutError, RuntimeError) as error:
+        raise BadInput(f"nothing answers at {address[:60]}: {str(error)[:80]}") from None
+
+
+class _Ray(Executor):
+    """Ray's tasks as futures."""
+
+    def __init__(self, ray: Any) -> None:
+        self.ray = ray
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        """A task of the cluster."""
+        found: Future[Any] = self.ray.remote(lambda: fn(*args, **named)).remote().future()
+        return found

@@ -1,0 +1,57 @@
+"""Two fields varied against each other, as a table of one column of their points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ..errors import unknown
+from ..grid import Grid
+from ..units import show
+from .predict import plain
+from .text import count, percent, seconds
+
+WIDEST = 8
+"""Values of the second field that stand beside each other in 80 columns."""
+SHARES = ("mfu", "hfu", "risk_of_oom")
+UNITS = {"cost_usd": "USD", "energy_j": "J"}
+
+
+def report(grid: Grid, column: str) -> RenderableType:
+    """One line a value of the first field, one column a value of the second."""
+    known = [name for row in grid.rows for name in row]
+    if grid.rows and column not in known:
+        raise unknown("--show", column, dict.fromkeys(known))
+    return Group(*_parts(grid, column))
+
+
+def _parts(grid: Grid, column: str) -> Iterator[RenderableType]:
+    (first, ups), (second, across) = grid.axes
+    yield Text(f"{column}: {first} down, {second} across", "bold")
+    cells = grid.table(column)
+    for at in range(0, len(across), WIDEST):
+        table = plain(first, *(str(v) for v in across[at : at + WIDEST]))
+        for value, line in zip(ups, cells, strict=True):
+            table.add_row(str(value), *(told(column, v) for v in line[at : at + WIDEST]))
+        yield table
+    notes = dict.fromkeys(row["note"] for row in grid.rows if row.get("note"))
+    for note in [*notes][:3]:
+        yield Text(f"note: {note}", "yellow")
+    if grid.interrupted:
+        yield Text("note: interrupted; the same command with -o FILE.jsonl goes on", "yellow")
+
+
+def told(column: str, value: Any) -> str:
+    """A cell for people."""
+    if value is None:
+        return "-"
+    if isinstance(value, (bool, str)):
+        return str(value).lower()
+    if column in SHARES:
+        return percent(value)
+    if column in UNITS:
+        return show(value, UNITS[column], 3)
+    return seconds(value) if column.endswith("_s") and "per_s" not in column else count(value)
