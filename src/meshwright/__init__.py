@@ -25,11 +25,14 @@ _HOME = {
     "describe.job": ("Optimizer", "Precision"),
     "describe.assumptions": ("Assumptions", "assumptions"),
     "catalog": ("chip", "network"),
-    "formats.resolve": ("Job", "cluster", "model"),
+    "formats.resolve": ("cluster", "model"),
     "count.model": ("model_flops", "parameters"),
-    "formats.toml": ("dump_job", "load_job"),
+    "formats.toml": ("Job", "dump_job", "load_job"),
     "prediction": ("Prediction", "predict"),
+    "prediction.table": ("Table", "table"),
     "prediction.terms": ("Term",),
+    "grid": ("Grid",),
+    "sweep": ("Sweep",),
     "errors": ("BadInput", "MeshwrightError", "NoLayout"),
     "search": ("Plan", "Space", "plan"),
 }
@@ -64,19 +67,27 @@ if TYPE_CHECKING:  # the same names once more, with their types
     from .formats.resolve import model as model
     from .formats.toml import dump_job as dump_job
     from .formats.toml import load_job as load_job
+    from .grid import Grid as Grid
     from .prediction.prediction import Prediction as Prediction
     from .prediction.prediction import predict as predict
+    from .prediction.table import Table as Table
+    from .prediction.table import table as table
     from .prediction.terms import Term as Term
     from .search.plan import Plan as Plan
     from .search.plan import plan as plan
     from .search.space import Space as Space
+    from .sweep import Sweep as Sweep
 else:
 
     def __getattr__(name):
         if name not in _WHERE:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from functools import partial
         from importlib import import_module
 
+        display = import_module(".describe.display", __name__)
+        if not display.LOADERS:
+            display.LOADERS.append(partial(import_module, ".report.display", __name__))
         value = getattr(import_module(f".{_WHERE[name]}", __name__), name)
         globals()[name] = value
         return value

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ._version import __version__
 from .describe.choices import FIELDS
+from .describe.display import Displayed
 from .describe.job import Job
 from .errors import BadInput, MeshwrightError
 from .formats.toml import dump_job
@@ -44,7 +45,7 @@ Compute = Callable[[Job, Mapping[str, Value], "Space | None", bool], Row]
 
 
 @dataclass(frozen=True)
-class Grid:
+class Grid(Displayed):
     """The points that were finished, in the order of the axes, the last changing fastest."""
 
     axes: tuple[tuple[str, tuple[Value, ...]], ...]
@@ -293,11 +294,11 @@ def engine_at(address: str) -> Executor:
         )
     try:
         if kind == "dask":
-            from distributed import Client
+            from distributed import Client  # type: ignore[import-not-found, unused-ignore]
 
             found: Executor = Client(f"tcp://{place}", timeout="10s").get_executor()
             return found
-        import ray
+        import ray  # type: ignore[import-not-found, unused-ignore]
 
         ray.init(address)
         return _Ray(ray)

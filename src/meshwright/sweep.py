@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .describe.choices import FIELDS
 from .describe.cluster import Cluster
+from .describe.display import Displayed
 from .describe.fields import ASK, belonging
 from .describe.frozen import shown
 from .describe.job import Job
@@ -51,7 +52,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Displayed):
     """The points that were finished, in order."""
 
     over: str

@@ -107,6 +107,8 @@ class Job(Checked):
         for name, unit in (("seq", LENGTH), ("tokens", "token")):
             if isinstance(getattr(self, name), str):
                 object.__setattr__(self, name, parse(getattr(self, name), unit, f"job.{name}"))
+        if isinstance(self.batch, str) and "batch" in BY_NAME:  # "4Mi" tokens, "512seq"
+            object.__setattr__(self, "batch", BY_NAME["batch"](self.batch, int(self.T)))
         for name, least in (("batch", 1), ("seq", 0)):
             value = getattr(self, name)
             if not isinstance(value, int):
@@ -248,7 +250,7 @@ PARTS: dict[str, type] = {
 
 FP32_BYTES = 4.0
 
-BY_NAME: dict[str, Callable[[str], object]] = {}
+BY_NAME: dict[str, Callable[..., object]] = {}
 """Field -> what finds the thing of that name: `formats.resolve` knows catalogue and files, which
 stand below this room.
 """

@@ -11,6 +11,7 @@ from typing import Any
 from ..cost.layer import Clock, Seconds
 from ..count.model import executed_flops, model_flops, parameters
 from ..describe.assumptions import unsearched
+from ..describe.display import Displayed
 from ..describe.frozen import one_line
 from ..describe.job import Job, demand
 from ..describe.layout import Layout
@@ -37,7 +38,7 @@ LEAST_CHANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Displayed):
     """What a step of a job takes under a layout. Seconds and bytes are those of the slowest and of
     the fullest device.
     """

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..describe.display import Displayed
 from ..describe.job import Job, demand
 from ..describe.slices import axes
 from ..layout import practice
@@ -43,7 +44,7 @@ FRONT_POINTS = 8
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Displayed):
     """What a search found."""
 
     best: Prediction | None

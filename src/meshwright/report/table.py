@@ -1,0 +1,28 @@
+"""A table of layouts as the command line prints one."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ..prediction.table import Table
+from ..units import show
+from .predict import plain
+from .text import count, layout_words, percent, seconds
+
+MOST = 40
+"""Rows that are printed."""
+
+
+def report(table: Table) -> RenderableType:
+    """One line a layout."""
+    printed = plain("layout", "step", "tokens/s", "MFU", "memory")
+    for layout, p in list(zip(table.layouts, table.predictions, strict=True))[:MOST]:
+        if p is None:
+            printed.add_row(layout_words(layout), "-", "-", "-", "refused")
+            continue
+        memory = show(p.memory_bytes["needed"], "GiB") + ("" if p.fits else " does NOT fit")
+        rates = seconds(p.step_time_s), count(p.tokens_per_s), percent(p.mfu)
+        printed.add_row(layout_words(p.layout), *rates, memory)
+    more = len(table.layouts) - MOST
+    return Group(printed, *([Text(f"... and {more} more")] if more > 0 else []))
