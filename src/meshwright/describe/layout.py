@@ -19,6 +19,7 @@ from ..num import Num, maximum, minimum
 from .fields import Checked
 from .frozen import FrozenDict, changed, freeze, shown
 from .recompute import RECOMPUTE, recompute
+from .stages import RULES, stages
 
 AXES = ("tp", "cp", "dp", "pp")
 """Mesh axes in canonical order, the one that communicates most first (nearest)."""
@@ -67,6 +68,9 @@ class Layout(Checked):
     """Sequences of one microbatch of one replica."""
     interleave: Num = 1
     """Model chunks a device holds (virtual pipeline stages, v)."""
+    stages: str = "even"
+    """Layers of each stage: even, as many in each; slots, embedding and loss count as a layer each;
+    or one by one, such as 7,8*14,7 (`describe.stages`)."""
     schedule: str = "1f1b"
     """Order of the microbatches: a name of `meshwright.schedule`."""
     zero: int = 0
@@ -111,6 +115,8 @@ class Layout(Checked):
                 )
         if self.recompute not in RECOMPUTE:
             object.__setattr__(self, "recompute", recompute(self.recompute).text)
+        if self.stages not in RULES:
+            object.__setattr__(self, "stages", stages(self.stages).text)
         super().__post_init__()
         freeze(self, "placement")
 

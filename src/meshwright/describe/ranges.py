@@ -324,6 +324,7 @@ FREE: dict[str, str] = {
     "Framework.rules": "names of `layout.trainable`, refused there",
     "Layout.recompute": "words of `describe.recompute`, refused there",
     "Layout.schedule": "a name of `schedule.SCHEDULES`, refused there",
+    "Layout.stages": "words of `describe.stages`, refused there",
     "Model.notes": "sentences",
     "Model.pattern": "words of `describe.layers`, refused there",
     **dict.fromkeys(("Settings.data", "Settings.weights", "Settings.output"), "a path"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ..describe.recompute import PARTS
 from ..errors import BadInput
 
 SAME = {
@@ -19,6 +20,8 @@ SAME = {
     "etp": ("expert-tensor-parallel-size",),
     "microbatch": ("micro-batch-size", "mbs"),
     "interleave": ("vpp", "virtual-pipeline-model-parallel-size"),
+    "stages": ("pipeline-model-parallel-layout",),
+    "recompute": ("recompute-modules",),
     "zero": ("zero-stage",),
     "seq": ("seq-length", "sequence-length"),
     "batch": ("global-batch-size", "gbs"),
@@ -31,6 +34,8 @@ MACHINE = ("--gpus", "--num-gpus", "--chips", "--nodes", "--world-size")
 """What --on says."""
 OWN = {"limits": ("--chips",)}
 """command -> flags of these that it has itself."""
+MODULES = "--recompute-modules"
+"""A list of words there."""
 BELOW_ZERO = re.compile(r"-[\d.]")
 
 
@@ -39,7 +44,7 @@ def translated(words: Sequence[str]) -> list[str]:
     has.
     """
     found: list[str] = []
-    for word in words:
+    for word in joined(words):
         flag, equals, value = word.partition("=")
         if flag in MACHINE and flag not in OWN.get(words[0], ()):
             raise BadInput(
@@ -57,3 +62,16 @@ def translated(words: Sequence[str]) -> list[str]:
         else:
             found.append(word if flag in IN_SEQUENCES else OURS.get(flag, flag) + equals + value)
     return found
+
+
+def joined(words: Sequence[str]) -> list[str]:
+    """The words with Megatron Core's modules to recompute, several words there, as one value."""
+    found: list[str] = []
+    inside = False
+    for word in words:
+        if inside and word in PARTS:
+            found[-1] += word if found[-1].endswith("=") else f"+{word}"
+            continue
+        inside = word.partition("=")[0] == MODULES
+        found.append(f"{word}=" if word == MODULES else word.replace(",", "+") if inside else word)
+    return [word.rstrip("=") if word == f"{MODULES}=" else word for word in found]

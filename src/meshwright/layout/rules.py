@@ -13,11 +13,13 @@ from typing import Any
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
+from ..describe.stages import RULES
+from ..describe.stages import stages as stages_named
 from ..errors import BadInput, unknown
 from ..schedule import get as schedule_named
 from . import cuts, practice, trainable
 from .rule import Rule, divides, may_be, sharded
-from .stages import microbatches
+from .stages import cut, microbatches, schedule_of
 
 
 def _experts(job: Job) -> int:
@@ -47,7 +49,14 @@ def _ends(job: Job, layout: Layout) -> int:
     hold its layers.
     """
     chunked = schedule_named(layout.schedule).chunks(layout.interleave) > 1
-    return 2 if chunked and job.model.vocab else 0
+    return 2 if (chunked or layout.stages == "slots") and job.model.vocab else 0
+
+
+def _listed(job: Job, l: Layout) -> Any:
+    """Where the layers dealt to stages one by one are those of the model, and the stages there."""
+    chunks = schedule_named(l.schedule).chunks(l.interleave)
+    given = stages_named(l.stages).layers
+    return (l.pp * chunks == len(given)) & (sum(given) == job.model.layers)
 
 
 POSITIVE = Rule(
@@ -132,7 +141,8 @@ HIDDEN = Rule(
 LAYERS = Rule(
     "layers over pp",
     lambda j, l: (
-        l.pp * schedule_named(l.schedule).chunks(l.interleave) <= j.model.layers + _ends(j, l)
+        (l.pp * schedule_named(l.schedule).chunks(l.interleave) <= j.model.layers + _ends(j, l))
+        | (l.stages not in RULES)
     ),
     lambda j, l: (
         f"{j.model.layers} layers are too few for {_stages(l)}: a chunk needs a layer"
@@ -140,9 +150,21 @@ LAYERS = Rule(
         + f"; {_most_stages(l, j.model.layers + _ends(j, l))}"
     ),
 )
+STAGES = Rule(
+    "layers of the stages",
+    lambda j, l: _listed(j, l) if l.stages not in RULES else l.stages == "even" or j.model.vocab > 0,
+    lambda j, l: (
+        "layout.stages slots needs a vocabulary, whose embedding and loss they are: take even"
+        if l.stages in RULES
+        else f"layout.stages {l.stages} deals {sum(stages_named(l.stages).layers)} layers to"
+        f" {len(stages_named(l.stages).layers)} stages, but {_stages(l)} has"
+        f" {int(l.pp * schedule_named(l.schedule).chunks(l.interleave))} and the model"
+        f" {j.model.layers} layers"
+    ),
+)
 FILLED = Rule(
     "layers in every stage",
-    lambda j, l: l.pp * schedule_named(l.schedule).chunks(l.interleave) <= j.model.layers,
+    lambda j, l: cut(j, l.pp, schedule_of(l), l.interleave).least >= 1,
     lambda j, l: (
         f"{j.model.layers} layers are too few for {_stages(l)}: here a chunk needs a layer;"
         f" {_most_stages(l, j.model.layers)}"
@@ -262,6 +284,7 @@ ALWAYS = (
     SEQUENCE,
     HIDDEN,
     LAYERS,
+    STAGES,
     EXPERTS,
     EXPERT_RANKS,
     EXPERT_FFN,

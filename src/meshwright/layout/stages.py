@@ -4,8 +4,12 @@ pipeline.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
+
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.stages import stages as stages_named
 from ..num import Num, ceil_div, where
 from ..schedule import get as schedule_named
 from ..schedule.dealt import Cut
@@ -17,23 +21,46 @@ def microbatches(job: Job, layout: Layout) -> Num:
     return ceil_div(job.batch, layout.dp * layout.microbatch)
 
 
+def schedule_of(layout: Layout) -> Schedule:
+    """The schedule as the layout runs it: with its way to deal layers to stages."""
+    return schedule_with(layout.schedule, layout.stages)
+
+
+@cache
+def schedule_with(name: str, stages: str) -> Schedule:
+    """The schedule of that name with a way to deal layers to its stages."""
+    schedule = schedule_named(name)
+    return schedule if schedule.stages == stages else replace(schedule, stages=stages)
+
+
 def cut(job: Job, pp: Num, schedule: Schedule, v: Num) -> Cut:
     """The layers dealt to the stages of a pipeline; a device that is alone has one stage."""
-    return Cut.of(job.model.layers, pp, where(pp == 1, 1.0, schedule.chunks(v)), schedule.folded)
+    return in_chunks(job, pp, schedule, where(pp == 1, 1.0, schedule.chunks(v)))
 
 
-def stage_layers(layers: int, stages: int) -> list[range]:
-    """The layers of each stage: as even as can be; where they do not divide, the last stage has one
-    fewer, then the first, then those between.
+def in_chunks(job: Job, pp: Num, schedule: Schedule, chunks: Num) -> Cut:
+    """The same with so many chunks, on a device that is alone too."""
+    how = stages_named(schedule.stages)
+    if how.layers:
+        return Cut.given(how.layers, pp, chunks, schedule.folded)
+    return Cut.of(job.model.layers, pp, chunks, schedule.folded, how.slots)
 
-    The same order as in the prediction (`schedule.dealt.Cut`): the ends also hold the head and the
-    embedding.
+
+def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:
+    """The layers of each stage.
+
+    Even: as even as can be; where they do not divide, the last stage has one fewer, then the first,
+    then those between. The same order as in the prediction (`schedule.dealt.Cut`): the ends also
+    hold the head and the embedding, which count as a layer each with `slots`.
     """
-    most, spare = -(-layers // stages), -layers % stages
+    given, slots = stages_named(how).layers, stages_named(how).slots and stages > 2
+    dealt = layers + 2 * slots
+    most, spare = -(-dealt // stages), -dealt % stages
     fewer = [stages - 1, 0, *range(stages - 2, 0, -1)][:spare]
     bounds = [0]
     for stage in range(stages):
-        bounds.append(bounds[-1] + most - (stage in fewer))
+        even = most - (stage in fewer) - (slots and stage in (0, stages - 1))
+        bounds.append(bounds[-1] + (given[stage] if given else even))
     return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
 
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from ..cost.layer import Clock
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.stages import microbatches
+from ..layout.stages import in_chunks, microbatches, schedule_of
 from ..schedule import get as schedule_named
-from ..schedule.dealt import Cut
 from ..schedule.longest import longest
 from ..schedule.types import Schedule
 from ..step import Body, barrier, body, by_order, clock, dealt, hop, shares, stages, step
@@ -34,8 +33,8 @@ def actions_of(schedule: Schedule, p: int, m: int, v: int) -> int:
 
 def stage_seconds(job: Job, layout: Layout, parts: Body) -> NDArray[np.float64]:
     """F, I and W of one microbatch through each stage: (stages, 3); recomputation belongs to I."""
-    schedule, p, v = schedule_named(layout.schedule), float(layout.pp), float(layout.interleave)
-    layers = Cut.of(job.model.layers, p, schedule.chunks(v), schedule.folded)
+    schedule, p, v = schedule_of(layout), float(layout.pp), float(layout.interleave)
+    layers = in_chunks(job, p, schedule, schedule.chunks(v))
     s = stages(layout, parts, layout.recompute, shares(job, layout, schedule, v))
     work = dealt(job, p, 1.0, s, 0.0, schedule, v)._replace(cut=layers)
     found = work.at(np.arange(float(layers.stages)))
@@ -81,7 +80,7 @@ def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
 
 
 def _prepared(job: Job, layout: Layout, at: Clock) -> Replayed | None:
-    schedule, m = schedule_named(layout.schedule), int(microbatches(job, layout))
+    schedule, m = schedule_of(layout), int(microbatches(job, layout))
     p, v = int(layout.pp), int(layout.interleave)
     if not by_order(job) or actions_of(schedule, p, m, v) > MOST_ACTIONS:
         return None

@@ -17,11 +17,10 @@ from ..describe.job import Job, demand
 from ..describe.layout import Layout
 from ..layout import rules
 from ..layout.placement import placed
-from ..layout.stages import microbatches
+from ..layout.stages import microbatches, schedule_of
 from ..program import resident
 from ..program.coverage import beyond
 from ..program.cpu import busy, untold
-from ..schedule import get as schedule_named
 from ..schedule.types import Schedule
 from ..step import Body, Step, body, clock, memory, room, shares, step
 from ..step.memory import fuller
@@ -65,7 +64,7 @@ class Prediction(Displayed):
 
     @cached_property
     def _schedule(self) -> Schedule:
-        return schedule_named(self.layout.schedule)
+        return schedule_of(self.layout)
 
     @cached_property
     def _clock(self) -> Clock:

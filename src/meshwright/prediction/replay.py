@@ -15,7 +15,7 @@ from typing import Any
 
 from ..describe.frozen import shown
 from ..errors import BadInput
-from ..schedule import get as schedule_named
+from ..layout.stages import schedule_of
 from ..schedule.timeline import Passes, Timeline, step_in_run_s, timeline
 from ..step import barrier, body, clock, hop
 from ..units import show
@@ -106,7 +106,7 @@ def replay(prediction: Prediction) -> Replay:
     MOST_ACTIONS actions.
     """
     job, layout, m = prediction.job, prediction.layout, prediction.microbatches
-    schedule = schedule_named(layout.schedule)
+    schedule = schedule_of(layout)
     p, v = int(layout.pp), int(layout.interleave)
     if (actions := actions_of(schedule, p, m, v)) > MOST_ACTIONS:
         raise BadInput(

@@ -65,7 +65,7 @@ class Stage:
 def stages(job: Job, rank: int) -> list[Stage]:
     """What a rank of the pp axis holds, by chunk."""
     count = stage_count(job.layout)
-    cut = stage_layers(job.model.layers, count)
+    cut = stage_layers(job.model.layers, count, job.layout.stages)
     return [Stage(n, cut[n], n == 0, n == count - 1) for n in stage_numbers(job.layout, rank)]
 
 

@@ -14,9 +14,11 @@ and the turn needs no send.
 from __future__ import annotations
 
 from functools import reduce
-from typing import NamedTuple
+from itertools import accumulate, pairwise
+from operator import add
+from typing import Any, NamedTuple
 
-from ..num import Num, anywhere, ceil_div, floor, maximum, minimum, most, where
+from ..num import Num, anywhere, at, ceil_div, floor, maximum, minimum, most, where
 
 
 class Pass(NamedTuple):
@@ -101,13 +103,33 @@ class Cut(NamedTuple):
     """Stages with one layer fewer."""
     uneven: bool
     """There are some (of a table: in some rows)."""
+    first: Num = 0.0
+    """Layers that the first stage has fewer besides."""
+    last: Num = 0.0
+    """The same of the last stage."""
+    before: tuple[float, ...] = ()
+    """Layers before each stage and after all, where they are dealt one by one."""
 
     @classmethod
-    def of(cls, layers: int, p: Num, v: Num, folded: bool) -> Cut:
-        """As even as can be."""
-        most = ceil_div(float(layers), p * v)
-        spare = p * v * most - layers
-        return cls(p, v, folded, most, spare, anywhere(spare > 0))
+    def of(cls, layers: int, p: Num, v: Num, folded: bool, slots: bool = False) -> Cut:
+        """As even as can be. slots: with embedding and loss, which count as a layer each; over one
+        stage or two they change nothing."""
+        ends = where(p * v > 2, 1.0, 0.0) if slots else 0.0
+        dealt = layers + 2.0 * ends
+        most = ceil_div(dealt, p * v)
+        spare = p * v * most - dealt
+        if not slots:
+            return cls(p, v, folded, most, spare, anywhere(spare > 0))
+        fewer = where(spare >= 2, ends, 0.0), where(spare >= 1, ends, 0.0)
+        return cls(p, v, folded, most, maximum(spare, 2.0 * ends), True, *fewer)
+
+    @classmethod
+    def given(cls, layers: tuple[int, ...], p: Num, v: Num, folded: bool) -> Cut:
+        """One by one."""
+        before = tuple(accumulate(layers, initial=0.0))
+        most = float(max(layers))
+        spare = p * v * most - before[-1]
+        return cls(p, v, folded, most, spare, True, before=before)
 
     @property
     def q(self) -> Num:
@@ -117,6 +139,32 @@ class Cut(NamedTuple):
     @property
     def stages(self) -> Num:
         return self.p * self.v
+
+    @property
+    def plain(self) -> Any:
+        """Where no stage has more than one layer fewer: the last, then the first, then those before
+        the last."""
+        if self.before:
+            return False
+        return (self.first == 0) & (self.last == 0)
+
+    @property
+    def alike(self) -> Any:
+        """Where all stages hold as many layers."""
+        if self.before:
+            return len({b - a for a, b in pairwise(self.before)}) == 1
+        return self.spare == 0
+
+    @property
+    def least(self) -> Num:
+        """Layers of the lightest stage."""
+        if self.before:
+            return min(b - a for a, b in pairwise(self.before))
+        ends = maximum(
+            where(self.spare >= 1, 1.0, 0.0) + self.last,
+            where(self.spare >= 2, 1.0, 0.0) + self.first,
+        )
+        return self.most - ends
 
     @property
     def _end(self) -> Num:
@@ -130,46 +178,78 @@ class Cut(NamedTuple):
     def _before(self, stage: Num) -> Num:
         if not self.uneven:
             return stage * self.most
+        if self.before:
+            stage = minimum(stage, len(self.before) - 1.0)
+            return at(self.before, stage.astype(int) if hasattr(stage, "dtype") else int(stage))
         light = maximum(stage - (self.stages - self._end), 0.0)
-        first = where(self.spare >= 2, minimum(stage, 1.0), 0.0)
-        return stage * self.most - light - first
+        last = maximum(stage - (self.stages - 1.0), 0.0) * self.last
+        first = minimum(stage, 1.0) * (where(self.spare >= 2, 1.0, 0.0) + self.first)
+        return stage * self.most - light - first - last
 
     def rank_layers(self, rank: Num) -> Num:
         """Layers of a rank."""
         if not self.uneven:
             return self.v * self.most
+        if self.before:
+            stages = (self._stage(rank, chunk) for chunk in range(int(most(self.v))))
+            return reduce(add, (self.layers(stage, stage + 1) for stage in stages))
         e, p = self._end, self.p
         light = floor((e + rank) / p)
         if self.folded:  # down and up again
             light = where(rank < e, 1.0, 0.0) + where(rank >= 2 * p - e, 1.0, 0.0)
-        return self.v * self.most - light - where((rank == 0) & (self.spare >= 2), 1.0, 0.0)
+        ends = where(rank == 0, where(self.spare >= 2, 1.0, 0.0) + self.first, 0.0)
+        ends = ends + where(rank == (0.0 if self.folded else self.q), self.last, 0.0)
+        return self.v * self.most - light - ends
+
+    def _stage(self, rank: Num, chunk: int) -> Num:
+        """The stage of a rank's chunk; none that there is beyond its last chunk."""
+        if not self.folded:
+            return where(chunk < self.v, rank + self.p * chunk, self.stages)
+        return rank if chunk == 0 else 2 * self.p - 1 - rank
 
     def leading(self, rank: Num, lead: float) -> Num:
         """How many of the first `lead` layers a rank holds; its chunks after so many rounds hold
         none.
         """
         found: Num = 0.0 * self.p
-        for chunk in range(int(min(most(self.v), lead + 1))):
-            stage = (
-                rank + self.p * chunk
-                if not self.folded
-                else rank
-                if chunk == 0
-                else 2 * self.p - 1 - rank
-            )
+        for chunk in range(int(min(most(self.v), self._with_leading(lead)))):
+            stage = self._stage(rank, chunk)
             mine = minimum(self._before(stage + 1), lead) - minimum(self._before(stage), lead)
             found = found + where(chunk < self.v, maximum(mine, 0.0), 0.0)
         return found
+
+    def _with_leading(self, lead: float) -> float:
+        """Chunks of a rank that may hold some of the first layers: only ends are empty, unless
+        stages are given one by one."""
+        return float("inf") if self.before else lead + 2.0
 
     @property
     def fuller(self) -> Num:
         """Of the ranks that hold the most layers the last; folded: the turn's, or the second."""
         if not self.uneven:
             return self.q
+        if self.before:
+            return self._fullest([float(rank) for rank in range(self.ranks)])
         e = self._end
+        found = self.q - (e - self.p * floor(e / self.p))
         if self.folded:
-            return where(e <= self.p, self.q, minimum(self.q, 1.0))
-        return self.q - (e - self.p * floor(e / self.p))
+            found = where(e <= self.p, self.q, minimum(self.q, 1.0))
+        if self.plain is True:
+            return found
+        return self._fullest([minimum(self.q, 1.0), maximum(self.q - 1.0, 0.0), found])
+
+    def _fullest(self, ranks: list[Num]) -> Num:
+        """Of these ranks one that holds the most layers, of several the last."""
+        found, layers = ranks[0], self.rank_layers(ranks[0])
+        for rank in ranks[1:]:
+            more = self.rank_layers(rank)
+            found, layers = where(more >= layers, rank, found), maximum(more, layers)
+        return found
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of stages that are dealt one by one."""
+        return int((len(self.before) - 1) // most(self.v))
 
 
 class Dealt(NamedTuple):
@@ -206,7 +286,9 @@ class Dealt(NamedTuple):
 
     @property
     def spare(self) -> Num:
-        return self.cut.spare
+        """Stages with one layer fewer, in the order that paths along them know; else none."""
+        plain = self.cut.plain
+        return self.cut.spare if plain is True else where(plain, self.cut.spare, 0.0)
 
     @property
     def uneven(self) -> bool:
@@ -229,6 +311,8 @@ class Dealt(NamedTuple):
         """Ranks that may have the most work: the first, the last, and between them the last fuller
         one and the second.
         """
+        if self.cut.before:
+            return (0.0, self.q, *(minimum(self.q, float(r)) for r in range(1, self.cut.ranks - 1)))
         between = (self.fuller,) if self.uneven else ()
         return (0.0, self.q, *between, *self.second)
 
@@ -239,7 +323,7 @@ class Dealt(NamedTuple):
         """
         if self.lead:
             return (minimum(self.q, 1.0),)
-        return (where(self.spare >= 1, minimum(self.q, 1.0), self.q),) if self.uneven else ()
+        return (where(self.cut.alike, self.q, minimum(self.q, 1.0)),) if self.uneven else ()
 
     @property
     def lightest(self) -> Pass:
@@ -386,5 +470,5 @@ class Dealt(NamedTuple):
         if self.uneven:
             before = self.place(x.last.stage - self.p)
             wait = self.q * maximum(ranks[0].first.at.f, self.at(minimum(before.stage, 1.0)).f)
-            ways.append(where(self.spare >= 1, before.down + before.at.f + wait, 0.0))
+            ways.append(where(self.cut.alike, 0.0, before.down + before.at.f + wait))
         return reduce(maximum, ways)

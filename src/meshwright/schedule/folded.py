@@ -44,7 +44,7 @@ def as_if_equal(d: Dealt, idle: Callable[[Num, Num, Num], Num]) -> Num:
     """Every stage as light as the one with the fewest layers; idle: (f, i, w) of a rank -> idle
     seconds.
     """
-    fewest = d.v * (d.cut.most - minimum(d.spare, 1.0))
+    fewest = d.v * d.cut.least
     f, i, w = (fewest * seconds for seconds in d.lightest)
     send = 2 * d.send * d.q / d.p  # 2 p - 2 of them on 2 p chunks, each way
     return d.m * (f + i + w) + idle(f + send, i + send, w)
@@ -53,4 +53,4 @@ def as_if_equal(d: Dealt, idle: Callable[[Num, Num, Num], Num]) -> Num:
 def fullest_never_waits(d: Dealt, barrier: bool) -> Num:
     """The rank with the most layers from its first microbatch on."""
     found = d.busy(d.fuller) + (d.down(0.0, d.fuller) if barrier else 0.0)
-    return where(d.spare >= 1, found, 0.0)
+    return where(d.cut.alike, 0.0, found)

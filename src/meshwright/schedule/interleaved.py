@@ -48,7 +48,7 @@ def span(d: Dealt, barrier: bool) -> Num:
     ranks = d.ranks
     first, end = ranks[0], ranks[1]
     paths = [_rounds(d, first, end)]
-    more = _passed_on(d, ranks) if d.uneven else {}
+    more = _passed_on(d, ranks) if d.uneven and not d.cut.before else {}
     ways = [(d.to_last_chunk(x, ranks), _from_last_chunk(d, x, ranks)) for x in ranks]
     for k, x in enumerate(ranks):
         own = d.m * x.load - d.p * x.earlier.total + more.get(k, 0.0)
@@ -75,7 +75,7 @@ def _from_last_chunk(d: Dealt, x: Rank, ranks: tuple[Rank, ...]) -> Num:
     if d.uneven:
         before = d.place(x.last.stage - d.p)
         wait = d.q * maximum(ranks[0].first.at.b, d.at(minimum(before.stage, 1.0)).b)
-        ways.append(where(d.spare >= 1, before.at.b + before.back + wait, 0.0))
+        ways.append(where(d.cut.alike, 0.0, before.at.b + before.back + wait))
     return reduce(maximum, ways)
 
 
@@ -190,12 +190,7 @@ def _rounds(d: Dealt, first: Rank, end: Rank) -> Num:
     once, slots = 2 * d.stages - 1, (d.m - d.p) * d.v + d.q
     k = floor(slots / once)
     whole = first.first.at.total + first.first.below_whole(end.last)
-    return (1 + k) * whole + (slots - k * once) * d.lightest.total * _least(d)
-
-
-def _least(d: Dealt) -> Num:
-    """Layers of the lightest stage: what a slot takes at least."""
-    return d.cut.most - where(d.spare >= 1, 1.0, 0.0)
+    return (1 + k) * whole + (slots - k * once) * d.lightest.total * d.cut.least
 
 
 def in_flight(p: Num, m: Num, v: Num) -> Num:

@@ -90,7 +90,7 @@ def _rounds(d: Dealt, first: Rank, end: Rank) -> tuple[Num, Num]:
     weights = first.last.at.w
     up = maximum(first.last.up + first.first.at.w, d.p * first.earlier.b + weights)
     turn = d.last_ranks(d.p)
-    light = d.cut.most - where(d.spare >= 1, 1.0, 0.0)  # layers of the lightest stage
+    light = d.cut.least
     short = Pass(*(light * seconds for seconds in d.lightest))
     fewer = d.last_ranks(left) + where((left > 0) & (k > 0), short.w, 0.0)
     held = maximum(minimum(left, slots - d.q), 0.0)
@@ -120,7 +120,7 @@ def _each(d: Dealt, k: Num, first: Rank, end: Rank, short: Pass) -> Num:
     whole = floor(k / d.v)
     weights = d.cut.rank_layers(0.0) * d.lightest.w
     few = (k - d.v * whole) * (d.p * (short.f + short.i) + short.w)
-    return where(d.spare >= 1, whole * (through + weights) + few + k * 2 * d.q * d.send, equal)
+    return where(d.cut.alike, equal, whole * (through + weights) + few + k * 2 * d.q * d.send)
 
 
 def _passes(d: Dealt, n: Num, held: Num, x: Rank, short: Pass) -> Num:
@@ -134,7 +134,7 @@ def _passes(d: Dealt, n: Num, held: Num, x: Rank, short: Pass) -> Num:
     groups = floor(minimum(n, held) / (d.p * d.v))
     rest = groups * d.p * d.v
     few = (n - rest) * (short.f + short.i) + (held - rest) * short.w
-    return where(d.spare >= 1, groups * d.p * x.load + few, equal)
+    return where(d.cut.alike, equal, groups * d.p * x.load + few)
 
 
 def in_flight(p: Num, m: Num, v: Num) -> Num:

@@ -113,6 +113,8 @@ class Schedule:
     """
     least_in_run_of: LeastBubble | None = None
     """The same of `bubble_in_run`."""
+    stages: str = "even"
+    """How a layout deals layers to its stages (`describe.stages`)."""
     waits: Waits | None = None
     """Of `span`, of split backward passes in a run of steps; None = only the way to the slowest
     rank and back.

@@ -67,7 +67,7 @@ def zero_bubble(d: Dealt, h: float) -> tuple[Wait, ...]:
 def zbv(d: Dealt, seconds: Num) -> tuple[Wait, ...]:
     """In a run of steps: half of (p-1)(f + i) for each of 2 (p-1) - (m-1), of ranks with layers
     only, even ones; seconds: of a microbatch on the slowest rank, which take longer."""
-    layers = d.v * d.cut.most - minimum(d.spare, 2.0)
+    layers = d.v * d.cut.least
     f, i, w = (layers * seconds for seconds in d.lightest)
     more = maximum(seconds - (f + i + w), 0.0)
     return (Wait(d.q * (f + i) - more, (f + i) / 2 + more, 2 * d.q),)

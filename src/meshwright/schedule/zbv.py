@@ -176,7 +176,7 @@ def span(d: Dealt, barrier: bool) -> Num:
     if d.uneven:
         paths += [
             fullest_never_waits(d, barrier),
-            *(where(d.spare >= 1, x, 0.0) for x in _around(d, d.fuller, begin)),
+            *(where(d.cut.alike, 0.0, x) for x in _around(d, d.fuller, begin)),
         ]
     if barrier:
         held = minimum(maximum(m - d.q, 1.0), p) * turn.w + minimum(maximum(m - p, 0.0), d.q) * d.w(

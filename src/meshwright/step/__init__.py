@@ -17,9 +17,8 @@ from ..cost.load import Busy, Load
 from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.stages import microbatches
+from ..layout.stages import microbatches, schedule_of
 from ..num import Num, maximum, minimum
-from ..schedule import get as schedule_named
 from .microbatch import (
     LABELS,
     Body,
@@ -139,7 +138,7 @@ def pipelined(
     job: Job, layout: Layout, parts: Body, by: Shares, at: Clock
 ) -> tuple[Stages, Load, Pipeline]:
     """The stages, a message between two of them, and all microbatches of a step."""
-    m, schedule = microbatches(job, layout), schedule_named(layout.schedule)
+    m, schedule = microbatches(job, layout), schedule_of(layout)
     s, send = stages(layout, parts, layout.recompute, by), hop(layout, parts, at)
     return s, send, ordered(job, layout.pp, m, s, send.seconds, schedule, layout.interleave)
 
@@ -151,7 +150,7 @@ def updated(job: Job, layout: Layout, parts: Body, by: Shares, at: Clock) -> Num
 
 def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step:
     """One step of the job; the layout's numbers may be arrays (categorical fields may not)."""
-    at, schedule, v = at or clock(job), schedule_named(layout.schedule), layout.interleave
+    at, schedule, v = at or clock(job), schedule_of(layout), layout.interleave
     how, zero, by, flat = at.overlap.dp, layout.zero, shares(job, layout, schedule, v), plain(parts)
     m, of = microbatches(job, layout), devices(job, layout, flat, by, (zero,), at)
     (s, send, pipe), ends = (

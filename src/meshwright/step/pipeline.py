@@ -135,7 +135,8 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
         early = dealt.leading(rank, lead) if lead else 0.0
         return Share(dealt.rank_layers(rank) - early, early, embedding, head, chunk)
 
-    first, second = share(0.0, 1.0, ends), Share(dealt.rank_layers(1.0), 0.0, 0.0, 0.0, chunk)
+    inner = dealt.fuller if dealt.before else 1.0
+    first, second = share(0.0, 1.0, ends), Share(dealt.rank_layers(inner), 0.0, 0.0, 0.0, chunk)
     return {
         "middle": share(dealt.fuller),
         "first": first,

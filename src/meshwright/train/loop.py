@@ -84,7 +84,7 @@ class Trainer:
     def build(self, number: int) -> Decoder:
         """One stage, cut over the mesh, with its first weights."""
         job, layout = self.job, self.layout
-        layers = stage_layers(job.model.layers, self.count)[number]
+        layers = stage_layers(job.model.layers, self.count, self.layout.stages)[number]
         with torch.device("meta"):
             stage = Decoder(job.model, layers, job.T, layout.recompute)
         spread(stage, job, layout, self.mesh)
