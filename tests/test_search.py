@@ -20,6 +20,7 @@ from meshwright.describe.layout import AXES, Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.layout.rules import ALWAYS, EVEN_BATCH, EVEN_LAYERS, of_framework
+from meshwright.layout.stages import stage_layers
 from meshwright.num import divisors
 from meshwright.program import resident
 from meshwright.schedule import SCHEDULES
@@ -27,7 +28,7 @@ from meshwright.schedule import get as schedule_named
 from meshwright.search import brute, search
 from meshwright.search.placement import triples
 from meshwright.search.space import RELAXED_MICROBATCH, SMALLEST_SHARD, Space, options
-from meshwright.step import body, memory, room, step
+from meshwright.step import body, by_order, memory, room, step
 
 WAYS = [
     "layernorm+mlp",
@@ -86,6 +87,7 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
         dp_replicate=rng.choice([None, None, None, (1, 2), (2, 4)]),
         recompute=tuple(rng.sample(["none", "selective", "full", *rng.sample(WAYS, 1)], 2)),
         sequence_parallel=rng.choice([(True, False), (True,), (False,)]),
+        stages=rng.choice([None, ("even", "slots"), ("even", "slots"), ("even",), ("slots",)]),
     )
     sets = [SETS["realistic"], SETS["lbl-2024"]]
     job = Job(
@@ -143,20 +145,16 @@ def every_layout(job: Job, space: Space, relaxed: bool):
             if not relaxed and bare.chips < N or not all(r.holds(job, bare) for r in OF_DEGREES):
                 continue
             places = list(every_placement(job, degrees, relaxed))
-            for (i, sp), (r, recompute), (k, (name, v)), (z, sharding) in itertools.product(
-                *(
-                    enumerate(x)
-                    for x in (
-                        choice.sequence_parallel,
-                        choice.recompute,
-                        choice.schedules,
-                        choice.zero,
-                    )
-                )
+            for (i, sp), (r, recompute), (k, name, dealt, v), (z, sharding) in itertools.product(
+                enumerate(choice.sequence_parallel),
+                enumerate(choice.recompute),
+                every_way(job, choice),
+                enumerate(choice.zero),
             ):
                 layout = replace(
                     bare,
                     schedule=name,
+                    stages=dealt,
                     interleave=v,
                     zero=sharding.zero,
                     recompute=recompute,
@@ -174,6 +172,17 @@ def every_layout(job: Job, space: Space, relaxed: bool):
                     yield (i, r, k, z), replace(layout, placement=shares)
 
 
+def every_way(job: Job, choice) -> list[tuple[int, str, str, int]]:
+    """(position, schedule, stages, chunks) of every schedule with any number of chunks."""
+    return [
+        (k, way.schedule, way.stages, v)
+        for k, way in enumerate(choice.schedules)
+        for v in range(1, job.model.layers + 3)
+        if v == schedule_named(way.schedule).chunks(v)
+        and (v > 1 or schedule_named(way.schedule).chunks(7) == 1)
+    ]
+
+
 OF_DEGREES = [
     r
     for r in ALWAYS
@@ -185,10 +194,10 @@ all: only a shortcut.
 
 
 def legal(job: Job, layout: Layout, relaxed: bool) -> bool:
-    """The rules, and what the space asks besides: a batch without remainder (strict), as many
-    layers in each chunk.
+    """The rules, and what the space asks besides: a batch without remainder (strict); of papers, as
+    many layers in each chunk.
     """
-    chunked = schedule_named(layout.schedule).chunks(layout.interleave) > 1
+    chunked = not by_order(job) and layout.interleave > 1
     more = [EVEN_LAYERS] * chunked + [EVEN_BATCH] * (not relaxed)
     return all(
         r.holds(job, layout)
@@ -215,9 +224,16 @@ def says_the_same(job: Job, layout: Layout, zero: int, choice, relaxed: bool) ->
     off = not layout.sequence_parallel and layout.tp == 1 and True in choice.sequence_parallel
     if off or bool(layout.replicas == 1 and zero and not resident.whole_program(job)):
         return True
+    stages = int(layout.pp * layout.interleave)
+    even = "even" in {way.stages for way in choice.schedules}
     if layout.pp > 1:
-        return False
-    alike = [replace(layout, schedule=name, interleave=v) for name, v in choice.schedules]
+        layers = job.model.layers
+        same = stage_layers(layers, stages) == stage_layers(layers, stages, layout.stages)
+        return bool(layout.stages == "slots" and even and same)
+    alike = [
+        replace(layout, schedule=name, stages=dealt, interleave=v)
+        for _, name, dealt, v in every_way(job, choice)
+    ]
     can = [x for x in alike if legal(job, x, relaxed)]
     return bool(can) and layout != min(can, key=held_alone)
 
@@ -281,6 +297,7 @@ def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], in
                 layout.etp,
                 layout.microbatch,
                 layout.panels,
+                layout.interleave,
             )
             fits = 1.0 - float(room.risk(job, np.array([use]))[0])
             found.append(

@@ -152,7 +152,9 @@ LAYERS = Rule(
 )
 STAGES = Rule(
     "layers of the stages",
-    lambda j, l: _listed(j, l) if l.stages not in RULES else l.stages == "even" or j.model.vocab > 0,
+    lambda j, l: (
+        _listed(j, l) if l.stages not in RULES else l.stages == "even" or j.model.vocab > 0
+    ),
     lambda j, l: (
         "layout.stages slots needs a vocabulary, whose embedding and loss they are: take even"
         if l.stages in RULES

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from ..num import Num, maximum, minimum, where
+from ..num import Num, maximum, where
 from .dealt import Dealt
 from .types import Action
 

@@ -130,12 +130,12 @@ class Best:
         shares = {
             a: tuple(int(x) for x in where[i * dims : (i + 1) * dims]) for i, a in enumerate(AXES)
         }
-        name, v = self.choice.schedules[sched]
+        way = self.choice.schedules[sched]
         sharding = self.choice.zero[zero]
         return Layout(
             **degrees,
-            interleave=v,
-            schedule=name,
+            schedule=way.schedule,
+            stages=way.stages,
             zero=sharding.zero,
             dp_replicate=int(sharding.of(degrees["tp"], degrees["cp"], degrees["dp"])),
             recompute=self.choice.recompute[rec],

@@ -55,13 +55,13 @@ def _rounds(
     """Rows worth placing, best bound first."""
     table = shards(job, space, relaxed)
     degrees = pipelines(job, space, relaxed)
-    if not length(table) or not len(degrees):
+    if not length(table) or not length(degrees):
         return
     if relaxed:
         best.searched = covered(job, table, degrees) * best.choice.count
         yield from relaxed_rounds(job, space, best, table, progress)
         return
-    table = fill(job, cross(table, pp=degrees), space)
+    table = fill(job, cross(table, **degrees), space)
     best.searched = int(
         (
             legal_options(job, table, best.choice, space.scheme)

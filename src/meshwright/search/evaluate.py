@@ -59,7 +59,7 @@ def brute(job: Job, space: Space, k: int = 10, relaxed: bool = False, **limits: 
 
 
 def everything(job: Job, space: Space, relaxed: bool) -> Iterator[Table]:
-    table = cross(shards(job, space, relaxed), pp=pipelines(job, space, relaxed))
+    table = cross(shards(job, space, relaxed), **pipelines(job, space, relaxed))
     if not relaxed:
         yield fill(job, table, space)
         return
@@ -216,7 +216,7 @@ def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
     those with the most replicas).
     """
     best = Best(1, options(job, space))
-    table = cross(shards(job, space, relaxed), pp=pipelines(job, space, relaxed))
+    table = cross(shards(job, space, relaxed), **pipelines(job, space, relaxed))
     if relaxed:
         table = table | {"dp": largest_dp(job, table, space)}
         table = keep(table, table["dp"] >= 1)

@@ -17,7 +17,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..errors import BadInput
 from ..layout.rules import Rule, of_framework
-from .space import Options
+from .space import Options, Way
 
 Mask = NDArray[np.bool_]
 AXES = ("sequence_parallel", "recompute", "schedule", "zero")
@@ -66,13 +66,13 @@ def rows(job: Job, layout: Layout, exact: bool, placed: bool) -> Any:
     )
 
 
-def schedules(job: Job, layout: Layout, name: str, v: float) -> Any:
+def schedules(job: Job, layout: Layout, way: Way) -> Any:
     """Where a schedule can run."""
     if not of_framework(job):
         return True
     return holds(
         job,
-        replace(layout, schedule=name, interleave=int(v)),
+        way.layout(layout),
         lambda rule: {*rule.options} == SCHEDULE,
     )
 
@@ -96,7 +96,7 @@ def barred(job: Job, layout: Layout, choice: Options) -> Mask | None:
             if zero is not None:
                 given |= {"zero": zero.zero, "dp_replicate": zero.copies}
             if schedule is not None:
-                given |= {"schedule": schedule[0], "interleave": schedule[1]}
+                given |= schedule._asdict()
             one: Any = {name: value for name, value in given.items() if value is not None}
             found[0, r, k, z] |= ~np.asarray(rule.holds(job, replace(layout, **one)), dtype=bool)
     return found

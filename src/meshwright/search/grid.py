@@ -26,7 +26,7 @@ from ..program.resident import whole_program
 from ..program.standing import standing
 from ..step import memory
 from . import framework, times
-from .kinds import Deal, deals, holders_of, kinds, runs
+from .kinds import Deal, Kind, deals, holders_of, kinds, runs
 from .nearest import Shapes, bodies, each_way, layouts, pick, stacked
 from .pieces import Grid, Index, Pieces
 from .placement import Shares
@@ -112,9 +112,17 @@ def pieces(
         pipe = pipe[sp][:, rec][:, :, sched][..., index]
         barred = None if barred is None else barred[:, rec][:, :, sched][..., index]
         blocks = [block.rows(index) for block, use in zip(blocks, sp, strict=True) if use]
-    folds = sorted({*deals(job, choice)})
+    folds = sorted({*deals(choice)})
     new = np.diff(table["row"][index] if "row" in table else index, prepend=-1.0) != 0
-    p = _empty(job, index, choice, pipe, folds, _ends(job, table["pp"][index]), np.cumsum(new) - 1)
+    p = _empty(
+        job,
+        index,
+        choice,
+        pipe,
+        folds,
+        _ends(job, choice, table["pp"][index], table["interleave"][index]),
+        np.cumsum(new) - 1,
+    )
     p = p._replace(barred=barred)
     if step.by_order(job):
         links = len(job.cluster.sizes) if shares is not None and step.shared(at.overlap) else 0
@@ -208,11 +216,12 @@ def _blocks(
     ]
 
 
-def _ends(job: Job, pp: Column) -> tuple[str, ...]:
+def _ends(job: Job, choice: Options, pp: Column, chunks: Column) -> tuple[str, ...]:
     """Devices that may be the fullest; the second only if the first holds fewer or lighter layers,
     or one receive buffer less.
     """
-    uneven = bool((job.model.layers % pp != 0).any())
+    uneven = bool((job.model.layers % (pp * chunks) != 0).any())
+    uneven = uneven or any(way.stages != "even" for way in choice.schedules)
     lighter = step.leading_layers(job) > 0
     received = whole_program(job) and bool((pp > 2).any())
     return step.ENDS if uneven or lighter or received else (step.ENDS[0], step.ENDS[-1])
@@ -230,7 +239,7 @@ def _empty(
     """Pieces to be filled; of: the unplaced row of each row."""
     n_sp, n_rec, n_sched, n_zero = choice.shape
     n = of[-1] + 1 if len(of) else 0
-    folded = np.array([folds.index(deal) for deal in deals(job, choice)], dtype=np.intp)
+    folded = np.array([folds.index(deal) for deal in deals(choice)], dtype=np.intp)
     program = whole_program(job)  # what it keeps of weights depends on the schedule
     place, moments = (
         (np.arange(n_sched), len(MOMENTS)) if program else (folded, memory.moments(job))
@@ -257,12 +266,9 @@ def _activations(
     """Bytes of activations under one setting of sequence parallelism."""
     near, m = rows.near, rows.m
     every, moments = kinds(p.choice), memory.moments(job)
-    flights = [
-        [memory.in_flight(near.pp, m, x.schedule, x.v, end) for end in p.ends] for x in every
-    ]
-    heads = [
-        (x.schedule.heads(near.pp, m, x.v), x.schedule.heads_late(near.pp, m, x.v)) for x in every
-    ]
+    v = near.interleave
+    flights = [[memory.in_flight(near.pp, m, x.schedule, v, end) for end in p.ends] for x in every]
+    heads = [(x.schedule.heads(near.pp, m, v), x.schedule.heads_late(near.pp, m, v)) for x in every]
     for r, text in enumerate(p.choice.recompute):
         bytes_ = [
             [memory.activations(job, near, parts, text, by, end) for end in p.ends]
@@ -303,24 +309,36 @@ def _states(
 
 def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:
     """The same of the trainer's whole program, moment by moment."""
-    near = rows.near
-    every, count = kinds(p.choice), len(MOMENTS)
-    ways = [closed.units(job, near, text) for text in p.choice.recompute]
-    for k, kind in enumerate(every):
-        by = step.shares(job, near, kind.schedule, kind.v)
-        for e, end in enumerate(p.ends):
-            at = closed.device(job, near, kind.schedule, kind.v, by, end)
-            for r, (text, of) in enumerate(zip(p.choice.recompute, ways, strict=True)):
-                held = closed.flying(job, near, of, at, kind.schedule, text)
-                for j, bytes_ in enumerate(held):
-                    p.held[e * count + j][i, r, k, 0] = bytes_
-            for z, sharding in enumerate(p.choice.zero if i == 0 else ()):
-                for j, s in enumerate(
-                    standing(job, near, rows.far, ways[0], at, sharding.zero, rows.exact)
-                ):
-                    p.kept[e * count + j][0, 0, k, z] = (
-                        s.weights + s.gradients + s.optimizer + s.buffers
-                    )
+    for grid in (*p.held, *p.kept) if i == 0 else ():
+        grid[:] = np.inf
+    units = [closed.units(job, rows.near, text) for text in p.choice.recompute]
+    for k, kind in enumerate(kinds(p.choice)):
+        for v in np.unique(rows.near.interleave):
+            at = np.flatnonzero(rows.near.interleave == v)
+            if v in kind.counts:
+                _program_of_kind(p, (i, k, at), job, rows.rows(at), kind, pick(units, at))
+
+
+def _program_of_kind(
+    p: Pieces, at: tuple[int, int, Index], job: Job, rows: Block, kind: Kind, units: Any
+) -> None:
+    """Of rows with as many chunks, under one schedule."""
+    (i, k, place), near, count = at, rows.near, len(MOMENTS)
+    schedule, v = kind.schedule, float(near.interleave[0])
+    by = step.shares(job, near, schedule, v)
+    for e, end in enumerate(p.ends):
+        device = closed.device(job, near, schedule, v, by, end)
+        for r, (text, of) in enumerate(zip(p.choice.recompute, units, strict=True)):
+            held = closed.flying(job, near, of, device, schedule, text)
+            for j, bytes_ in enumerate(held):
+                p.held[e * count + j][i, r, k, 0, place] = bytes_
+        for z, sharding in enumerate(p.choice.zero if i == 0 else ()):
+            for j, s in enumerate(
+                standing(job, near, rows.far, units[0], device, sharding.zero, rows.exact)
+            ):
+                p.kept[e * count + j][0, 0, k, z, place] = (
+                    s.weights + s.gradients + s.optimizer + s.buffers
+                )
 
 
 def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -11,107 +12,134 @@ from numpy.typing import NDArray
 from .. import step
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..describe.recompute import recompute
+from ..describe.stages import stages as stages_named
+from ..layout.stages import schedule_with
 from ..num import ceil_div
 from ..schedule import get as schedule_named
 from ..schedule.types import Schedule
 from ..step import memory
 from . import framework
 from .nearest import pick
-from .space import Column, Options
+from .space import Column, Options, Way
 
 Mask = NDArray[np.bool_]
 
 
 class Kind(NamedTuple):
-    """A schedule as the grid sees it."""
+    """A schedule as the grid sees it; v are the chunks of rows."""
 
     schedule: Schedule
-    v: float
+    counts: tuple[int, ...]
+    """Numbers of chunks that it may have."""
+    beside: bool = False
+    """The space has even stages too, so that those of slots count where they differ."""
 
-    @property
-    def chunks(self) -> float:
-        """Chunks of the model on a device."""
-        return float(self.schedule.chunks(self.v))
+    def filled(self, job: Job, p: Column, v: Column) -> Any:
+        """Where it has so many chunks, and there are layers for all stages."""
+        takes = v == self.counts[0] if len(self.counts) == 1 else np.isin(v, self.counts)
+        return takes & self._dealt(job, p * self.schedule.chunks(v))
 
-    def even(self, job: Job, p: Column) -> Any:
-        """Where there are layers for all stages: as many for each, if a device has several."""
-        stages = p * self.chunks
-        return job.model.layers % stages == 0 if self.chunks > 1 else stages <= job.model.layers
+    def _dealt(self, job: Job, stages: Column) -> Any:
+        how, chunked = stages_named(self.schedule.stages), self.counts[0] > 1
+        if how.layers:
+            return (stages == len(how.layers)) & (sum(how.layers) == job.model.layers)
+        ends = 2 if job.model.vocab and (chunked or how.slots) else 0
+        found = stages <= job.model.layers + ends
+        if how.slots:
+            found = found & (job.model.vocab > 0)
+            found = found & differs(job, stages) if self.beside else found
+        even = step.by_order(job) or not chunked  # papers add up chunks that hold as many layers
+        return found if even else found & (job.model.layers % stages == 0)
 
-    def runs(self, job: Job, p: Column, m: Column) -> Mask:
+    def runs(self, job: Job, p: Column, m: Column, v: Column) -> Mask:
         """Where it can run (on one stage: `runs`)."""
-        can = p * self.chunks <= job.model.layers
+        can: Mask = np.array(self.filled(job, p, v))
         rows = np.flatnonzero(can)
-        p, m = p[rows], m[rows]
-        can[rows] = self.even(job, p) & self.schedule.legal(p, m, self.v)
+        can[rows] = self.schedule.legal(p[rows], m[rows], v[rows])
         return can
+
+
+def differs(job: Job, stages: Column) -> Any:
+    """Where embedding and loss as layers give other stages: where just the ends are light, they are
+    already."""
+    return (-job.model.layers % stages != 2) & (stages > 2)
 
 
 def kinds(choice: Options) -> list[Kind]:
     """The schedules of the options."""
-    return [Kind(schedule_named(name), float(v)) for name, v in choice.schedules]
+    every = choice.all
+    beside = any(way.stages == "even" for way in every.schedules)
+    counts = dict(zip(every.schedules, every.chunks, strict=True))
+    return [
+        Kind(schedule_with(way.schedule, way.stages), counts[way], beside)
+        for way in choice.schedules
+    ]
 
 
 @cache
-def by_need(schedules: tuple[tuple[str, int], ...]) -> list[int]:
-    """Positions of schedules, the one first that holds the activations of the fewest microbatches
-    on one stage.
+def by_need(ways: tuple[tuple[Way, int], ...]) -> list[int]:
+    """Positions of schedules with chunks, the one first that holds the activations of the fewest
+    microbatches on one stage.
     """
 
     def held(at: int) -> float:
-        name, v = schedules[at]
-        return float(memory.in_flight(1.0, 2.0, schedule_named(name), float(v), step.ENDS[0]))
+        way, v = ways[at]
+        schedule = schedule_named(way.schedule)
+        return float(memory.in_flight(1.0, 2.0, schedule, float(v), step.ENDS[0]))
 
-    return sorted(range(len(schedules)), key=held)
+    return sorted(range(len(ways)), key=held)
 
 
 def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
     """Where each schedule can run. On one stage all take as long: only that counts which holds
     least, of those the first.
     """
-    p, every = np.asarray(rows.pp), choice.all.schedules
+    p, v, every = np.asarray(rows.pp), np.asarray(rows.interleave), choice.all
     found = [
-        kind.runs(job, p, m) & framework.schedules(job, rows, kind.schedule.name, kind.v)
-        for kind in kinds(choice)
+        kind.runs(job, p, m, v) & framework.schedules(job, rows, way)
+        for kind, way in zip(kinds(choice), choice.schedules, strict=True)
     ]
     one = np.flatnonzero(p == 1)
-    alone = pick(rows, one)
-    free = np.ones(len(one), dtype=bool)
-    mine = {schedule: k for k, schedule in enumerate(choice.schedules)}
-    for schedule in (every[at] for at in by_need(every)):
-        can = free
-        if free.any():
-            can = free & Kind(schedule_named(schedule[0]), float(schedule[1])).runs(
-                job, p[one], m[one]
-            )
-            can = can & framework.schedules(job, alone, *schedule)
+    if not len(one):
+        return found
+    alone, free = pick(rows, one), np.ones(len(one), dtype=bool)
+    mine = {way: k for k, way in enumerate(choice.schedules)}
+    ways = tuple(
+        (way, n)
+        for way, counts in zip(every.schedules, every.chunks, strict=True)
+        for n in (counts if stages_named(way.stages).layers else counts[:1])
+    )
+    for mask in found:
+        mask[one] = False
+    of_way = dict(zip(every.schedules, kinds(every), strict=True))
+    for way, n in (ways[at] for at in by_need(ways)):
+        if not free.any():
+            break
+        chunks = np.full(len(one), float(n))
+        can = free & of_way[way].runs(job, p[one], m[one], chunks)
+        can = can & framework.schedules(job, replace(alone, interleave=chunks), way)
         free = free & ~can
-        if schedule in mine:
-            found[mine[schedule]][one] = can
+        if way in mine:
+            found[mine[way]][one] |= can & (v[one] == n)
     return found
 
 
-Deal = tuple[bool, float]
-"""How layers are dealt: (folded, chunks, where it matters)."""
+class Deal(NamedTuple):
+    """How layers are dealt to chunks."""
+
+    folded: bool = False
+    stages: str = "even"
 
 
-def deals(job: Job, choice: Options) -> list[Deal]:
-    """The ways in which the schedules deal layers, those that keep as many on each device once;
-    chunks matter to leading layers, and to recomputation of the first of each."""
-    matter = step.leading_layers(job) > 0
-    matter = matter or any(recompute(text).layers for text in choice.all.recompute)
-    return [
-        (kind.schedule.folded, kind.chunks if matter else 1.0 + kind.schedule.folded)
-        for kind in kinds(choice)
-    ]
+def deals(choice: Options) -> list[Deal]:
+    """The ways in which the schedules deal layers."""
+    return [Deal(kind.schedule.folded, kind.schedule.stages) for kind in kinds(choice)]
 
 
 def holders_of(job: Job, layout: Layout, deal: Deal) -> step.Shares:
     """What the devices hold."""
-    folded, chunks = deal
-    name = "zbv" if folded else "interleaved" if chunks > 1 else "1f1b"
-    return step.shares(job, layout, schedule_named(name), chunks)
+    schedule = schedule_with("zbv" if deal.folded else "interleaved", deal.stages)
+    return step.shares(job, layout, schedule, layout.interleave)
 
 
 def fullest(job: Job, pp: Column) -> Column:

@@ -21,7 +21,7 @@ from ..num import Num, ceil_div, maximum, minimum
 from ..schedule.dealt import Pass
 from ..schedule.waits import Wait
 from .kinds import fullest, kinds
-from .nearest import Shapes, pick
+from .nearest import Shapes, distinct, pick
 from .space import Column, Options, Table
 
 NEVER = 1e100
@@ -57,18 +57,18 @@ class Laws(NamedTuple):
     """Of each schedule, what they hold of F, I and W of a layer: a column for each pass."""
 
     @classmethod
-    def of(cls, job: Job, choice: Options, pp: Column) -> Laws:
-        """Of these degrees."""
+    def of(cls, job: Job, choice: Options, pp: Column, chunks: Column) -> Laws:
+        """Of these degrees and numbers of chunks."""
         found: dict[str, tuple[Wait, ...]] = {}
         for kind in kinds(choice):
             if not step.by_order(job):  # papers' bubbles are no paths of the order
                 found[kind.schedule.name] = ()
                 continue
-            rows = np.flatnonzero(kind.even(job, pp))
+            rows = np.flatnonzero(kind.filled(job, pp, chunks))
             p = pp[rows, None]
             most = fullest(job, p)
             s = step.Stages(most * UNITS.f, most * UNITS.b, 0.0, 0.0, 0.0, UNITS)
-            waits = step.least_waits(job, p, s, kind.schedule, kind.v)
+            waits = step.least_waits(job, p, s, kind.schedule, chunks[rows, None])
             known = found.get(kind.schedule.name) or tuple(never(len(pp), 3) for _ in waits)
             found[kind.schedule.name] = tuple(
                 lowered(one, rows, wait) for one, wait in zip(known, waits, strict=True)
@@ -123,7 +123,8 @@ def layers(job: Job, shapes: Shapes) -> Layers:
 
 def law(job: Job, table: Table, choice: Options, shapes: Shapes) -> Column:
     """Seconds that a step of each row takes at least. shapes: of the rows."""
-    degrees, number = np.unique(table["pp"], return_inverse=True)
+    index, number = distinct([table["pp"], table["interleave"]])
     m = np.asarray(ceil_div(job.batch, table["dp"] * table["microbatch"]))
-    laws: Laws = pick(Laws.of(job, choice, degrees), number)
+    of = Laws.of(job, choice, table["pp"][index], table["interleave"][index])
+    laws: Laws = pick(of, number)
     return laws.seconds(layers(job, shapes), m)

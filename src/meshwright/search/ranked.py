@@ -35,7 +35,7 @@ def wide(k: int) -> int:
     """How many layouts to search for where the k fastest by replay are asked for: those whose
     closed forms are not above the k-th best replay are seldom more, and then one search is enough.
     """
-    return 2 * k + 4
+    return 4 * k + 8
 
 
 class Placed(NamedTuple):

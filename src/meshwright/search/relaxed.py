@@ -76,7 +76,7 @@ def _alone(job: Job, table: Table, space: Space) -> Table:
     """Shards without pipeline, with the most replicas: nothing makes a microbatch cheaper (fewest
     add up gradients).
     """
-    alone = table | {"pp": np.ones(length(table))}
+    alone = table | dict.fromkeys(("pp", "interleave"), np.ones(length(table)))
     return alone | {"dp": np.maximum(largest_dp(job, alone, space), 1.0)}
 
 
@@ -116,10 +116,11 @@ def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
     Nearest groups, nothing recomputed, no memory limit.
     """
     found = []
-    every_deal = sorted({*deals(job, best.choice)})
+    every_deal = sorted({*deals(best.choice)})
     for start in range(0, length(rows), BLOCK):
         part = pick(rows, slice(start, start + BLOCK))
-        pipes, shapes = Layout(pp=part["pp"]), shards.shapes(part)
+        pipes = Layout(pp=part["pp"], interleave=part["interleave"])
+        shapes = shards.shapes(part)
         staged = [
             (deal, stages(pipes, pick(cost, shapes.which), "none", holders_of(job, pipes, deal)))
             for cost in shapes.costs
@@ -127,7 +128,7 @@ def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
         ]
         each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
         partly, fewest = (
-            Partly(part, each, _least_waits(job, best.choice, part["pp"], staged)),
+            Partly(part, each, _least_waits(job, best.choice, pipes, staged)),
             _fewest(job, part),
         )
         fine = fewest * each + reduce(np.minimum, _idle(partly.waits, fewest).values()) <= min(
@@ -143,39 +144,39 @@ def _fewest(job: Job, table: Table) -> Column:
     return _ceil_div(float(job.batch), np.maximum(table["dp"], 1) * table["microbatch"])
 
 
-def by_law(job: Job, space: Space, best: Best, shards: Shards, degrees: Column) -> Table:
+def by_law(job: Job, space: Space, best: Best, shards: Shards, degrees: Table) -> Table:
     """Shards x pipelines, with their largest dp, that no law of layers alone rules out."""
-    laws, found = Laws.of(job, best.choice, degrees), []
+    laws, found = Laws.of(job, best.choice, degrees["pp"], degrees["interleave"]), []
     every = layers(job, shards.shapes(shards.table))
     for start in range(0, length(shards.table), CROSSED):
         at = slice(start, start + CROSSED)
         part, layer = pick(shards.table, at), pick(every, at)
-        grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees[None, :]}
+        grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees["pp"][None, :]}
         dp = largest_dp(job, grid, space)
         m = _fewest(job, grid | {"dp": dp})
         once = np.reshape(layer.typical, (-1, 1)) * laws.typical
         rows, columns = np.nonzero((dp >= 1) & (m * once <= best.limit))
         fine = pick(laws, columns).seconds(pick(layer, rows), m[rows, columns]) <= best.limit
         rows, columns = rows[fine], columns[fine]
-        found.append(pick(part, rows) | {"pp": degrees[columns], "dp": dp[rows, columns]})
+        found.append(pick(part, rows) | pick(degrees, columns) | {"dp": dp[rows, columns]})
     return reduce(_stack, found)
 
 
 def _least_waits(
-    job: Job, choice: Options, pp: Column, staged: list[tuple[Deal, Stages]]
+    job: Job, choice: Options, pipes: Layout, staged: list[tuple[Deal, Stages]]
 ) -> dict[str, tuple[Wait, ...]]:
     """What each schedule waits at least beyond the slowest device's work, with any of its numbers
     of chunks.
 
     staged: (how layers are dealt, one microbatch).
     """
-    every = kinds(choice)
+    every, pp, v = kinds(choice), np.asarray(pipes.pp), np.asarray(pipes.interleave)
     least: dict[str, tuple[Wait, ...]] = {}
-    for kind, deal in zip(every, deals(job, choice), strict=True):
-        rows, name = np.flatnonzero(kind.even(job, pp)), kind.schedule.name
+    for kind, deal in zip(every, deals(choice), strict=True):
+        rows, name = np.flatnonzero(kind.filled(job, pp, v)), kind.schedule.name
         for other, s in staged:
             if other == deal:
-                mine = least_waits(job, pp[rows], pick(s, rows), kind.schedule, kind.v)
+                mine = least_waits(job, pp[rows], pick(s, rows), kind.schedule, v[rows])
                 known = least.setdefault(name, tuple(never(len(pp)) for _ in mine))
                 least[name] = tuple(
                     lowered(one, rows, wait) for one, wait in zip(known, mine, strict=True)
@@ -243,7 +244,7 @@ def _whole_model(job: Job, shards: Shards) -> Column:
     model on tp cp of N chips each.
     """
     table = shards.table
-    whole = holders_of(job, Layout(), (False, 1.0))["whole"]
+    whole = holders_of(job, Layout(), Deal())["whole"]
     each = [whole.of(cost, lambda c: c.forward + c.backward) for cost in shards.costs]
     found = reduce(np.minimum, each)[table["shape"]]
     return np.asarray(
@@ -252,17 +253,16 @@ def _whole_model(job: Job, shards: Shards) -> Column:
 
 
 def _first_guess(
-    job: Job, space: Space, best: Best, table: Table, degrees: Column, work: Column
+    job: Job, space: Space, best: Best, table: Table, degrees: Table, work: Column
 ) -> Iterator[Table]:
     """Plain layouts with promise: microbatch and pp powers of two or divisors of the layers, the
     most replicas. They set the first limit.
     """
     plain = np.log2(table["microbatch"]) % 1 == 0
     promising = np.flatnonzero(plain)[np.argsort(work[plain], kind="stable")[:FIRST]]
-    rows = cross(
-        take(table, promising),
-        pp=degrees[(np.log2(degrees) % 1 == 0) | (job.model.layers % degrees == 0)],
-    )
+    pp = degrees["pp"]
+    few = keep(degrees, (np.log2(pp) % 1 == 0) | (job.model.layers % pp == 0))
+    rows = cross(take(table, promising), **few)
     rows["dp"] = largest_dp(job, rows, space)
     rows = keep(rows, rows["dp"] >= 1)
     rows = keep(rows, valid(job, rows, space))
@@ -274,7 +274,7 @@ def _first_guess(
         yield from best_first(best, rows, seconds, None)
 
 
-def covered(job: Job, table: Table, degrees: Column) -> int:
+def covered(job: Job, table: Table, degrees: Table) -> int:
     """How many (degrees, dp) rows a relaxed table stands for."""
     total = 0.0
     for model_parallel, times in zip(
@@ -284,7 +284,9 @@ def covered(job: Job, table: Table, degrees: Column) -> int:
         ranks, micro = divmod(model_parallel, 2.0**20)
         total += (
             times
-            * np.minimum(np.floor(job.cluster.chips / (ranks * degrees)), job.batch // micro).sum()
+            * np.minimum(
+                np.floor(job.cluster.chips / (ranks * degrees["pp"])), job.batch // micro
+            ).sum()
         )
     return int(total)
 
@@ -298,9 +300,10 @@ def _intervals(job: Job, space: Space, best: Best, partly: Partly) -> tuple[Tabl
     counts = np.maximum(most - fewest + 1, 0).astype(np.int64)
     index = np.repeat(np.arange(len(counts)), counts)
     m = fewest[index] + (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts))
-    seconds, pp, busy = np.full(len(m), np.inf), table["pp"][index], m * each[index]
+    seconds, busy = np.full(len(m), np.inf), m * each[index]
+    pp, v = table["pp"][index], table["interleave"][index]
     idle = _idle(pick(partly.waits, index), m)
-    for name, v in {k.schedule.name: k.v for k in kinds(best.choice)}.items():
+    for name in {kind.schedule.name for kind in kinds(best.choice)}:
         can = schedule_named(name).legal(pp, m, v)
         seconds = np.where(can, np.minimum(seconds, busy + idle[name]), seconds)
     fine = seconds <= limit

@@ -19,6 +19,8 @@ from ..describe.frozen import changed
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.recompute import RECOMPUTE
+from ..describe.stages import RULES as STAGES
+from ..describe.stages import stages as stages_named
 from ..errors import BadInput
 from ..layout import cuts
 from ..layout.rule import sharded
@@ -26,11 +28,12 @@ from ..num import Num, divisors, maximum
 from ..program.resident import whole_program
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
+from ..step import by_order
 
 Column: TypeAlias = NDArray[np.float64]
 Table: TypeAlias = dict[str, Column]
 
-DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "panels")
+DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "panels", "interleave")
 PLACED = ("tp", "cp", "pp")
 """Axes whose place in the network is chosen; dp takes what they leave of each dimension."""
 RELAXED_MICROBATCH = 64
@@ -41,15 +44,19 @@ limit).
 """
 
 
+ANY_CHUNKS = 12
+"""Up to so many chunks every number is tried; of larger ones, unless asked, those that divide the
+layers (those of published runs: 20 and 24; all others have at most 12)."""
 USUAL = Choices(
     schedule=("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv"),
     zero=(0, 1, 2, 3),
     recompute=RECOMPUTE,
     sequence_parallel=(True, False),
     scheme=("megatron",),
+    stages=STAGES,
 )
 """What a search takes of the fields that nobody limits; of all others whatever is legal."""
-SEARCHED = {*DEGREES, "dp_replicate", "interleave", *USUAL}
+SEARCHED = {*DEGREES, "dp_replicate", *USUAL}
 """Fields that tables and options hold: no other one can be limited, so that none is passed over in
 silence.
 """
@@ -109,6 +116,22 @@ class Space:
         return str(schemes[0])
 
 
+class Way(NamedTuple):
+    """A schedule, and how layers are dealt to its stages."""
+
+    schedule: str
+    stages: str = "even"
+
+    @property
+    def chunked(self) -> bool:
+        """Its chunks are a choice."""
+        return bool(schedule_named(self.schedule).chunks(7) == 7)
+
+    def layout(self, of: Layout) -> Layout:
+        """The same rows with this schedule."""
+        return replace(of, schedule=self.schedule, stages=self.stages)
+
+
 class Sharding(NamedTuple):
     """A ZeRO stage, and over how many ranks it shards."""
 
@@ -157,9 +180,10 @@ class Options:
 
     sequence_parallel: tuple[bool, ...]
     recompute: tuple[str, ...]
-    schedules: tuple[tuple[str, int], ...]
-    """(schedule, interleave)."""
+    schedules: tuple[Way, ...]
     zero: tuple[Sharding, ...]
+    chunks: tuple[tuple[int, ...], ...] = ()
+    """Numbers of chunks that each of all the schedules may have."""
     whole: Options | None = None
     """The options of which these are a part."""
 
@@ -187,7 +211,7 @@ class Options:
             tuple(x for x, use in zip(axis, marks, strict=True) if use)
             for axis, marks in zip(self.axes, used, strict=True)
         ]
-        return Options(axes[0], axes[1], axes[2], axes[3], self.all)
+        return Options(axes[0], axes[1], axes[2], axes[3], self.chunks, self.all)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -214,23 +238,37 @@ def options(job: Job, space: Space) -> Options:
         and counting.backward_needs == "fused"
         and counting.selective == "core_attn"
     )
-    ways = space.values("recompute")
-    recompute = tuple(r for r in ways if r != "selective" or not plain or "none" not in ways)
-    chunks = [v for v in divisors(job.model.layers) if v > 1 and _allowed(v, space, "interleave")]
-    schedules: list[tuple[str, int]] = []
-    for name in space.values("schedule"):
-        kind = schedule_named(name)
-        fixed = kind.chunks(7) != 7
-        if fixed:
-            own = int(kind.chunks(1))  # its number of chunks; 1 asks for no more than that
-            schedules += (
-                [(name, own)]
-                if _allowed(1, space, "interleave") or _allowed(own, space, "interleave")
-                else []
-            )
-        else:
-            schedules += [(name, v) for v in chunks]
-    return Options(sp, recompute, tuple(schedules), shardings(job, space))
+    asked = space.values("recompute")
+    recompute = tuple(r for r in asked if r != "selective" or not plain or "none" not in asked)
+    ways = [Way(name, how) for name in space.values("schedule") for how in _stages(job, space)]
+    counts = [(way, _chunks(job, space, way)) for way in ways]
+    ways, chunks = [way for way, each in counts if each], tuple(each for _, each in counts if each)
+    return Options(sp, recompute, tuple(ways), shardings(job, space), chunks)
+
+
+def _chunks(job: Job, space: Space, way: Way) -> tuple[int, ...]:
+    """Numbers of chunks of a schedule; papers, which add up equal stages, take those that divide
+    the layers.
+    """
+    if not way.chunked:
+        own = int(schedule_named(way.schedule).chunks(1))  # 1 asks for no more than these
+        fits = _allowed(1, space, "interleave") or _allowed(own, space, "interleave")
+        return (own,) if fits else ()
+    given = stages_named(way.stages).layers
+    most = len(given) or job.model.layers + (2 if job.model.vocab else 0)
+    even = divisors(job.model.layers)
+    every = range(2, most + 1) if by_order(job) else even
+    asked = space.values("interleave") is not None
+    usual = [v for v in every if asked or given or v <= ANY_CHUNKS or v in even]
+    return tuple(v for v in usual if v > 1 and _allowed(v, space, "interleave"))
+
+
+def _stages(job: Job, space: Space) -> tuple[str, ...]:
+    """Ways to deal layers; papers have but one unless asked."""
+    asked = space.choices.get("stages")
+    if asked is not None or (by_order(job) and job.model.vocab):
+        return tuple(map(str, asked or USUAL["stages"]))
+    return ("even",)
 
 
 def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
@@ -266,7 +304,7 @@ def described(job: Job, spaces: Sequence[Space]) -> tuple[str, str]:
     choices = [options(job, space) for space in spaces]
     left = {
         "schedules": _without(
-            SCHEDULES, {name for choice in choices for name, _ in choice.schedules}
+            SCHEDULES, {way.schedule for choice in choices for way in choice.schedules}
         ),
         "ZeRO": _without(
             USUAL["zero"], {sharding.zero for choice in choices for sharding in choice.zero}
@@ -292,12 +330,15 @@ def _without(every: Iterable[Any], tried: set[Any]) -> list[str]:
 
 def _tried(choice: Options, space: Space) -> str:
     """What one space holds."""
-    chunks = sorted({v for name, v in choice.schedules if schedule_named(name).chunks(7) == 7})
-    names = tuple(dict.fromkeys(name for name, _ in choice.schedules))
+    each = zip(choice.schedules, choice.chunks, strict=True)
+    chunks = sorted({v for way, counts in each if way.chunked for v in counts})
+    names = tuple(dict.fromkeys(way.schedule for way in choice.schedules))
+    dealt = tuple(dict.fromkeys(way.stages for way in choice.schedules))
     tried = [f"scheme {space.scheme}"] if space.choices.get("scheme") else []
     tried += [
         f"schedules {', '.join(names) or 'none'}"
-        + (f" (interleave {', '.join(map(str, chunks))})" if chunks else ""),
+        + (f" (interleave {ranges(chunks)})" if chunks else ""),
+        *([f"stages {' or '.join(dealt)}"] if dealt not in ((), ("even",)) else []),
         f"ZeRO {', '.join(map(str, choice.zero))}",
         f"recomputation {', '.join(choice.recompute)}",
     ]
@@ -305,6 +346,18 @@ def _tried(choice: Options, space: Space) -> str:
         f"{axis} {listed(values)}" for axis in DEGREES if (values := space.values(axis)) is not None
     ]
     return "; ".join(tried)
+
+
+def ranges(values: Sequence[int]) -> str:
+    """2, 4 to 8, 10: neighbours as a range."""
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and runs[-1][-1] == value - 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    texts = ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run) for run in runs)
+    return ", ".join(text for each in texts for text in each)
 
 
 def _allowed(value: int, space: Space, name: str) -> bool:
@@ -343,7 +396,7 @@ def take(table: Table, index: NDArray[np.intp]) -> Table:
 
 def length(table: Table) -> int:
     """Number of rows."""
-    return len(table["tp"])
+    return len(next(iter(table.values())))
 
 
 def shards(job: Job, space: Space, relaxed: bool) -> Table:
@@ -422,12 +475,25 @@ def _panels(job: Job, table: Table) -> Table:
     return {k: c for k, c in kept.items() if k not in ("start", "step")}
 
 
-def pipelines(job: Job, space: Space, relaxed: bool) -> Column:
-    """Pipeline degrees to try: those that divide the chips, or (relaxed) any, up to the layers;
-    stages may be uneven.
+def pipelines(job: Job, space: Space, relaxed: bool) -> Table:
+    """Pipeline degrees to try, with the numbers of chunks that some schedule may have: degrees that
+    divide the chips, or (relaxed) any, up to the layers; stages may be uneven.
     """
     degrees = range(1, job.model.layers + 1)
-    return _column([p for p in degrees if relaxed or job.cluster.chips % p == 0], space, "pp")
+    allowed = _column([p for p in degrees if relaxed or job.cluster.chips % p == 0], space, "pp")
+    choice = options(job, space)
+    chunks = np.array(sorted({v for counts in choice.chunks for v in counts}), dtype=np.float64)
+    table = cross(cross({}, pp=allowed), interleave=chunks)
+    most = job.model.layers + (2 if job.model.vocab else 0)
+    first = {counts[0] for counts in choice.chunks}  # one stage needs no other
+    alone = np.isin(table["interleave"], [*first]) | (_longest_list(choice) > 0)
+    fits = table["pp"] * table["interleave"] <= maximum(most, _longest_list(choice))
+    return keep(table, fits & ((table["pp"] > 1) | alone))
+
+
+def _longest_list(choice: Options) -> int:
+    """Stages of the longest list of layers of each."""
+    return max((len(stages_named(way.stages).layers) for way in choice.schedules), default=0)
 
 
 def fill(job: Job, table: Table, space: Space) -> Table:

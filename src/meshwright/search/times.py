@@ -21,8 +21,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
 from ..program.resident import whole_program
-from ..schedule.types import Schedule
-from .kinds import Deal, Kind, deals, fullest, holders_of, kinds
+from .kinds import Deal, deals, fullest, holders_of, kinds
 from .nearest import distinct, pick, stacked
 from .pieces import Grid, Index, Pieces
 from .space import Column, Options, Sharding
@@ -133,37 +132,18 @@ def chosen(parts: step.Body, text: str, redone: bool) -> step.Body:
     return parts._replace(**layers, **ends)
 
 
-class Run(NamedTuple):
-    """Points under a schedule with its numbers of chunks."""
-
-    schedule: Schedule
-    at: Index
-    """The point of each."""
-    k: Index
-    """Position of the schedule among the options."""
-    v: Any
+def grouped(choice: Options) -> dict[Deal, list[int]]:
+    """For each way to deal layers the positions of the schedules that do."""
+    found: dict[Deal, list[int]] = {}
+    for k, deal in enumerate(deals(choice)):
+        found.setdefault(deal, []).append(k)
+    return {deal: found[deal] for deal in sorted(found)}
 
 
-def grouped(job: Job, choice: Options) -> dict[Deal, list[list[int]]]:
-    """For each way to deal layers the schedules that do, those of one name together: their
-    positions.
-    """
-    found: dict[Deal, dict[str, list[int]]] = {}
-    for k, (deal, kind) in enumerate(zip(deals(job, choice), kinds(choice), strict=True)):
-        found.setdefault(deal, {}).setdefault(kind.schedule.name, []).append(k)
-    return {deal: list(found[deal].values()) for deal in sorted(found)}
-
-
-def runs_of(every: list[Kind], same: list[int], can: list[Mask]) -> Iterator[Run]:
-    """The points that each of these positions of one schedule can run, some at a time; can: for
-    each of them, by point.
-    """
-    number, at = np.nonzero(np.array(can))
-    v = np.array([every[k].v for k in same])
-    for start in range(0, len(at), TOGETHER):
-        n = number[start : start + TOGETHER]
-        chunks = v[n] if len(same) > 1 else every[same[0]].v
-        yield Run(every[same[0]].schedule, at[start : start + TOGETHER], np.array(same)[n], chunks)
+def some_at_a_time(can: Mask) -> Iterator[Index]:
+    """The points of a mask."""
+    at = np.flatnonzero(can)
+    yield from (at[start : start + TOGETHER] for start in range(0, len(at), TOGETHER))
 
 
 def pipelines(
@@ -184,25 +164,27 @@ def pipelines(
     every = kinds(choice)
     if len(points.row):
         points = points.some(np.flatnonzero(points.busy(job) <= limit))
-    if not len(points.row):
-        return
-    near, m = points.near, points.m
-    send = step.hop(near, points.parts, clock).seconds
-    for deal, names in grouped(job, choice).items():
-        s = points.stages(job, deal)
+    for deal, mine in grouped(choice).items():
+        runs = np.any([can_run[k][points.row] for k in mine], axis=0)
+        some = points.some(np.flatnonzero(runs))
+        if not len(some.row):
+            continue
+        near, m = some.near, some.m
+        send = step.hop(near, some.parts, clock).seconds
+        s = some.stages(job, deal)
         short = m * (s.forward + s.backward) <= limit
-        for same in names:
-            for run in runs_of(every, same, [short & can_run[k][points.row] for k in same]):
-                p, n, stages, hop = pick((near.pp, m, s, send), run.at)
+        for k, schedule in ((k, every[k].schedule) for k in mine):
+            for at in some_at_a_time(short & can_run[k][some.row]):
+                p, v, n, stages, hop = pick((near.pp, near.interleave, m, s, send), at)
                 least = n * (stages.forward + stages.backward)
-                least = least + step.least_idle(job, p, n, stages, run.schedule, run.v)
-                place = points.place(run.k, 0, at=run.at)
-                if bounds and not run.schedule.split_backward:  # tight enough, but for sends
+                least = least + step.least_idle(job, p, n, stages, schedule, v)
+                place = some.place(k, 0, at=at)
+                if bounds and not schedule.split_backward:  # tight enough, but for sends
                     seconds[place] = least
                     continue
                 few = np.flatnonzero(least <= limit)
-                p, n, stages, hop, v, place = pick((p, n, stages, hop, run.v, place), few)
-                seconds[place] = step.span(job, p, n, stages, hop, run.schedule, v)
+                p, v, n, stages, hop, place = pick((p, v, n, stages, hop, place), few)
+                seconds[place] = step.span(job, p, n, stages, hop, schedule, v)
 
 
 def after(
@@ -219,41 +201,59 @@ def after(
     rows: of which the points are;  updates: seconds of the optimizer for each way to deal layers
     and each ZeRO stage, by row.
     """
+    of_fold, units = grouped(p.choice), rows.units(job, at, folds, last(p), p.choice)
+    for f, fold in enumerate(folds):
+        can = np.isfinite(p.pipe[:, :, of_fold[fold]]).any(axis=(2, 3))
+        some = points.some(np.flatnonzero(can[points.sp, points.rec, points.row]))
+        if len(some.row):
+            _after_fold(p, job, at, some, units, rows.number, updates[f], fold)
+
+
+def _after_fold(
+    p: Pieces,
+    job: Job,
+    at: Clock,
+    points: Points,
+    units: dict[int, step.Units],
+    which: Index,
+    updates: list[Column],
+    fold: Deal,
+) -> None:
+    """Of schedules that deal layers alike; units: of each number of copies; which: of them a row
+    has.
+    """
     near, m, choice, how = points.near, points.m, p.choice, at.overlap.dp
-    every, names, schedules = kinds(choice), last(p), grouped(job, choice)
+    names, mine = last(p), grouped(choice)[fold]
+    f = int(p.folded[mine[0]])
     # all stages are the same, and only the first counts
     alone = (near.replicas == 1) & (not whole_program(job))
-    send = step.hop(near, points.parts, at) if p.floors else None
-    units = rows.units(job, at, folds, names, choice)
-    which = rows.number[points.row]
-    for f, fold in enumerate(folds):
-        silent = points.devices(job, fold, names)
-        held = step.along(near, holders_of(job, near, fold), names)
-        sharing = {}
-        for copies, found in units.items():
-            each = pick(found._replace(ends={end: found.ends[f, end] for end in names}), which)
-            shared = zip(names, silent, strict=True)
-            sharing[copies] = [d.sharing(held[end], each, end) for end, d in shared]
-        for z, sharding in enumerate(choice.zero):
-            of, zero, update = sharing[sharding.copies], sharding.zero, updates[f][z][points.row]
-            never = alone & (sharding != choice.all.zero[0])
-            never = never | ~np.asarray(
-                sharding.runs(near) if points.far is None else sharding.may_run(points.far)
-            )
-            waits = [step.exposed(d, m, zero, how) for d in of]
-            done = [step.done(d, m, w) for d, w in zip(of, waits, strict=True)]
-            if p.floors:
-                busy = step.occupied(of, m, zero) if len(p.floors) > len(names) else ()
-                each = [seconds + update for seconds in done]
-                _fill(p.floors, 0, points.place(f, z), (*each, *busy))
-                seconds = waits[0].outside
-            else:  # papers add all of it up
-                seconds = step.synchronise(of, m, done)
-            p.after[points.place(f, z)] = np.where(never, np.inf, seconds + update)
+    silent = points.devices(job, fold, names)
+    held = step.along(near, holders_of(job, near, fold), names)
+    sharing = {}
+    for copies, found in units.items():
+        ends = {end: found.ends[fold.folded, end] for end in names}
+        each = pick(found._replace(ends=ends), which[points.row])
+        shared = zip(names, silent, strict=True)
+        sharing[copies] = [d.sharing(held[end], each, end) for end, d in shared]
+    for z, sharding in enumerate(choice.zero):
+        of, zero, update = sharing[sharding.copies], sharding.zero, updates[z][points.row]
+        never = alone & (sharding != choice.all.zero[0])
+        never = never | ~np.asarray(
+            sharding.runs(near) if points.far is None else sharding.may_run(points.far)
+        )
+        waits = [step.exposed(d, m, zero, how) for d in of]
+        done = [step.done(d, m, w) for d, w in zip(of, waits, strict=True)]
         if p.floors:
-            s = points.stages(job, fold)
-            for same in schedules[fold]:
-                _ways(p, job, points, s, send, every, same)
+            busy = step.occupied(of, m, zero) if len(p.floors) > len(names) else ()
+            _fill(p.floors, 0, points.place(f, z), (*(one + update for one in done), *busy))
+            seconds = waits[0].outside
+        else:  # papers add all of it up
+            seconds = step.synchronise(of, m, done)
+        p.after[points.place(f, z)] = np.where(never, np.inf, seconds + update)
+    if p.floors:
+        send, s = step.hop(near, points.parts, at), points.stages(job, fold)
+        for k in mine:
+            _ways(p, job, points, s, send, k)
 
 
 class Rows(NamedTuple):
@@ -279,9 +279,10 @@ class Rows(NamedTuple):
         dealt in one of these ways; by the copies of shards.
         """
         near, far, parts = self.near, self.far, self.parts
+        ways = {fold.folded: fold for fold in folds}  # stages change no end
         held = {
-            (f, end): share
-            for f, fold in enumerate(folds)
+            (folded, end): share
+            for folded, fold in ways.items()
             for end, share in step.along(near, holders_of(job, near, fold), names).items()
         }
         found = {}
@@ -307,27 +308,15 @@ def alike(choice: Options) -> list[tuple[int, list[Sharding]]]:
     return [*found.items()]
 
 
-def _ways(
-    p: Pieces,
-    job: Job,
-    points: Points,
-    s: step.Stages,
-    send: Any,
-    every: list[Kind],
-    same: list[int],
-) -> None:
+def _ways(p: Pieces, job: Job, points: Points, s: step.Stages, send: Any, k: int) -> None:
     """The other half of the floors: the way to each device, and the sends on each link."""
-    can = [np.isfinite(p.pipe[points.place(k, 0)]) for k in same]
-    for run in runs_of(every, same, can):
-        pp, m, stages, hop = pick((points.near.pp, points.m, s, send), run.at)
-        way = step.ways(job, pp, stages, hop.seconds, run.schedule, run.v)
-        sends = step.carried(m, hop, run.schedule, run.v)
-        _fill(
-            p.floors,
-            1,
-            points.place(run.k, 0, at=run.at),
-            (*(way[name] for name in last(p)), *sends),
-        )
+    schedule, near = kinds(p.choice)[k].schedule, points.near
+    for at in some_at_a_time(np.isfinite(p.pipe[points.place(k, 0)])):
+        pp, v, m, stages, hop = pick((near.pp, near.interleave, points.m, s, send), at)
+        way = step.ways(job, pp, stages, hop.seconds, schedule, v)
+        sends = step.carried(m, hop, schedule, v)
+        values = (*(way[name] for name in last(p)), *sends)
+        _fill(p.floors, 1, points.place(k, 0, at=at), values)
 
 
 def last(p: Pieces) -> tuple[str, ...]:
