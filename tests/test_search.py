@@ -20,7 +20,7 @@ from meshwright.describe.layout import AXES, Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.layout.rules import ALWAYS, EVEN_BATCH, EVEN_LAYERS, of_framework
-from meshwright.layout.stages import stage_layers
+from meshwright.layout.stages import schedule_of, stage_layers
 from meshwright.num import divisors
 from meshwright.program import resident
 from meshwright.schedule import SCHEDULES
@@ -285,7 +285,7 @@ def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], in
             bodies[key] = body(job, layout, again=options(job, space).recompute)
         parts = bodies[key]
         seconds = float(step(job, layout, parts).total)
-        use = float(memory.use(job, layout, parts, schedule_named(layout.schedule)).total)
+        use = float(memory.use(job, layout, parts, schedule_of(layout)).total)
         searched += 1
         if use <= room.limit(job):
             degrees = (

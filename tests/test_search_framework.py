@@ -13,9 +13,10 @@ from meshwright import BadInput, Job, Layout, catalog, predict
 from meshwright.describe.assumptions import SETS
 from meshwright.describe.framework import framework
 from meshwright.layout.rules import of_framework
+from meshwright.layout.stages import schedule_of
 from meshwright.program import resident
-from meshwright.schedule import get as schedule_named
 from meshwright.search import Space, brute, plan, search
+from meshwright.search.space import DEGREES
 from meshwright.step import body, room, step
 from test_search import every_layout, random_job
 
@@ -58,13 +59,10 @@ def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], in
             continue
         parts = body(job, layout)
         seconds = float(step(job, layout, parts).total)
-        use = float(resident.use(job, layout, parts, schedule_named(layout.schedule)).total)
+        use = float(resident.use(job, layout, parts, schedule_of(layout)).total)
         searched += 1
         if use <= room.limit(job):
-            degrees = [
-                getattr(layout, d)
-                for d in ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "panels")
-            ]
+            degrees = [getattr(layout, d) for d in DEGREES]
             found.append(
                 (
                     seconds,

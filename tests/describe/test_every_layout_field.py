@@ -52,6 +52,7 @@ def another(name: str) -> Any:
         "zero": (3,),
         "sequence_parallel": (False,),
         "recompute": ("full",),
+        "stages": ("slots",),
     }
     return next(v for v in texts.get(name) or CHOICES[f"Layout.{name}"] if v != default)
 

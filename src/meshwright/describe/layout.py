@@ -71,6 +71,10 @@ class Layout(Checked):
     stages: str = "even"
     """Layers of each stage: even, as many in each; slots, embedding and loss count as a layer each;
     or one by one, such as 7,8*14,7 (`describe.stages`)."""
+    microbatch_group: int = 0
+    """Microbatches that go through a chunk before the next one has its turn (interleaved schedules;
+    Megatron Core: microbatch_group_size_per_vp_stage); 0: pp, or where the microbatches are no
+    multiple of it, as many groups as hold at least pp each."""
     schedule: str = "1f1b"
     """Order of the microbatches: a name of `meshwright.schedule`."""
     zero: int = 0

@@ -82,6 +82,7 @@ RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys((f"Transport.{name}" for name in TRANSPORT), NONE_OR_MORE),
     "Cluster.chips": (1, 1e8),
     "Layout.zero": (0, 3),
+    "Layout.microbatch_group": (0, 1e9),
     "Job.seq": (0, 1e9),
     "Job.tokens": NONE_OR_MORE,
     "Optimizer.state_bytes": NONE_OR_MORE,

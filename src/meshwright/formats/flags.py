@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 MODEL = {
     "model_": "The model of a file that names none or another: of the catalogue, or a config.json.",
 }
-NUMBERS = (*DEGREES, "zero")
+NUMBERS = (*DEGREES, "zero", "microbatch_group")
 """Layout fields that are whole numbers."""
 STDIN = "<stdin>"
 """In place of a model: the job is a TOML text on standard input."""

@@ -20,6 +20,7 @@ SAME = {
     "etp": ("expert-tensor-parallel-size",),
     "microbatch": ("micro-batch-size", "mbs"),
     "interleave": ("vpp", "virtual-pipeline-model-parallel-size"),
+    "microbatch-group": ("microbatch-group-size-per-virtual-pipeline-stage",),
     "stages": ("pipeline-model-parallel-layout",),
     "recompute": ("recompute-modules",),
     "zero": ("zero-stage",),

@@ -16,6 +16,7 @@ from ..describe.model import Model
 from ..describe.stages import RULES
 from ..describe.stages import stages as stages_named
 from ..errors import BadInput, unknown
+from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from . import cuts, practice, trainable
 from .rule import Rule, divides, may_be, sharded
@@ -242,9 +243,17 @@ REPLICATED = Rule(
 )
 SCHEDULE = Rule(
     "schedule",
-    lambda j, l: schedule_named(l.schedule).legal(l.pp, microbatches(j, l), l.interleave),
+    lambda j, l: schedule_of(l).legal(l.pp, microbatches(j, l), l.interleave),
     lambda j, l: "; ".join(
-        schedule_named(l.schedule).rules(int(l.pp), int(microbatches(j, l)), int(l.interleave))
+        schedule_of(l).rules(int(l.pp), int(microbatches(j, l)), int(l.interleave))
+    ),
+)
+GROUPS = Rule(
+    "groups of microbatches",
+    lambda j, l: not l.microbatch_group or schedule_of(l).grouped is not None,
+    lambda j, l: (
+        f"layout.microbatch_group {l.microbatch_group} needs a schedule whose microbatches go round"
+        f" the chunks in groups: {', '.join(s.name for s in SCHEDULES.values() if s.grouped)}"
     ),
 )
 
@@ -294,6 +303,7 @@ ALWAYS = (
     BATCH,
     REPLICATED,
     SCHEDULE,
+    GROUPS,
     SUMMA,
 )
 STRICT = (EVEN_LAYERS, EVEN_BATCH)
@@ -302,7 +312,16 @@ microbatch are partly idle.
 """
 
 
-NAMED = {rule.name: rule for rule in (*ALWAYS, *STRICT, *trainable.TRAINER, *practice.PRACTICE)}
+NAMED = {
+    rule.name: rule
+    for rule in (
+        *ALWAYS,
+        *STRICT,
+        *trainable.TRAINER,
+        trainable.ROUNDS,
+        *practice.PRACTICE,
+    )
+}
 
 
 def of_framework(job: Job) -> tuple[Rule, ...]:

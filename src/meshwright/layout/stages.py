@@ -23,13 +23,17 @@ def microbatches(job: Job, layout: Layout) -> Num:
 
 def schedule_of(layout: Layout) -> Schedule:
     """The schedule as the layout runs it: with its way to deal layers to stages."""
-    return schedule_with(layout.schedule, layout.stages)
+    return schedule_with(layout.schedule, layout.stages, layout.microbatch_group)
 
 
 @cache
-def schedule_with(name: str, stages: str) -> Schedule:
-    """The schedule of that name with a way to deal layers to its stages."""
+def schedule_with(name: str, stages: str, group: int = 0) -> Schedule:
+    """The schedule of that name with a way to deal layers to its stages, and groups of so many
+    microbatches, if it has any.
+    """
     schedule = schedule_named(name)
+    if group and schedule.grouped:
+        schedule = schedule.grouped(group)
     return schedule if schedule.stages == stages else replace(schedule, stages=stages)
 
 

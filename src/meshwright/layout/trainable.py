@@ -137,8 +137,17 @@ STARVED = Rule(
 )
 CHUNKS = Rule(
     "chunks need a pipeline",
-    lambda j, l: piped(l) if l.interleave > 1 else True,
+    lambda j, l: (l.interleave == 1) | piped(l),
     lambda j, l: f"layout.interleave {l.interleave} needs pp > 1",
+    options=("schedule",),
+)
+GROUPED = Rule(
+    "groups of PyTorch",
+    lambda j, l: l.microbatch_group == 0,
+    lambda j, l: (
+        f"layout.microbatch_group {l.microbatch_group} has no counterpart in PyTorch, whose groups"
+        " follow from the microbatches: leave it at 0"
+    ),
     options=("schedule",),
 )
 RECOMPUTED = Rule(
@@ -245,12 +254,25 @@ def _expert_shares(job: Job, l: Layout) -> Any:
     return whole((*at.group("ep"), *at.group("edp")))
 
 
+ROUNDS = Rule(
+    "a microbatch for every rank",
+    lambda j, l: (microbatches(j, l) >= l.pp) if schedule_named(l.schedule).grouped else True,
+    lambda j, l: (
+        f"schedule {l.schedule} runs in Megatron with at least as many microbatches as stages of a"
+        f" chunk, not {int(microbatches(j, l))} for pp {l.pp}: raise the batch, or lower dp,"
+        " microbatch or pp"
+    ),
+    options=("schedule",),
+)
+"""Of the groups of Megatron-LM."""
+
 TRAINER = (
     MODEL,
     SCHEME,
     SCHEDULE,
     STARVED,
     CHUNKS,
+    GROUPED,
     RECOMPUTED,
     COPIES,
     HALVES,

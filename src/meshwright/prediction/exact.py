@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ..cost.layer import Clock
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.stages import in_chunks, microbatches, schedule_of
-from ..schedule import get as schedule_named
+from ..layout.stages import in_chunks, microbatches, schedule_of, schedule_with
+from ..schedule.gpipe import GPIPE
 from ..schedule.longest import longest
 from ..schedule.types import Schedule
 from ..step import Body, barrier, body, by_order, clock, dealt, hop, shares, stages, step
@@ -44,7 +44,7 @@ def stage_seconds(job: Job, layout: Layout, parts: Body) -> NDArray[np.float64]:
 class Replayed(NamedTuple):
     """A layout's pipeline, ready to be replayed."""
 
-    order: tuple[str, int, int, int]
+    order: tuple[Schedule, int, int, int]
     """(schedule, p, m, v): those of one order are replayed at once."""
     passes: NDArray[np.float64]
     send: float
@@ -65,15 +65,15 @@ def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
     """
     at = clock(job)
     found: list[float | None] = [None] * len(layouts)
-    by_name: dict[tuple[str, int, int, int], list[tuple[int, Replayed]]] = {}
+    by_order_of: dict[tuple[Schedule, int, int, int], list[tuple[int, Replayed]]] = {}
     for k, layout in enumerate(layouts):
         if one := _prepared(job, layout, at):
-            by_name.setdefault(one.order, []).append((k, one))
-    for (name, p, m, v), group in by_name.items():
+            by_order_of.setdefault(one.order, []).append((k, one))
+    for (schedule, p, m, v), group in by_order_of.items():
         passes, send = (
             np.array([getattr(one, field) for _, one in group]) for field in ("passes", "send")
         )
-        seconds = longest(schedule_named(name), p, m, v, passes, send, barrier(job))
+        seconds = longest(schedule, p, m, v, passes, send, barrier(job))
         for (k, one), pipeline in zip(group, seconds, strict=True):
             found[k] = max(float(pipeline) + one.rest, one.least)
     return found
@@ -90,8 +90,7 @@ def _prepared(job: Job, layout: Layout, at: Clock) -> Replayed | None:
     least = max(float(closed.links.most), *(float(done) for done in closed.reached))
     if p == 1:  # nothing waits for anything: one order stands for all
         alone = np.array([[float(closed.pipeline.span), 0.0, 0.0]])
-        return Replayed(("gpipe", 1, 1, 1), alone, 0.0, rest, least)
+        return Replayed((GPIPE, 1, 1, 1), alone, 0.0, rest, least)
     send = float(hop(layout, parts, at).seconds)
-    return Replayed(
-        (layout.schedule, p, m, v), stage_seconds(job, layout, parts), send, rest, least
-    )
+    order = schedule_with(layout.schedule, "even", layout.microbatch_group)  # of any stages
+    return Replayed((order, p, m, v), stage_seconds(job, layout, parts), send, rest, least)

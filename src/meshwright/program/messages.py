@@ -19,8 +19,7 @@ from ..count.model import kinds, layer
 from ..count.work import Message, Op
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.stages import microbatches, stage_count, stage_layers, stage_numbers
-from ..schedule import get as schedule_named
+from ..layout.stages import microbatches, schedule_of, stage_count, stage_layers, stage_numbers
 from ..schedule.types import Action
 from ..step import stage_message
 from .tiles import share
@@ -290,7 +289,7 @@ def order(job: Job, rank: int) -> list[Action]:
     layout, m = job.layout, int(microbatches(job, job.layout))
     if layout.pp == 1:
         return [Action(kind, 0, i) for i in range(m) for kind in "FB"]
-    return schedule_named(layout.schedule).order(int(layout.pp), m, int(layout.interleave))[rank]
+    return schedule_of(layout).order(int(layout.pp), m, int(layout.interleave))[rank]
 
 
 ACTIVE = 3

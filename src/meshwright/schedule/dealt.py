@@ -19,6 +19,7 @@ from operator import add
 from typing import Any, NamedTuple
 
 from ..num import Num, anywhere, at, ceil_div, floor, maximum, minimum, most, where
+from . import groups
 
 
 class Pass(NamedTuple):
@@ -179,8 +180,8 @@ class Cut(NamedTuple):
         if not self.uneven:
             return stage * self.most
         if self.before:
-            stage = minimum(stage, len(self.before) - 1.0)
-            return at(self.before, stage.astype(int) if hasattr(stage, "dtype") else int(stage))
+            index: Any = minimum(stage, len(self.before) - 1.0)
+            return at(self.before, index.astype(int) if hasattr(index, "dtype") else int(index))
         light = maximum(stage - (self.stages - self._end), 0.0)
         last = maximum(stage - (self.stages - 1.0), 0.0) * self.last
         first = minimum(stage, 1.0) * (where(self.spare >= 2, 1.0, 0.0) + self.first)
@@ -266,6 +267,23 @@ class Dealt(NamedTuple):
     leading: Pass
     """What one of them takes more."""
     send: Num
+    group: int = 0
+    """Microbatches that go through a chunk before the next one has its turn (`groups`)."""
+
+    @property
+    def g(self) -> Num:
+        """Microbatches of the first group."""
+        return groups.size(self.p, self.m, self.group)
+
+    @property
+    def late(self) -> Num:
+        """Those of the last group."""
+        return groups.last(self.p, self.m, self.group)
+
+    @property
+    def usual(self) -> Any:
+        """All groups hold p microbatches."""
+        return groups.usual(self.p, self.m, self.group)
 
     @property
     def p(self) -> Num:
@@ -463,12 +481,13 @@ class Dealt(NamedTuple):
         the second, then one microbatch."""
         ways = [x.last.down]
         for y in ranks if x is not ranks[0] else (x,):
-            way = y.first.down + self.p * y.earlier.f + (x.last.down - y.last.down)
+            way = y.first.down + self.g * y.earlier.f + (x.last.down - y.last.down)
             ways.append(
                 way if y is x or y is ranks[0] else where(y.first.stage <= x.first.stage, way, 0.0)
             )
         if self.uneven:
             before = self.place(x.last.stage - self.p)
-            wait = self.q * maximum(ranks[0].first.at.f, self.at(minimum(before.stage, 1.0)).f)
+            begins = maximum(ranks[0].first.at.f, self.at(minimum(before.stage, 1.0)).f)
+            wait = (self.g - 1.0) * begins
             ways.append(where(self.cut.alike, 0.0, before.down + before.at.f + wait))
         return reduce(maximum, ways)

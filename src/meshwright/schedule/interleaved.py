@@ -1,13 +1,14 @@
 """Interleaved 1F1B: v chunks per device shorten every step of the pipeline, and with it the bubble,
 to 1/v.
 
-    bubble = (p - 1) (f + i + w) / v    exact for all p and v, m a multiple of p
-    in flight = min(m, p + (p - 1)/v)   on rank 0: (v-1) p + 2 (p-1) warm-up
-                                        forwards and one more, 1/v each
+    bubble = (p - 1) (f + i + w) / v            exact for all p, v and groups of g >= p
+    bubble = (vp - 1 - (v-1) m) (f + i + w) / v with m < p, which are one group
+    in flight = min(m, ((v-1) g + 2p - 1)/v)    on rank 0: (v-1) g + 2 (p-1) warm-up
+                                                forwards and one more, 1/v each
 
 Where stages differ or sends take time, rank x first waits for its last chunk's first microbatch,
 which comes through all stages before (v p - 1 sends for x = p - 1, not p - 1) or behind a group of
-p on some rank; then it has the rest of its work, and the way back is the same the other way round.
+g on some rank; then it has the rest of its work, and the way back is the same the other way round.
 Where x is not the last rank, it may wait for its first gradient besides, less 2 (p-1-x) forwards
 that it runs ahead. Sends longer than a chunk's passes make rounds of 2 v p - 1 slots.
 
@@ -26,32 +27,26 @@ from __future__ import annotations
 from functools import reduce
 
 from ..num import Num, floor, maximum, minimum, where
+from . import groups
 from .dealt import Dealt, Pass, Place, Rank
 from .looped import looped_order
-from .types import Order, Schedule, looped_stage, many_chunks, whole_rounds
-
-
-def order(p: int, m: int, v: int) -> Order:
-    """Rank r: (v - 1) p + 2 (p - 1 - r) forwards ahead, in groups of p microbatches per chunk, then
-    F B F B ...
-    """
-    return looped_order(p, m, v, hop=2, split=False)
+from .types import Order, Schedule, looped_stage, many_chunks, whole_groups
 
 
 def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """(p - 1)(f + i + w) / v."""
-    return (p - 1) * (f + i + w) / v
+    """(p - 1 + (v - 1) max(p - m, 0))(f + i + w) / v."""
+    return (p - 1 + (v - 1) * maximum(p - m, 0.0)) * (f + i + w) / v
 
 
 def span(d: Dealt, barrier: bool) -> Num:
     """The longest of the paths above; a device that is alone waits for nobody."""
     ranks = d.ranks
     first, end = ranks[0], ranks[1]
-    paths = [_rounds(d, first, end)]
+    paths = [where(d.usual, _rounds(d, first, end), 0.0)]
     more = _passed_on(d, ranks) if d.uneven and not d.cut.before else {}
     ways = [(d.to_last_chunk(x, ranks), _from_last_chunk(d, x, ranks)) for x in ranks]
     for k, x in enumerate(ranks):
-        own = d.m * x.load - d.p * x.earlier.total + more.get(k, 0.0)
+        own = d.m * x.load - d.g * x.earlier.f - d.late * x.earlier.b + more.get(k, 0.0)
         before, after = ways[k][0] + maximum(_turned(d, x, end), 0.0), ways[k][1]
         beside = [_beside_last_chunks(d, x, first)] if d.uneven else []
         if k == 0:
@@ -68,22 +63,22 @@ def _from_last_chunk(d: Dealt, x: Rank, ranks: tuple[Rank, ...]) -> Num:
     """
     ways = [x.last.back]
     for y in ranks if x is not ranks[0] else (x,):
-        way = (x.last.back - y.last.back) + d.p * y.earlier.b + y.first.back
+        way = (x.last.back - y.last.back) + d.late * y.earlier.b + y.first.back
         ways.append(
             way if y is x or y is ranks[0] else where(y.first.stage <= x.first.stage, way, 0.0)
         )
     if d.uneven:
         before = d.place(x.last.stage - d.p)
-        wait = d.q * maximum(ranks[0].first.at.b, d.at(minimum(before.stage, 1.0)).b)
+        wait = (d.late - 1.0) * maximum(ranks[0].first.at.b, d.at(minimum(before.stage, 1.0)).b)
         ways.append(where(d.cut.alike, 0.0, before.at.b + before.back + wait))
     return reduce(maximum, ways)
 
 
 def _turned(d: Dealt, x: Rank, end: Rank) -> Num:
-    """From x's last chunk to the last stage and back, less the forwards that x runs meanwhile: p -
-    1 more of that chunk, then those of its first one."""
-    ahead = minimum(2 * (d.q - x.first.stage), d.m * d.v - d.top - 1)
-    same = minimum(ahead, d.q)
+    """From x's last chunk to the last stage and back, less the forwards that x runs meanwhile:
+    those of its group in that chunk, then in its first one."""
+    ahead = minimum(2 * (d.q - x.first.stage), d.m * d.v - (d.v - 1.0) * d.g - 1)
+    same = minimum(ahead, d.g - 1.0)
     return x.last.below_whole(end.last) - same * x.last.at.f - (ahead - same) * x.first.at.f
 
 
@@ -94,7 +89,7 @@ def _by_last_rank(d: Dealt, first: Rank, end: Rank, there: Num, back: Num) -> tu
     group = d.p * end.last.at.total + where(d.p > 1, d.send, 0.0)
     forward = there + group + on.f - d.p * (last.f + here.f) - 2 * last.b
     backward = back + group + on.b - d.p * (last.b + here.b) - 2 * last.f
-    can = (d.m >= 2 * d.p) & (d.p > 1)
+    can = (d.m >= 2 * d.p) & (d.p > 1) & d.usual
     return where(can, forward, 0.0), where(can, backward, 0.0)
 
 
@@ -107,7 +102,7 @@ def _beside_last_chunks(d: Dealt, x: Rank, first: Rank) -> tuple[Num, Num]:
     both = maximum(d.p - 2 * (d.q - x.first.stage), 0.0)
     forward = d.q * maximum(here.f, other.f) + top.down + top.at.f + x.first.down
     back = d.q * maximum(here.b, other.b) + top.back + top.at.b + x.first.back
-    can = (d.spare >= 1) & (d.m >= 2 * d.p)
+    can = (d.spare >= 1) & (d.m >= 2 * d.p) & d.usual
     forward, back = forward - d.p * last.f - both * last.b, back - d.p * last.b - both * last.f
     return where(can, forward, 0.0), where(can, back, 0.0)
 
@@ -117,15 +112,15 @@ def _passed_on(d: Dealt, ranks: tuple[Rank, ...]) -> dict[int, Num]:
     the last rank, the fuller one and the second."""
     first, end, fuller, _ = ranks
     second, light = d.place(1.0 + 0.0 * d.p), d.at(d.top + 1)
-    groups = maximum(d.m / d.p - 1.0, 0.0)
-    fewer = maximum(groups - 1.0, 0.0)
+    again = where(d.usual, maximum(d.m / d.p - 1.0, 0.0), 0.0)
+    fewer = maximum(again - 1.0, 0.0)
     around = maximum(
         _down_around(d, first, end, second.at, light), _up_around(d, first, end, second, light)
     )
     return {
-        1: maximum(groups * _away(d, fuller, end), fewer * around),
+        1: maximum(again * _away(d, fuller, end), fewer * around),
         2: fewer * _up_around(d, first, fuller, second, light),
-        3: groups * _first_two(d, first, second.at, light),
+        3: again * _first_two(d, first, second.at, light),
     }
 
 
@@ -193,25 +188,39 @@ def _rounds(d: Dealt, first: Rank, end: Rank) -> Num:
     return (1 + k) * whole + (slots - k * once) * d.lightest.total * d.cut.least
 
 
-def in_flight(p: Num, m: Num, v: Num) -> Num:
-    """min(m, p + (p - 1)/v)."""
-    return minimum(m, p + (p - 1) / v)
+def ahead(p: Num, m: Num, v: Num, group: int, more: Num) -> Num:
+    """Microbatches in flight: (v - 1) g warm-up forwards and so many more, 1/v each, at most m."""
+    return minimum(m, ((v - 1) * groups.size(p, m, group) + more) / v)
 
 
-INTERLEAVED = Schedule(
-    name="interleaved",
-    title="Interleaved 1F1B",
-    source="Narayanan et al. 2021, arXiv 2104.04473",
-    torch_name="Interleaved1F1B",
-    split_backward=False,
-    chunks=lambda v: v,
-    stage_of=looped_stage,
-    order=order,
-    bubble=bubble,
-    span=span,
-    in_flight=in_flight,
-    heads=lambda p, m, v: 1,
-    needs=(many_chunks("interleaved", "1f1b"), whole_rounds("interleaved")),
-    in_flight_on_second=lambda p, m, v: minimum(m, p + (p - 3) / v),
-    in_flight_on_last=lambda p, m, v: minimum(m, p - (p - 1) / v),
-)
+def interleaved(group: int = 0) -> Schedule:
+    """With groups of so many microbatches."""
+
+    def order(p: int, m: int, v: int) -> Order:
+        """Rank r: (v - 1) g + 2 (p - 1 - r) forwards ahead, in groups of g microbatches per chunk,
+        then F B F B ...
+        """
+        return looped_order(p, m, v, 2, False, group)
+
+    return Schedule(
+        name="interleaved",
+        title="Interleaved 1F1B",
+        source="Narayanan et al. 2021, arXiv 2104.04473",
+        torch_name="Interleaved1F1B",
+        split_backward=False,
+        chunks=lambda v: v,
+        stage_of=looped_stage,
+        order=order,
+        bubble=bubble,
+        span=span,
+        in_flight=lambda p, m, v: ahead(p, m, v, group, 2 * p - 1),
+        heads=lambda p, m, v: 1,
+        needs=(many_chunks("interleaved", "1f1b"), whole_groups("interleaved", group)),
+        in_flight_on_second=lambda p, m, v: ahead(p, m, v, group, 2 * p - 3),
+        in_flight_on_last=lambda p, m, v: ahead(p, m, v, group, 1.0),
+        group=group,
+        grouped=interleaved,
+    )
+
+
+INTERLEAVED = interleaved()

@@ -22,33 +22,36 @@ from __future__ import annotations
 from functools import reduce
 
 from ..num import Num, floor, maximum, minimum, where
+from . import groups
 from .dealt import Dealt, Pass, Rank
 from .looped import looped_order
-from .types import Order, Schedule, looped_stage, many_chunks, whole_rounds
-
-
-def order(p: int, m: int, v: int) -> Order:
-    """Rank r: (v - 1) p + p - 1 - r forwards ahead; the k-th W after the (k + r)-th I."""
-    return looped_order(p, m, v, hop=1, split=True)
+from .types import Order, Schedule, looped_stage, many_chunks, whole_groups
 
 
 def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """(p - 1)(f + i - min(f, i, w)) / v."""
-    return (p - 1) * (f + i - minimum(minimum(f, i), w)) / v
+    """(p - 1)(f + i - min(f, i, w)) / v, or with m < p at least one way down and up."""
+    return _with_few((p - 1) * (f + i - minimum(minimum(f, i), w)) / v, p, m, v, f, i, w)
 
 
 def bubble_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """(p - 1)(f + i - min(f, w)) / v."""
-    return (p - 1) * (f + i - minimum(f, w)) / v
+    """(p - 1)(f + i - min(f, w)) / v, or the same."""
+    return _with_few((p - 1) * (f + i - minimum(f, w)) / v, p, m, v, f, i, w)
+
+
+def _with_few(found: Num, p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
+    """With fewer microbatches than ranks: all through the last stage, one after the other, the
+    first down to it and the last up from it, and its weight gradient."""
+    through = (v * p - 1 + m) * (f + i) / v + w / v - m * (f + i + w)
+    return where(m < p, maximum(found, through), found)
 
 
 def span(d: Dealt, barrier: bool) -> Num:
     """The longest of the paths above; a device that is alone waits for nobody."""
     ranks = d.ranks
     first, end = ranks[0], ranks[1]
-    paths = [*_rounds(d, first, end)]
+    paths = [where(d.usual, path, 0.0) for path in _rounds(d, first, end)]
     for x in ranks:
-        left_f, left_b = d.p * x.earlier.f, d.p * x.earlier.b
+        left_f, left_b = d.g * x.earlier.f, d.late * x.earlier.b
         turned = maximum(_turned(d, x, end), 0.0)
         # W of the last chunk, in place of the first
         held = (x.first.stage + 1) * (x.last.at.w - x.first.at.w)
@@ -60,7 +63,16 @@ def span(d: Dealt, barrier: bool) -> Num:
         else:
             wait = maximum(x.last.down - x.first.down - left_f, 0.0)
             paths.append(d.m * x.load + wait + turned + maximum(stay, up + x.first.down))
-    return where(d.p == 1, d.busy(0.0), reduce(maximum, paths))
+    found = where(d.m < d.p, _few(d, ranks), reduce(maximum, paths))
+    return where(d.p == 1, d.busy(0.0), found)
+
+
+def _few(d: Dealt, ranks: tuple[Rank, ...]) -> Num:
+    """With fewer microbatches than ranks: all of them on the last stage, the first down to it and
+    the last up from it; or a rank's own work."""
+    last, first = d.at(d.stages - 1.0), ranks[0].first.at
+    through = d.through + (d.m - 1) * (last.f + last.i) + first.w
+    return reduce(maximum, [d.m * x.load for x in ranks], through)
 
 
 def _up(x: Rank, first: Rank, left: Num) -> Num:
@@ -137,25 +149,37 @@ def _passes(d: Dealt, n: Num, held: Num, x: Rank, short: Pass) -> Num:
     return where(d.cut.alike, equal, groups * d.p * x.load + few)
 
 
-def in_flight(p: Num, m: Num, v: Num) -> Num:
-    """min(p, m), and m >= p."""
-    return minimum(p, m)
+def ahead(p: Num, m: Num, v: Num, group: int) -> Num:
+    """Microbatches in flight: (v - 1) g warm-up forwards, and p less those held back, 1/v each."""
+    return minimum(m, ((v - 1) * groups.size(p, m, group) + p) / v)
 
 
-INTERLEAVED_ZERO_BUBBLE = Schedule(
-    name="interleaved-zb",
-    title="Interleaved zero bubble",
-    source="Qi et al. 2024, arXiv 2401.10241; PyTorch",
-    torch_name="InterleavedZeroBubble",
-    split_backward=True,
-    chunks=lambda v: v,
-    stage_of=looped_stage,
-    order=order,
-    bubble=bubble,
-    span=span,
-    in_flight=in_flight,
-    heads=lambda p, m, v: 1,
-    heads_late=lambda p, m, v: in_flight(p, m, v) - 1,
-    bubble_in_run=bubble_in_run,
-    needs=(many_chunks("interleaved-zb", "zb-h1"), whole_rounds("interleaved-zb")),
-)
+def interleaved_zero_bubble(group: int = 0) -> Schedule:
+    """With groups of so many microbatches."""
+
+    def order(p: int, m: int, v: int) -> Order:
+        """Rank r: (v - 1) g + p - 1 - r forwards ahead; the k-th W after the (k + r)-th I."""
+        return looped_order(p, m, v, 1, True, group)
+
+    return Schedule(
+        name="interleaved-zb",
+        title="Interleaved zero bubble",
+        source="Qi et al. 2024, arXiv 2401.10241; PyTorch",
+        torch_name="InterleavedZeroBubble",
+        split_backward=True,
+        chunks=lambda v: v,
+        stage_of=looped_stage,
+        order=order,
+        bubble=bubble,
+        span=span,
+        in_flight=lambda p, m, v: ahead(p, m, v, group),
+        heads=lambda p, m, v: 1,
+        heads_late=lambda p, m, v: minimum(p, m) - 1,
+        bubble_in_run=bubble_in_run,
+        needs=(many_chunks("interleaved-zb", "zb-h1"), whole_groups("interleaved-zb", group)),
+        group=group,
+        grouped=interleaved_zero_bubble,
+    )
+
+
+INTERLEAVED_ZERO_BUBBLE = interleaved_zero_bubble()

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from . import groups as sizes
 from .order import twice
 from .types import Order, Schedule
 
@@ -72,18 +73,26 @@ def longest(
     """
     steps = 1 if barrier or not schedule.split_backward else STEPS
     found, left = np.empty(len(send)), np.arange(len(send))
+    each = group_size(schedule, p, m)
+    if schedule.grouped and each >= p:  # of fewer microbatches the groups would be others
+        schedule = schedule.grouped(each)
     groups = GROUPS
     while len(left):
-        few = p * groups + m % p
-        if few >= m - p:
+        few = each * groups + m % each
+        if few >= m - each:
             few = m
         ends, even = _replay(
-            _program(schedule, p, few, v, steps), passes[left], send[left], (m - few) // p
+            _program(schedule, p, few, v, steps), passes[left], send[left], (m - few) // each
         )
         done = even | (few == m)
         found[left[done]] = np.diff(ends, axis=0, prepend=0.0)[-1][done]
         left, groups = left[~done], groups * 2
     return found
+
+
+def group_size(schedule: Schedule, p: int, m: int) -> int:
+    """Microbatches after which an order may repeat: of a group, else as many as ranks."""
+    return int(sizes.size(p, m, schedule.group)) if schedule.grouped else p
 
 
 def _replay(
@@ -117,7 +126,7 @@ def _replay(
 @lru_cache(maxsize=64)
 def _program(schedule: Schedule, p: int, m: int, v: int, steps: int) -> Program:
     """The order of a schedule, steps of it one behind the other, by level."""
-    order = schedule.order(p, m, v)
+    order, each = schedule.order(p, m, v), group_size(schedule, p, m)
     whole = order if steps == 1 else twice(order, m)
     chunks = int(schedule.chunks(v))
     stage = [[schedule.stage_of(rank, chunk, p, v) for chunk in range(chunks)] for rank in range(p)]
@@ -142,7 +151,7 @@ def _program(schedule: Schedule, p: int, m: int, v: int, steps: int) -> Program:
         np.array(sent)[by_level],
         lasts[by_level],
         tuple(number[first[:-1] + np.array(lengths) * (step + 1) - 1] for step in range(steps)),
-        _cuts(order, schedule.order(p, m + p, v), p, first, number, steps),
+        _cuts(order, schedule.order(p, m + each, v), each, first, number, steps),
     )
 
 

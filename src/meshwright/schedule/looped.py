@@ -3,15 +3,15 @@ forward, one backward.
 
 Rank r of p, with v chunks, runs three phases:
 
-    warm up     the first (v-1) p + hop (p-1-r) forwards, `hop` more for each rank below
+    warm up     the first (v-1) g + hop (p-1-r) forwards, `hop` more for each rank still below
     steady      one forward, one backward, until the forwards are used up
     cool down   the backwards that remain
 
-Forwards go round the chunks in groups of p microbatches (0..p-1 through chunk 0, the same through
-chunk 1, ...), backwards the same with the chunks in reverse. With a split backward the k-th W comes
-right after the (k + hop r)-th I, the last ones at the end: a rank that warmed up less holds back as
-many weight gradients, so that all ranks hold the same number of activations, and the held-back W
-fill the idle time of the cool down.
+Forwards go round the chunks in groups of g microbatches (0..g-1 through chunk 0, the same through
+chunk 1, ...; `groups`), backwards the same with the chunks in reverse. With a split backward the
+k-th W comes right after the (k + hop r)-th I, the last ones at the end: a rank that warmed up less
+holds back as many weight gradients, so that all ranks hold the same number of activations, and the
+held-back W fill the idle time of the cool down.
 
 Sources: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2 for v and B; Qi et al. 2024 (arXiv
 2401.10241) section 2.3 for W.
@@ -19,37 +19,38 @@ Sources: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2 for v and B; Qi et
 
 from __future__ import annotations
 
+from . import groups
 from .types import Action, Order
 
 
-def looped_order(p: int, m: int, v: int, hop: int, split: bool) -> Order:
-    """The actions of each rank; with v > 1, m must be a multiple of p."""
+def looped_order(p: int, m: int, v: int, hop: int, split: bool, group: int = 0) -> Order:
+    """The actions of each rank; group: as in `groups`."""
+    each = int(groups.size(p, m, group)) if v > 1 else m
+    forward = groups.table(m, v, each)
+    backward = [(v - 1 - chunk, microbatch) for chunk, microbatch in forward]
+    ahead = (v - 1) * each
     return [
-        _rank_order(p, m, v, min((v - 1) * p + hop * (p - 1 - rank), m * v), hop * rank, split)
+        _rank_order(forward, backward, min(ahead + hop * (p - 1 - rank), m * v), hop * rank, split)
         for rank in range(p)
     ]
 
 
-def _rank_order(p: int, m: int, v: int, warm_up: int, lag: int, split: bool) -> list[Action]:
+def _rank_order(
+    forward: list[tuple[int, int]],
+    backward: list[tuple[int, int]],
+    warm_up: int,
+    lag: int,
+    split: bool,
+) -> list[Action]:
     """One rank: `warm_up` forwards first; with a split backward, W runs `lag` passes behind I."""
-    total = m * v
-    actions = [_forward(k, p, v) for k in range(warm_up)]
+    total = len(forward)
+    actions = [Action("F", *at) for at in forward[:warm_up]]
     for k in range(total):
         if warm_up + k < total:
-            actions.append(_forward(warm_up + k, p, v))
-        actions.append(_backward("I" if split else "B", k, p, v))
+            actions.append(Action("F", *forward[warm_up + k]))
+        actions.append(Action("I" if split else "B", *backward[k]))
         if split and k >= lag:
-            actions.append(_backward("W", k - lag, p, v))
+            actions.append(Action("W", *backward[k - lag]))
     if split:
-        actions.extend(_backward("W", k, p, v) for k in range(max(total - lag, 0), total))
+        actions.extend(Action("W", *at) for at in backward[max(total - lag, 0) :])
     return actions
-
-
-def _forward(k: int, p: int, v: int) -> Action:
-    """The k-th forward of a rank."""
-    return Action("F", k // p % v, k // (p * v) * p + k % p)
-
-
-def _backward(kind: str, k: int, p: int, v: int) -> Action:
-    """The k-th backward of a rank."""
-    return Action(kind, v - 1 - k // p % v, k // (p * v) * p + k % p)

@@ -15,6 +15,7 @@ from functools import reduce
 from typing import Any, NamedTuple, TypeAlias
 
 from ..num import Num, minimum, where
+from . import groups
 from .dealt import Dealt
 from .waits import Wait
 
@@ -115,6 +116,10 @@ class Schedule:
     """The same of `bubble_in_run`."""
     stages: str = "even"
     """How a layout deals layers to its stages (`describe.stages`)."""
+    group: int = 0
+    """Microbatches that go through a chunk before the next one has its turn (`groups`)."""
+    grouped: Callable[[int], Schedule] | None = None
+    """The same schedule with such groups; None: it has none."""
     waits: Waits | None = None
     """Of `span`, of split backward passes in a run of steps; None = only the way to the slowest
     rank and back.
@@ -216,12 +221,9 @@ def many_chunks(name: str, plain: str) -> Rule:
     )
 
 
-def whole_rounds(name: str) -> Rule:
-    """Microbatches go round the chunks in groups of p."""
-
-    def sentence(p: int, m: int, v: int) -> str:
-        below, above = m // p * p, (m // p + 1) * p
-        near = f"{below} or {above}" if below else f"{above}"
-        return f"{name} needs the microbatches ({m}) to be a multiple of pp ({p}): {near}"
-
-    return Rule(lambda p, m, v: m % p == 0, sentence)
+def whole_groups(name: str, group: int) -> Rule:
+    """Microbatches go round the chunks in groups (`groups`)."""
+    return Rule(
+        lambda p, m, v: groups.holds(p, m, group),
+        lambda p, m, v: groups.sentence(name, int(p), int(m), group),
+    )

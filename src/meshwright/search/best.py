@@ -124,7 +124,9 @@ class Best:
 
     def layout(self, row: tuple[Any, ...], scheme: str, dims: int) -> Layout:
         """The layout of a row."""
-        degrees = dict(zip(DEGREES, (int(x) for x in row[2 : 2 + len(DEGREES)]), strict=True))
+        degrees: dict[str, Any] = dict(
+            zip(DEGREES, (int(x) for x in row[2 : 2 + len(DEGREES)]), strict=True)
+        )
         sp, rec, sched, zero = row[2 + len(DEGREES) : 6 + len(DEGREES)]
         where = row[6 + len(DEGREES) :]
         shares = {
@@ -134,8 +136,7 @@ class Best:
         sharding = self.choice.zero[zero]
         return Layout(
             **degrees,
-            schedule=way.schedule,
-            stages=way.stages,
+            **way._asdict(),
             zero=sharding.zero,
             dp_replicate=int(sharding.of(degrees["tp"], degrees["cp"], degrees["dp"])),
             recompute=self.choice.recompute[rec],

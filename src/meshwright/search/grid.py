@@ -311,7 +311,7 @@ def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:
     """The same of the trainer's whole program, moment by moment."""
     for grid in (*p.held, *p.kept) if i == 0 else ():
         grid[:] = np.inf
-    units = [closed.units(job, rows.near, text) for text in p.choice.recompute]
+    units = tuple(closed.units(job, rows.near, text) for text in p.choice.recompute)
     for k, kind in enumerate(kinds(p.choice)):
         for v in np.unique(rows.near.interleave):
             at = np.flatnonzero(rows.near.interleave == v)
@@ -324,7 +324,7 @@ def _program_of_kind(
 ) -> None:
     """Of rows with as many chunks, under one schedule."""
     (i, k, place), near, count = at, rows.near, len(MOMENTS)
-    schedule, v = kind.schedule, float(near.interleave[0])
+    schedule, v = kind.schedule, float(np.asarray(near.interleave)[0])
     by = step.shares(job, near, schedule, v)
     for e, end in enumerate(p.ends):
         device = closed.device(job, near, schedule, v, by, end)

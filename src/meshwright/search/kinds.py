@@ -15,7 +15,6 @@ from ..describe.layout import Layout
 from ..describe.stages import stages as stages_named
 from ..layout.stages import schedule_with
 from ..num import ceil_div
-from ..schedule import get as schedule_named
 from ..schedule.types import Schedule
 from ..step import memory
 from . import framework
@@ -70,10 +69,7 @@ def kinds(choice: Options) -> list[Kind]:
     every = choice.all
     beside = any(way.stages == "even" for way in every.schedules)
     counts = dict(zip(every.schedules, every.chunks, strict=True))
-    return [
-        Kind(schedule_with(way.schedule, way.stages), counts[way], beside)
-        for way in choice.schedules
-    ]
+    return [Kind(way.bound, counts[way], beside) for way in choice.schedules]
 
 
 @cache
@@ -84,8 +80,7 @@ def by_need(ways: tuple[tuple[Way, int], ...]) -> list[int]:
 
     def held(at: int) -> float:
         way, v = ways[at]
-        schedule = schedule_named(way.schedule)
-        return float(memory.in_flight(1.0, 2.0, schedule, float(v), step.ENDS[0]))
+        return float(memory.in_flight(1.0, 2.0, way.bound, float(v), step.ENDS[0]))
 
     return sorted(range(len(ways)), key=held)
 

@@ -16,7 +16,6 @@ import numpy as np
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import ceil_div
-from ..schedule import get as schedule_named
 from ..schedule.waits import Wait
 from ..step import Body, Stages, least_waits, room, stages
 from .best import Best
@@ -303,9 +302,9 @@ def _intervals(job: Job, space: Space, best: Best, partly: Partly) -> tuple[Tabl
     seconds, busy = np.full(len(m), np.inf), m * each[index]
     pp, v = table["pp"][index], table["interleave"][index]
     idle = _idle(pick(partly.waits, index), m)
-    for name in {kind.schedule.name for kind in kinds(best.choice)}:
-        can = schedule_named(name).legal(pp, m, v)
-        seconds = np.where(can, np.minimum(seconds, busy + idle[name]), seconds)
+    for schedule in {kind.schedule for kind in kinds(best.choice)}:
+        can = schedule.legal(pp, m, v)
+        seconds = np.where(can, np.minimum(seconds, busy + idle[schedule.name]), seconds)
     fine = seconds <= limit
     seconds = seconds[fine]
     rows, m = take(table, index[fine]), m[fine]

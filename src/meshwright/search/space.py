@@ -24,10 +24,12 @@ from ..describe.stages import stages as stages_named
 from ..errors import BadInput
 from ..layout import cuts
 from ..layout.rule import sharded
+from ..layout.stages import schedule_with
 from ..num import Num, divisors, maximum
 from ..program.resident import whole_program
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
+from ..schedule.types import Schedule
 from ..step import by_order
 
 Column: TypeAlias = NDArray[np.float64]
@@ -54,6 +56,7 @@ USUAL = Choices(
     sequence_parallel=(True, False),
     scheme=("megatron",),
     stages=STAGES,
+    microbatch_group=(0,),
 )
 """What a search takes of the fields that nobody limits; of all others whatever is legal."""
 SEARCHED = {*DEGREES, "dp_replicate", *USUAL}
@@ -121,6 +124,12 @@ class Way(NamedTuple):
 
     schedule: str
     stages: str = "even"
+    microbatch_group: int = 0
+
+    @property
+    def bound(self) -> Schedule:
+        """The schedule as these layouts run it."""
+        return schedule_with(*self)
 
     @property
     def chunked(self) -> bool:
@@ -129,7 +138,7 @@ class Way(NamedTuple):
 
     def layout(self, of: Layout) -> Layout:
         """The same rows with this schedule."""
-        return replace(of, schedule=self.schedule, stages=self.stages)
+        return replace(of, **self._asdict())
 
 
 class Sharding(NamedTuple):
@@ -240,7 +249,13 @@ def options(job: Job, space: Space) -> Options:
     )
     asked = space.values("recompute")
     recompute = tuple(r for r in asked if r != "selective" or not plain or "none" not in asked)
-    ways = [Way(name, how) for name in space.values("schedule") for how in _stages(job, space)]
+    ways = [
+        Way(name, how, group)
+        for name in space.values("schedule")
+        for how in _stages(job, space)
+        for group in space.values("microbatch_group")
+        if not group or schedule_named(name).grouped
+    ]
     counts = [(way, _chunks(job, space, way)) for way in ways]
     ways, chunks = [way for way, each in counts if each], tuple(each for _, each in counts if each)
     return Options(sp, recompute, tuple(ways), shardings(job, space), chunks)

@@ -203,7 +203,7 @@ def after(
     """
     of_fold, units = grouped(p.choice), rows.units(job, at, folds, last(p), p.choice)
     for f, fold in enumerate(folds):
-        can = np.isfinite(p.pipe[:, :, of_fold[fold]]).any(axis=(2, 3))
+        can = np.asarray(np.isfinite(p.pipe[:, :, of_fold[fold]]).any(axis=(2, 3)))
         some = points.some(np.flatnonzero(can[points.sp, points.rec, points.row]))
         if len(some.row):
             _after_fold(p, job, at, some, units, rows.number, updates[f], fold)

@@ -270,7 +270,17 @@ def by_order(job: Job) -> bool:
 def dealt(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> Dealt:
     """The stages of a pipeline."""
     layers = cut(job, p, schedule, v)
-    return Dealt(layers, m, s.layer, s.embedding, s.head, leading_layers(job), s.leading, send)
+    return Dealt(
+        layers,
+        m,
+        s.layer,
+        s.embedding,
+        s.head,
+        leading_layers(job),
+        s.leading,
+        send,
+        schedule.group,
+    )
 
 
 def ways(job: Job, p: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> dict[str, Num]:
