@@ -24,7 +24,7 @@ Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.2, figure 4 bottom.
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import cache, reduce
 
 from ..num import Num, floor, maximum, minimum, where
 from . import groups
@@ -193,6 +193,7 @@ def ahead(p: Num, m: Num, v: Num, group: int, more: Num) -> Num:
     return minimum(m, ((v - 1) * groups.size(p, m, group) + more) / v)
 
 
+@cache
 def interleaved(group: int = 0) -> Schedule:
     """With groups of so many microbatches."""
 

@@ -19,7 +19,7 @@ Source: PyTorch's ScheduleInterleavedZeroBubble (torch 2.13), after Qi et al. 20
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import cache, reduce
 
 from ..num import Num, floor, maximum, minimum, where
 from . import groups
@@ -154,6 +154,7 @@ def ahead(p: Num, m: Num, v: Num, group: int) -> Num:
     return minimum(m, ((v - 1) * groups.size(p, m, group) + p) / v)
 
 
+@cache
 def interleaved_zero_bubble(group: int = 0) -> Schedule:
     """With groups of so many microbatches."""
 

@@ -46,9 +46,9 @@ limit).
 """
 
 
-ANY_CHUNKS = 12
-"""Up to so many chunks every number is tried; of larger ones, unless asked, those that divide the
-layers (those of published runs: 20 and 24; all others have at most 12)."""
+ANY_CHUNKS = 8
+"""Up to so many chunks every number is tried (published layouts of dense models have no more:
+`layout.practice`); of larger ones, unless asked, those that divide the layers."""
 USUAL = Choices(
     schedule=("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv"),
     zero=(0, 1, 2, 3),
