@@ -53,6 +53,7 @@ def another(name: str) -> Any:
         "sequence_parallel": (False,),
         "recompute": ("full",),
         "stages": ("slots",),
+        "microbatch_group": (2,),
     }
     return next(v for v in texts.get(name) or CHOICES[f"Layout.{name}"] if v != default)
 
@@ -120,6 +121,7 @@ def test_a_search_keeps_to_it(name: str) -> None:
     more: dict[str, Any] = {
         "panels": {"scheme": "summa"},
         "interleave": {"schedule": "interleaved"},
+        "microbatch_group": {"schedule": "interleaved"},
     }.get(name, {})
     if name in ("ep", "etp"):
         job = Job("mixtral-8x7b", "64xh100-sxm", 64)

@@ -105,11 +105,13 @@ def test_placements() -> None:
 
 
 def test_rules_are_sentences_with_valid_values() -> None:
-    assert get("interleaved").rules(4, 6, 2) == [
-        "interleaved needs the microbatches (6) to be a multiple of pp (4): 4 or 8"
+    assert get("interleaved").rules(4, 9, 2) == [
+        "interleaved runs its microbatches (9) in 2 groups of one size, each at least pp (4): their"
+        " number may be 8 or 10"
     ]
-    assert get("interleaved").rules(4, 3, 2)[0].endswith("multiple of pp (4): 4")
-    assert len(get("interleaved-zb").rules(4, 6, 1)) == 2
+    grouped = get("interleaved").grouped
+    assert grouped and grouped(5).rules(4, 12, 2)[0].endswith("the rest is 0 or at least 4")
+    assert len(get("interleaved-zb").rules(4, 9, 1)) == 2
     assert get("dualpipev").rules(4, 7, 2) == [
         "dualpipev needs at least 2 pp = 8 microbatches, not 7"
     ]
