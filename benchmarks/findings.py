@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation import written
+from meshwright.limits.failures import Failures
 
 from meshwright import catalog
 from meshwright.describe.assumptions import LBL, REALISTIC, SETS
@@ -19,7 +20,6 @@ from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.limits.answer import ends
 from meshwright.limits.curve import curve
-from meshwright.limits.failures import Failures
 from meshwright.limits.scenario import Scenario, preset
 from meshwright.prediction.prediction import predict
 from meshwright.reproduce.megatron import formulas

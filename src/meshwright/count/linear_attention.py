@@ -117,17 +117,18 @@ def chunks(of: Linear, b: Num, T: Num, H: Num, act: float, fused: bool) -> Op:
 
     Matrix FLOPs of a chunk and head: delta 2 C^2 (2 k + v) + 6 C k v (keys with keys, queries with
     keys, scores with values; the state corrects the values, answers the queries, and is written);
-    otherwise 2 C^2 (k + v) + 4 C k v. The delta rule besides solves two triangular systems, C^2
-    (k + v), on the vector units. Backward: twice that, and kernels make scores and states again.
-    Elements moved: of the five kernels of the delta rule, k (4 k + q + 2 w), v (v + 2 u + 2 new + o),
-    scores and states; of the others q, k, v, o and states. Kept: q, k, v, their gates in fp32, and
-    for the delta rule the scores among keys.
+    otherwise 2 C^2 (k + v) + 4 C k v, and of mLSTM 2 C k for what its sums are divided by. The
+    delta rule besides solves two triangular systems, C^2 (k + v), on the vector units. Backward: twice
+    that, and kernels make scores and states again. Elements moved: of the five kernels of the delta
+    rule, k (4 k + q + 2 w), v (v + 2 u + 2 new + o), scores and states; of the others q, k, v, o and
+    states. Kept: q, k, v, their gates in fp32, and for the delta rule the scores among keys.
     """
     n, C, k, v = ceil_div(T, float(of.chunk)), float(of.chunk), of.key_dim, of.value_dim
     tokens, state = b * n * C, k * v / C
     delta = of.kind == "delta"
     scores, states = (2.0 * k + v, 6.0) if delta else (1.0 * k + v, 4.0)
-    matrix = tokens * H * (2 * C * scores + states * k * v)
+    divisor = 2.0 * k if of.kind == "gated" else 0.0
+    matrix = tokens * H * (2 * C * scores + states * k * v + divisor)
     vector = tokens * H * (C * (k + v) if delta else 2.0 * C)
     scored = C if delta else 0.0
     moved = (7.0 * k + 6.0 * v if delta else 2.0 * k + 2.0 * v) + 2 * state + 4 * scored

@@ -79,7 +79,7 @@ def common(c: Config) -> Fields:
 
 def wide_by_default(c: Config) -> bool:
     """Null means four times the hidden size: older families, and classes without a width."""
-    return FFN[0] not in c.known or "attention_types" in c.known
+    return FFN[0] not in c.known or bool(c.known & {"attention_types", "state_size"})
 
 
 def activation(c: Config) -> str | None:

@@ -53,16 +53,22 @@ def _hyperclovax(c: Config) -> Fields:
 
 
 def _latent(c: Config) -> Fields:
-    """Latent attention in a dense model; a width of values left out is D / H."""
-    found = latent(c)
-    found["bias"] = c.flag("mlp_bias")
-    return found
+    """Latent attention in a dense model."""
+    return latent(c)
 
 
 def _minicpm3(c: Config) -> Fields:
     width = c.whole("hidden_size") // (c.whole("num_attention_heads") or 1)
     c = c.with_default("v_head_dim", width)
     return _latent(c)
+
+
+def _helium(c: Config) -> Fields:
+    """Its output projection is D x D, however wide its heads are."""
+    width = c.whole("head_dim") * c.whole("num_attention_heads")
+    if width != c.whole("hidden_size"):
+        raise c.refuse("heads together are not as wide as the hidden size")
+    return biases(c.flag("attention_bias"), False, c.flag("mlp_bias"))
 
 
 def _granite_swa(c: Config) -> Fields:
@@ -122,7 +128,7 @@ DENSE: dict[str, Family] = {
     "exaone4": Family({"qk_norm": True}, _exaone4, also=HEAD),
     "granite": Family({}, attention_bias, also=HEAD),
     "granite_swa": Family({"attention_sinks": True}, _granite_swa, also=HEAD),
-    "helium": Family({}, attention_bias),
+    "helium": Family({}, _helium),
     "hunyuan_v1_dense": Family({"qk_norm": True}, attention_bias),
     "hyperclovax": Family({}, _hyperclovax),
     "internlm3": Family({}, attention_bias),

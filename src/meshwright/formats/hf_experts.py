@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..describe.read import brief
 from ..errors import BadInput
 from .hf_common import sliding
-from .hf_family import Family, attention_bias, biases, latent, routed
+from .hf_family import Family, biases, latent, routed
 from .hf_keys import Config, Fields
 from .hf_layers import FEED_FORWARD, count, every, listed, windows
 
@@ -44,7 +45,7 @@ def _afmoe(c: Config) -> Fields:
 def _aria(c: Config) -> Fields:
     shared = c.whole("moe_num_shared_experts") * c.whole("intermediate_size")
     moe = routed(c, "moe_num_experts", "moe_topk", "intermediate_size", shared_ffn=shared)
-    return {"moe": moe, **attention_bias(c)}
+    return {"moe": moe, **_attention(c)}
 
 
 def _deepseek_like(c: Config, dense: int, **more: Any) -> Fields:
@@ -177,7 +178,7 @@ def _granitemoe_swa(c: Config) -> Fields:
 def _hy_v3(c: Config) -> Fields:
     shared = c.whole("num_shared_experts") * c.whole("moe_intermediate_size")
     names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
-    found = {"moe": routed(c, *names, shared_ffn=shared), **attention_bias(c)}
+    found = {"moe": routed(c, *names, shared_ffn=shared), **_attention(c)}
     return found | {"ffns": _feed_forwards(c, 1)}
 
 
@@ -194,14 +195,13 @@ def _laguna(c: Config) -> Fields:
     if each is not None and set(map(str, each)) != {str(heads)}:
         raise c.refuse("layers have different numbers of heads (num_attention_heads_per_layer)")
     gating = c.get("gating")
-    kinds = {True: "head", False: "none", "per-head": "head", "per-element": "element"}
-    if not isinstance(gating, (bool, str)) or gating not in kinds:
-        raise c.refuse(f"gating is {gating!r}")
+    if gating is not True:
+        raise c.refuse(f"gating is {brief(gating)}")
     shared = c.whole("shared_expert_intermediate_size")
     names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
     return {
         "moe": routed(c, *names, shared_ffn=shared, router_bias=True),
-        "attention_gate": kinds[gating],
+        "attention_gate": "head",
         **_attention(c),
         **windows(c, ["full"] * count(c)),
         "ffns": _feed_forwards(c, 1),
@@ -248,7 +248,7 @@ def _mimo(c: Config) -> Fields:
     usual = ["full" if i == 0 or not (i + 1) % 6 else "sliding" for i in range(layers)]
     heads = {
         "heads": c.whole("swa_num_attention_heads", "num_attention_heads"),
-        "kv_heads": c.whole("swa_num_key_value_heads", default=8),
+        "kv_heads": c.whole("swa_num_key_value_heads", default=2 * c.whole("num_key_value_heads")),
         "head_dim": c.whole("swa_head_dim", "head_dim"),
         "v_head_dim": c.whole("swa_v_head_dim", "v_head_dim"),
         "sinks": c.flag("add_swa_attention_sink_bias", default=True),

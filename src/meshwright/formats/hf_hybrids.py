@@ -35,6 +35,13 @@ def _delta(c: Config) -> Fields:
     }
 
 
+def _plain_attention(c: Config) -> Fields:
+    """Without biases: those of queries would belong to their gates too."""
+    if c.flag("attention_bias"):
+        raise c.refuse("gated attention has biases (attention_bias)")
+    return biases(False, False, False)
+
+
 def _every_fourth(c: Config) -> Fields:
     period = c.whole("full_attention_interval", default=4)
     return windows(c, every(count(c), period, "full", "linear"), names=LINEAR)
@@ -48,7 +55,7 @@ def _next_token(c: Config) -> Fields:
 
 def _qwen3_5(c: Config) -> Fields:
     c.asked.add("mlp_only_layers")
-    return {"linear": _delta(c), **_qkv_out(c), **_every_fourth(c), **_next_token(c)}
+    return {"linear": _delta(c), **_plain_attention(c), **_every_fourth(c), **_next_token(c)}
 
 
 def _qwen3_next(c: Config) -> Fields:
@@ -67,7 +74,7 @@ def _qwen3_next(c: Config) -> Fields:
         "moe": routed(c, *names, shared_ffn=shared, shared_gate=True),
         "ffn": c.whole("intermediate_size", default=shared),
         "ffns": ["experts" if here else "dense" for here in sparse],
-        **_qkv_out(c),
+        **_plain_attention(c),
         **_every_fourth(c),
         **_next_token(c),
     }
@@ -109,6 +116,7 @@ def _kimi_linear(c: Config) -> Fields:
     ffns = ["experts" if i >= first else "dense" for i in range(layers)]
     return {
         **latent(c),
+        "tied_embeddings": False,  # whatever the file says
         "linear": linear,
         "moe": routed(c, *names, shared_ffn=shared),
         "mixers": listed(c, "layer_types", LINEAR) or usual,
@@ -117,18 +125,15 @@ def _kimi_linear(c: Config) -> Fields:
 
 
 DERIVED = ("linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim")
-"""Keys that the class writes, and does not read."""
+"""Keys that the class works out from others, unless a file has them."""
 
 
 def _bailing(c: Config) -> Fields:
     """The same with whole matrices for the gates, and a gate a head in latent attention."""
-    layers, heads, width = (
-        count(c),
-        c.whole("num_attention_heads"),
-        c.whole("linear_head_dim", "head_dim"),
-    )
-    linear = _channel_decay(heads, width) | {"conv": c.whole("short_conv_kernel_size")}
-    c.asked.update(DERIVED)
+    layers, heads = count(c), c.whole("linear_num_heads", "num_attention_heads")
+    width = c.whole("linear_head_dim", "head_dim")
+    taps = c.whole("linear_conv_kernel_dim", "short_conv_kernel_size")
+    linear = _channel_decay(heads, width) | {"conv": taps}
     usual = every(layers, c.whole("layer_group_size"), "full", "linear")
     first = c.whole("first_k_dense_replace")
     ffns = ["experts" if i >= first else "dense" for i in range(layers)]
@@ -137,6 +142,7 @@ def _bailing(c: Config) -> Fields:
     return {
         **latent(c),
         "attention_gate": "head",
+        "tied_embeddings": False,  # whatever the file says
         "linear": linear,
         "moe": routed(c, *names, shared_ffn=shared),
         "mixers": listed(c, "layer_types", LINEAR) or usual,
@@ -185,7 +191,11 @@ def _minimax(c: Config) -> Fields:
 
 def _xlstm(c: Config) -> Fields:
     """mLSTM: an input and a forget gate a head, with biases; a norm over all heads."""
-    D, heads = c.whole("hidden_size", "embedding_dim"), c.whole("num_heads")
+    D, heads = c.whole("hidden_size"), c.whole("num_heads")
+    if c.whole("embedding_dim", default=D) != D:
+        raise c.refuse("the embedding has another width than the layers (embedding_dim)")
+    layers = c.whole("num_blocks", default=count(c))
+    c.asked.add("add_out_norm")  # there is a norm in any case
     biased, single = c.flag("use_bias"), c.get("weight_mode")
     if biased or single != "single":
         raise c.refuse("projections with biases, or fused ones (use_bias, weight_mode)")
@@ -205,13 +215,13 @@ def _xlstm(c: Config) -> Fields:
         "vectors": 2 * heads,
     }
     return {
-        "hidden": D,
+        "layers": layers,
         "heads": heads,
         "head_dim": values // heads,
+        "tied_embeddings": False,  # whatever the file says
         "linear": linear,
         "ffn": int(unit * ceil(wide / unit)),
-        "mixers": ["linear"] * count(c),
-        "final_norm": c.flag("add_out_norm"),
+        "mixers": ["linear"] * layers,
     }
 
 
@@ -322,15 +332,15 @@ def _mamba(c: Config) -> Fields:
     rank = c.get("time_step_rank")
     if c.flag("use_bias"):
         raise c.refuse("projections of the state space have biases (use_bias)")
+    inner = int(c.real("expand", most=1e3, default=2.0) * D)
     ssm = {
         "kind": "mamba",
-        "inner": int(c.real("expand", most=1e3, default=2.0) * D),
+        "inner": c.whole("intermediate_size", default=inner),
         "state": c.whole("state_size"),
         "dt_rank": ceil(D / 16) if rank == "auto" else c.whole("time_step_rank"),
         "conv": c.whole("conv_kernel"),
         "conv_bias": c.flag("use_conv_bias"),
     }
-    c.asked.add("intermediate_size")
     layers = count(c)
     alone: Fields = {"heads": 1, "head_dim": D, "ffn": 0, "positions": "none"}
     return alone | {"ssm": ssm, "mixers": ["ssm"] * layers, "ffns": ["none"] * layers}
@@ -405,7 +415,8 @@ def _nemotron_h(c: Config) -> Fields:
     names = ("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size")
     moe = routed(c, *names, shared_ffn=shared * bool(c.whole("n_shared_experts")))
     moe["latent"] = c.whole("moe_latent_size", default=0)
-    attention, mlp = c.flag("attention_bias"), c.flag("mlp_bias")
+    mlp = c.flag("mlp_bias")
+    c.asked.add("attention_bias")  # the class has it, and its attention has none
     if mlp and moe["shared_ffn"] and any(kind == "experts" for _, kind in blocks):
         raise c.refuse("experts have biases (mlp_bias)")
     return {
@@ -416,7 +427,8 @@ def _nemotron_h(c: Config) -> Fields:
         "mixers": [mixer for mixer, _ in blocks],
         "ffns": [ffn for _, ffn in blocks],
         "told": (f"{c.where}: {ahead}",) if blocks_ahead else (),
-        **biases(attention, attention, mlp),
+        "tied_embeddings": False,  # whatever the file says
+        **biases(False, False, mlp),
     }
 
 

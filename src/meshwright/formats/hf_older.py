@@ -72,7 +72,9 @@ def _mpt(c: Config) -> Fields:
     ):
         if inner.get(key, usual) not in (usual, None):
             raise c.refuse(f"attn_config.{key} is {inner[key]!r}")
-    return {"ffn": c.whole("expansion_ratio") * c.whole("d_model")}
+    if c.whole("expansion_ratio") != 4:
+        raise c.refuse("its class has 4 x d_model, whatever expansion_ratio says, but it")
+    return {"ffn": 4 * c.whole("d_model")}
 
 
 def _phi(c: Config) -> Fields:

@@ -14,6 +14,7 @@ from ..describe.assumptions import unsearched
 from ..describe.display import Displayed
 from ..describe.frozen import one_line
 from ..describe.job import Job, demand
+from ..describe.layers import mix
 from ..describe.layout import Layout
 from ..layout import rules
 from ..layout.placement import placed
@@ -334,6 +335,7 @@ class Prediction(Displayed):
         l = self.layout
         return {
             "model": self.job.model.name,
+            "layer_kinds": mix(self.job.model),
             "cluster": self.job.cluster.name
             or f"{self.job.cluster.chips}x{self.job.cluster.chip.name}",
             "chips": self.job.cluster.chips,

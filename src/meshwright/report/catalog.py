@@ -19,7 +19,7 @@ from ..describe.network import Network
 from ..describe.read import to_dict as plain_data
 from ..units import show
 from .predict import plain
-from .text import count
+from .text import count, layers_words
 
 FINDERS: dict[str, Callable[[str], Any]] = {
     "chips": catalog.chip,
@@ -131,6 +131,7 @@ def details(thing: Chip | Network | Model) -> RenderableType:
                 " active for a token"
             )
         )
+        lines.append(Text(f"  {layers_words(thing)}"))
     return Group(head, *lines, Text(), table)
 
 

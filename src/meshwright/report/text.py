@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 
+from ..describe import layers
 from ..describe.layout import Layout
+from ..describe.model import Model
 from ..prediction.classes import chip_family
 from ..prediction.failures import published
 from ..prediction.prediction import Prediction
@@ -118,6 +120,14 @@ def layout_words(layout: Layout, microbatches: int | None = None) -> str:
     return " · ".join(words)
 
 
+def layers_words(model: Model) -> str:
+    """The layers in one line: 36 layers of linear attention (gated delta net) + experts, 12 of full
+    attention + experts.
+    """
+    each = [f"{number} of {kind}" for kind, number in layers.mix(model).items()]
+    return ", ".join([each[0].replace(" of ", " layers of ", 1), *each[1:]])
+
+
 def _split(layout: Layout, name: str) -> bool:
     return name in ("tp", "pp", "dp") or getattr(layout, name) != 1
 
@@ -198,6 +208,8 @@ def headline(p: Prediction) -> list[str]:
     replayed, step = p.replayed_s, p.step_time_s
     if p.layout.pp > 1 and replayed is not None and abs(replayed / step - 1) > CLOSE:
         lines.insert(1, f"{seconds(replayed)} with the pipeline replayed action by action")
+    if len(layers.mix(p.job.model)) > 1:
+        lines.append(layers_words(p.job.model))
     lines.insert(len(lines) if p.fits else 0, room(p))
     return [*lines, *filter(None, (whole_run(p), interruptions(p)))]
 

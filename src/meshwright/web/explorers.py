@@ -18,8 +18,8 @@ from ..limits.answer import bill, ends, largest_run, smallest_cluster, smooth_wi
 from ..limits.answer import limits as compute_limits
 from ..limits.crossing import Crossing
 from ..limits.curve import Curve, curve
-from ..prediction.failures import Failures
 from ..limits.scenario import MONTH_S, Scenario, presets
+from ..prediction.failures import Failures
 from ..prediction.prediction import predict as compute_step
 from ..prediction.replay import Replay
 from ..prediction.replay import replay as compute_replay

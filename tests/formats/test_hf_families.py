@@ -1,0 +1,133 @@
+"""Every family of config.json against transformers: parameters, and FLOPs of matrix products.
+
+`hf_families.json`: of each family a small configuration, the parameters that transformers 5.23.0
+builds from it on the meta device (tied matrices once), and the FLOPs that PyTorch's counter finds in
+a forward pass of 256 tokens there (eager attention: the whole square; convolutions left out; null:
+no forward pass on the meta device).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshwright.count.model import operations, parameters
+from meshwright.describe.layers import kinds
+from meshwright.describe.model import Model
+from meshwright.errors import BadInput
+from meshwright.formats.hf import FAMILIES, read_hf
+from meshwright.num import ceil_div
+
+TOKENS = 256
+TABLE: dict[str, Any] = json.loads((Path(__file__).parent / "hf_families.json").read_text())
+ROWS = pytest.mark.parametrize(
+    ("kind", "config", "weights", "flops"), TABLE["rows"], ids=[row[0] for row in TABLE["rows"]]
+)
+
+
+@ROWS
+def test_parameters_are_those_of_transformers(
+    kind: str, config: dict[str, Any], weights: int, flops: int | None
+) -> None:
+    assert parameters(read_hf({"model_type": kind, **config})) == weights
+
+
+@ROWS
+def test_products_are_those_that_pytorch_counts(
+    kind: str, config: dict[str, Any], weights: int, flops: int | None
+) -> None:
+    """Next-token blocks are left out: transformers does not build them."""
+    model = replace(read_hf({"model_type": kind, **config}), mtp_layers=0)
+    ours = sum(op.forward.matrix * n for op, n in operations(model, TOKENS))
+    if flops is not None:
+        assert ours + of_plain_versions(kind, model) == flops
+
+
+def of_plain_versions(kind: str, model: Model) -> float:
+    """FLOPs that transformers' plain PyTorch version does and kernels do not, by hand.
+
+    Mamba-2: the scores C B^T of each head for those of each group, 2 Q N T (H - G), and every chunk's
+    state from the states of all chunks before it, 2 (n + 1)^2 H P N; Mamba: reading the state as a
+    product, 2 I N T; Llama 4: all experts on all tokens, 6 D F T (E - k).
+    """
+    T, of, found = TOKENS, model.ssm, 0.0
+    for layer in kinds(model):
+        if "ssm" in layer.mixers and of and of.kind == "mamba2":
+            chunks = ceil_div(T, of.chunk)
+            scores = 2 * of.chunk * of.state * chunks * of.chunk * (of.heads - of.groups)
+            found += scores + 2 * (chunks + 1) ** 2 * of.inner * of.state
+        elif "ssm" in layer.mixers and of:
+            found += 2 * of.inner * of.state * T
+        if kind == "llama4_text" and layer.moe and model.moe:
+            idle = model.moe.experts - model.moe.top_k
+            found += 6 * model.hidden * model.moe.expert_ffn * T * idle
+    return found
+
+
+def test_every_family_is_in_the_table() -> None:
+    """But for names that older files have for one of them, and those of towers' language models,
+    whose classes do not stand alone.
+    """
+    others = {"kimi_k2", "RefinedWeb", "RefinedWebModel"}
+    others |= {"qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"}
+    assert {row[0] for row in TABLE["rows"]} == set(FAMILIES) - others
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "like"),
+    [
+        ("qwen3_vl", "qwen3_vl_text", "qwen3"),
+        ("qwen2_5_vl", "qwen2_5_vl_text", "qwen2"),
+        ("emu3", "emu3_text_model", "llama"),
+        ("got_ocr2", "qwen2", "qwen2"),
+    ],
+)
+def test_language_models_of_multimodal_files(outer: str, inner: str, like: str) -> None:
+    """They are as the family they are made of, and the note names what is left out."""
+    text = {
+        "hidden_size": 256,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 512,
+        "vocab_size": 1000,
+        "head_dim": 64,
+    }
+    config = {
+        "model_type": outer,
+        "text_config": {**text, "model_type": inner},
+        "vision_config": {"depth": 2},
+        "tie_word_embeddings": False,
+    }
+    model = read_hf(config)
+    alone = read_hf({**text, "model_type": like, "tie_word_embeddings": False})
+    assert parameters(model) == parameters(alone)
+    assert model.notes == (
+        f"language model only: of {outer}, vision_config and their tokens are left out",
+    )
+
+
+@pytest.mark.parametrize("kind", sorted(FAMILIES))
+def test_a_key_of_another_architecture_is_never_passed_over(kind: str) -> None:
+    """Added to any family's file it is refused, unless the family has it."""
+    rows = {row[0]: row[1] for row in TABLE["rows"]}
+    if kind not in rows:
+        return
+    plain = parameters(read_hf({"model_type": kind, **rows[kind]}))
+    for key, value in (
+        ("num_local_experts", 12),
+        ("mamba_n_heads", 3),
+        ("linear_num_value_heads", 5),
+        ("index_topk", 77),
+        ("block_configs", [{"ffn": 1}]),
+    ):
+        try:
+            model = read_hf({"model_type": kind, **rows[kind], key: value})
+        except BadInput:
+            continue
+        known = parameters(model) != plain or any(key in note for note in model.notes)
+        assert known or key == "index_topk", key
