@@ -144,7 +144,7 @@ def families(plan: Plan) -> Iterator[RenderableType]:
     if plan.kept:
         yield Line(f"kept, as in published runs: {'; '.join(plan.kept)}", "dim")
     for family in plan.families:
-        if family.note and family.prediction and family.slower is not None:
+        if family.note and family.prediction:
             yield Line(f"{family.name}: {family.note}", "dim")
 
 

@@ -29,6 +29,7 @@ from .evaluate import Progress
 from .families import Family, parts
 from .nearby import better_batch, on_fewer, why_fewer
 from .ranked import Placed, Ranked, wide
+from .recipes import published
 from .several import first, quickest, several
 from .space import Space, described
 from .strategies import strategies
@@ -172,9 +173,9 @@ def _practised(job: Job, asked: Space, named: list[tuple[str, Space]], ask: Any)
     every, _ = strategies(job, asked, proposals=False)
     one: Plan = ask(usual, named)
     if one.best:
-        outside = _outside(job, every, one) if one.families else []
+        more = one.families and (*_outside(job, every, one), *published(job, one.best.merit_s))
         kept = tuple(each.words for each in conventions)
-        return replace(one, kept=kept, families=(*one.families, *outside))
+        return replace(one, kept=kept, families=(*one.families, *more))
     one = ask(job, parts(job, every, bool(named[0][0])))
     if one.best is None:
         return _unfit(job, every[0], one)
