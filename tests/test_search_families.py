@@ -105,5 +105,4 @@ def test_what_the_user_names_comes_before_a_convention(sentence: str) -> None:
     free = plan(job, Space(microbatch=(1,)), top=10)
     for p in (free.best, *free.alternatives):
         assert not practice.broken(job, p.layout) and not practice.not_proposed(job, p.layout)
-    outside = [f for f in free.families if f.name not in NAMES.values()]
-    assert all(f.note and f.slower < -resolution(job) for f in outside)
+    assert all(f.note and f.slower < -resolution(job) for f in free.outside)

@@ -131,7 +131,8 @@ def differences(best: Prediction, other: Prediction) -> str:
 def families(plan: Plan) -> Iterator[RenderableType]:
     """A row for the best layout of each family, and what it takes beside the plan's."""
     table = plain("families of layouts", "step", "vs best", "what")
-    for family in plan.families:
+    rows = (*plan.families, *plan.outside)
+    for family in rows:
         p = family.prediction
         if p is None or family.slower is None:
             table.add_row(family.name, "", "", family.note)
@@ -143,7 +144,7 @@ def families(plan: Plan) -> Iterator[RenderableType]:
     yield table
     if plan.kept:
         yield Line(f"kept, as in published runs: {'; '.join(plan.kept)}", "dim")
-    for family in plan.families:
+    for family in rows:
         if family.note and family.prediction:
             yield Line(f"{family.name}: {family.note}", "dim")
 

@@ -18,11 +18,11 @@ from .space import Space
 SHARDED = 2
 """ZeRO stage from which gradients, or weights too, are sharded while a step runs."""
 NAMES = {
-    (False, False, True): "FSDP only",
-    (False, True, True): "FSDP with tp",
-    (False, None, False): "no pipelines, ZeRO-0 or 1",
     (True, None, False): "pipelines, ZeRO-0 or 1",
     (True, None, True): "pipelines, ZeRO-2 or 3",
+    (False, True, True): "FSDP with tp",
+    (False, False, True): "FSDP only",
+    (False, None, False): "no pipelines, ZeRO-0 or 1",
 }
 """(pipelines, tp, gradients sharded) -> what they are called; None: with and without."""
 

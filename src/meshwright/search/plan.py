@@ -7,8 +7,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from textwrap import indent
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from ..describe.display import Displayed
 from ..describe.job import Job, demand
+from ..describe.layout import Layout
 from ..describe.slices import axes
 from ..layout import practice
 from ..prediction.certainty import resolution
@@ -42,6 +43,8 @@ the walk.
 FRONT_STEP = 0.1
 """Each point of the front needs at least this share less memory than the one before."""
 FRONT_POINTS = 8
+NAMED = 4
+"""Closed forms outside published practice that are replayed."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class Plan(Displayed):
     """What the space leaves out."""
     kept: tuple[str, ...] = ()
     """Conventions of published runs that these layouts keep."""
+    asked: tuple[Job, Space] | None = field(default=None, compare=False, repr=False)
+    """What was asked, where the answer keeps conventions; None: it need not."""
 
     def __repr__(self) -> str:
         found = f"best: {self.best!r}" if self.best else "no layout fits"
@@ -88,6 +93,14 @@ class Plan(Displayed):
             " seen to fit"
         )
         return f"Plan: {counts}; {len(self.alternatives)} alternatives\n{indent(found, '  ')}"
+
+    @cached_property
+    def outside(self) -> tuple[Family, ...]:
+        """The best layout that breaks a convention, or that the framework's released version does
+        not run, where it is faster by more than the model's resolution: another search, made when
+        it is asked for.
+        """
+        return _outside(*self.asked, self) if self.asked else ()
 
     def slower(self, p: Prediction) -> float:
         """What a layout takes beside the best, over the chance to fit, less 1; negative: less."""
@@ -107,7 +120,7 @@ class Plan(Displayed):
                 {**p.to_dict(), "slower": self.slower(p), "tie": self.tie(p)}
                 for p in self.alternatives
             ],
-            "families": [family.to_dict() for family in self.families],
+            "families": [family.to_dict() for family in (*self.families, *self.outside)],
             "elasticities": [e.to_dict() for e in elasticities(self.best)]
             if self.best and self.families
             else [],
@@ -146,9 +159,9 @@ def plan(
     spaces, beyond = strategies(job, asked, proposals=resolution(job) > 0)
     ask = partial(_searched, job, top=top, progress=progress, pareto=pareto)
     if resolution(job):
-        one = _practised(job, asked, parts(job, spaces, families), ask)
+        one = _practised(job, asked, spaces, families, ask)
     else:
-        found = [ask(job, [("", each)]) for each in spaces]
+        found = [ask(job, [each], [("", each)]) for each in spaces]
         schemes = [each.scheme for each in spaces]
         one = found[0] if len(found) == 1 else _together(found, schemes, top)
         if one.best is None:
@@ -164,19 +177,21 @@ def plan(
     )
 
 
-def _practised(job: Job, asked: Space, named: list[tuple[str, Space]], ask: Any) -> Plan:
+def _practised(job: Job, asked: Space, spaces: list[Space], split: bool, ask: Any) -> Plan:
     """The plan that keeps the conventions of published runs, or, if none of its layouts fits, one
     of all layouts; and what is faster outside.
     """
     conventions = practice.kept(job, asked.choices)
     usual = practice.keeping(job, conventions)
-    every, _ = strategies(job, asked, proposals=False)
-    one: Plan = ask(usual, named)
+    one: Plan = ask(usual, spaces, parts(job, spaces, split))
     if one.best:
-        more = one.families and (*_outside(job, every, one), *published(job, one.best.merit_s))
         kept = tuple(each.words for each in conventions)
-        return replace(one, kept=kept, families=(*one.families, *more))
-    one = ask(job, parts(job, every, bool(named[0][0])))
+        if not split:
+            return replace(one, kept=kept)
+        recipe = published(job, one.best.merit_s)
+        return replace(one, kept=kept, families=(*one.families, *recipe), asked=(job, asked))
+    every, _ = strategies(job, asked, proposals=False)
+    one = ask(job, every, parts(job, every, split))
     if one.best is None:
         return _unfit(job, every[0], one)
     broken = practice.broken(job, one.best.layout)
@@ -184,22 +199,21 @@ def _practised(job: Job, asked: Space, named: list[tuple[str, Space]], ask: Any)
     return replace(one, notes=(*filter(None, [said]), *one.notes))
 
 
-def _outside(job: Job, every: list[Space], one: Plan) -> list[Family]:
-    """The best layout that breaks a convention, or that the framework's released version does not
-    run, where it is faster by more than the model's resolution.
-    """
+def _outside(job: Job, asked: Space, one: Plan) -> tuple[Family, ...]:
+    """What `Plan.outside` says."""
     best = one.best
-    assert best is not None
-    if best.idle or axes(job.cluster.network):
-        return []
+    if best is None or best.idle or axes(job.cluster.network):
+        return ()
+    every, _ = strategies(job, asked, proposals=False)
     relaxed, within = bool(every[0].relaxed), best.merit_s / (1.0 + resolution(job))
-    found = [(each, search(job, each, 1, relaxed, within=within)) for each in every]
-    placed = Ranked(job, found, relaxed).best(1)
-    if not placed or placed[0].merit > within:
-        return []
-    p = predict(job, placed[0].layout)
+    dims, layouts = len(job.cluster.network.dims), list[Layout]()
+    for space in every:
+        layouts += search(job, space, NAMED, relaxed, within=within).layouts(space.scheme, dims)
+    p = min((predict(job, x) for x in layouts), key=lambda p: p.merit_s, default=best)
+    if p.merit_s > within:
+        return ()
     why = [*practice.broken(job, p.layout), *practice.not_proposed(job, p.layout)]
-    return [Family("outside published practice", p, one.slower(p), False, "; ".join(why))]
+    return (Family("outside published practice", p, one.slower(p), False, "; ".join(why)),)
 
 
 def _unfit(job: Job, space: Space, one: Plan) -> Plan:
@@ -213,6 +227,7 @@ def _unfit(job: Job, space: Space, one: Plan) -> Plan:
 def _searched(
     job: Job,
     usual: Job,
+    whole: Sequence[Space],
     named: Sequence[tuple[str, Space]],
     top: int,
     progress: Progress | None,
@@ -220,19 +235,21 @@ def _searched(
 ) -> Plan:
     """The plan of some spaces, each a family where it has a name.
 
-    usual: the job as it is searched, which may run less than `job` does.
+    usual: the job as it is searched, which may run less than `job` does;  whole: the spaces before
+    they were parted into families.
     """
     spaces, notes = [space for _, space in named], list[str]()
     relaxed, idle, used = bool(spaces[0].relaxed), "", usual
     if spaces[0].placements and axes(job.cluster.network):
         spaces = [replace(space, placements=False) for space in spaces]
+        whole = [replace(space, placements=False) for space in whole]
         notes.append(
             "on a torus only one placement is looked at: tp nearest, then cp, dp, pp, along the"
             " axes in order"
         )
     if progress:
         progress("layouts", 0.0)
-    look, slack = partial(_look, spaces), resolution(job)
+    look, slack = partial(_look, whole), resolution(job)
     found = several(usual, spaces, wide(top), relaxed, progress, slack)
     row = first(found)
     if spaces[0].relaxed is None:
@@ -253,7 +270,7 @@ def _searched(
         None,
         searched=sum(best.searched for _, best in found),
         feasible=sum(best.feasible for _, best in found) if predicted else 0,
-        rejected=_rejected(job, named, found, relaxed),
+        rejected=_rejected(job, whole, found, relaxed),
         pareto=() if pareto else None,
         notes=(*notes, *fuller),
     )
@@ -261,7 +278,7 @@ def _searched(
         return seen
     if not relaxed and row and (told := better_batch(used, look, row)):
         seen = replace(seen, notes=(*seen.notes, told))
-    front = _front(used, spaces, predicted[0], relaxed) if pareto else None
+    front = _front(used, whole, predicted[0], relaxed) if pareto else None
     one = replace(seen, best=predicted[0], alternatives=predicted[1:], pareto=front, idle=idle)
     names = [name for name, _ in named]
     return replace(one, families=_families(job, one, ranked, names)) if names[0] else one
@@ -300,12 +317,10 @@ def _families(job: Job, one: Plan, ranked: Ranked, names: Sequence[str]) -> tupl
     return tuple(sorted(found.values(), key=lambda family: family.slower or 0.0))
 
 
-def _rejected(
-    job: Job, named: Sequence[tuple[str, Space]], found: Any, relaxed: bool
-) -> dict[str, int]:
+def _rejected(job: Job, whole: Sequence[Space], found: Any, relaxed: bool) -> dict[str, int]:
     """Rule or bound -> how many layouts it left out."""
     counts: Counter[str] = Counter()
-    for _, space in named:
+    for space in whole:
         counts.update(rejections(job, space, relaxed)[0])
     for _, best in found:
         counts["memory"] += best.too_big

@@ -66,7 +66,8 @@ def plan(body: Body, progress: Progress) -> Answer:
         pareto=bool(body.get("pareto")),
         families=bool(body.get("families", True)),
     )
-    told = replace(found, notes=(*notes, *found.notes)).to_dict()
+    found = replace(found, notes=(*notes, *found.notes))
+    told = found.to_dict()
     for p, one in shown(found, told):
         one["layout_words"] = layout_words(p.layout, p.microbatches)
     return envelope("plan", {**told, "price": price(job), **ties(job)})
@@ -77,7 +78,7 @@ def shown(found: Plan, told: Mapping[str, Any]) -> Iterator[tuple[Prediction, di
     if found.best:
         yield found.best, told["best"]
     yield from zip(found.alternatives, told["alternatives"], strict=True)
-    for family, one in zip(found.families, told["families"], strict=True):
+    for family, one in zip((*found.families, *found.outside), told["families"], strict=True):
         if family.prediction:
             yield family.prediction, one["prediction"]
 
