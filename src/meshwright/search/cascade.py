@@ -27,6 +27,8 @@ from .space import Column, Space, Table, cross, fill, keep, length, options, pip
 
 FIRST = 512
 """Rows of the first round."""
+FEW = 64
+"""Rows that are not worth a bound."""
 GROWTH = 8
 """How many times as many rows each round has as the one before."""
 
@@ -76,7 +78,11 @@ def _strict(
     job: Job, space: Space, best: Best, table: Table, progress: Progress | None
 ) -> Iterator[Table]:
     """Rows in growing rounds, shortest step by law first, bounded; of each round the best are
-    placed at once, for a better limit, and what is left of all in the end."""
+    placed at once, for a better limit, and what is left of all in the end. Few rows are all placed:
+    a bound would cost as much."""
+    if length(table) <= FEW:
+        yield table
+        return
     choice = best.choice
     shapes = nearest(job, table, choice, space.scheme, choice.recompute)
     law = laws.law(job, table, choice, shapes)

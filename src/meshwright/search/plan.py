@@ -260,12 +260,13 @@ def _searched(
             idle = why_fewer(job, used, row, all_chips) if row else ""
     ranked = Ranked(used, found, relaxed)
     chosen = _chosen(ranked, top, slack)
-    predicted, fuller = walk_checked(tuple(predict(job, each.layout) for each in chosen))
+    told = partial(_told, job, used is usual)
+    predicted, fuller = walk_checked(tuple(map(told, chosen)))
     if chosen and not predicted:  # with room for what the closed form may lack
         roomy = room.just_fitting(used, room.limit(job) * WALK_ROOM)
         ranked = Ranked(roomy, several(roomy, spaces, wide(top), relaxed, progress, slack), relaxed)
         chosen = _chosen(ranked, top, slack)
-        predicted, _ = walk_checked(tuple(predict(job, each.layout) for each in chosen))
+        predicted, _ = walk_checked(tuple(map(told, chosen)))
     seen = Plan(
         None,
         searched=sum(best.searched for _, best in found),
@@ -276,12 +277,22 @@ def _searched(
     )
     if not predicted:
         return seen
-    if not relaxed and row and (told := better_batch(used, look, row)):
-        seen = replace(seen, notes=(*seen.notes, told))
+    if not relaxed and row and (better := better_batch(used, look, row)):
+        seen = replace(seen, notes=(*seen.notes, better))
     front = _front(used, whole, predicted[0], relaxed) if pareto else None
     one = replace(seen, best=predicted[0], alternatives=predicted[1:], pareto=front, idle=idle)
     names = [name for name, _ in named]
-    return replace(one, families=_families(job, one, ranked, names)) if names[0] else one
+    return replace(one, families=_families(told, one, ranked, names)) if names[0] else one
+
+
+def _told(job: Job, same: bool, each: Placed) -> Prediction:
+    """The prediction of a layout that was found; same: on the chips of the job, so that it need not
+    be replayed again.
+    """
+    p = predict(job, each.layout)
+    if same and each.replayed_s is not None:
+        p.__dict__["replayed_s"] = each.replayed_s
+    return p
 
 
 def _look(spaces: Sequence[Space], job: Job, within: float) -> Any:
@@ -300,7 +311,7 @@ def _chosen(ranked: Ranked, top: int, slack: float) -> list[Placed]:
     return [simplest, *(each for each in best if each.layout != simplest.layout)][:top]
 
 
-def _families(job: Job, one: Plan, ranked: Ranked, names: Sequence[str]) -> tuple[Family, ...]:
+def _families(told: Any, one: Plan, ranked: Ranked, names: Sequence[str]) -> tuple[Family, ...]:
     """The best of each family, best first; the plan's own stands for its family."""
     best = one.best
     assert best is not None
@@ -308,7 +319,7 @@ def _families(job: Job, one: Plan, ranked: Ranked, names: Sequence[str]) -> tupl
     for i, name in enumerate(names):
         for each in ranked.best(1, of=i):
             known = {p.layout: p for p in (one.best, *one.alternatives) if p}
-            p = known.get(each.layout) or predict(job, each.layout)
+            p = known.get(each.layout) or told(each)
             mine = Family(name, p, one.slower(p), one.tie(p))
             if name not in found or (found[name].slower or 0.0) > (mine.slower or 0.0):
                 found[name] = mine

@@ -45,6 +45,8 @@ class Placed(NamedTuple):
     ties: tuple[Any, ...]
     """What ranks it among those of one merit: the rest of its row."""
     layout: Layout
+    replayed_s: float | None = None
+    """Seconds of a step, replayed; None where the closed form is the answer."""
 
 
 class Ranked:
@@ -119,7 +121,8 @@ class Ranked:
             worth = row[0]
             if seconds is not None:
                 worth = self.weigh(seconds, row[1]) if self.weigh else seconds
-            self.seen[each] = Placed(float(f"{worth:.{SAME}g}"), row[1:], layout)
+            rounded = float(f"{worth:.{SAME}g}")
+            self.seen[each] = Placed(rounded, row[1:], layout, seconds)
 
     def _sorted(self, of: int | None) -> list[Placed]:
         each = sorted((x for (i, _), x in self.seen.items() if of in (None, i)), key=_rank)
