@@ -78,7 +78,7 @@ def main() -> int:
             [str(tools / "python"), "benchmarks/gpu.py", *sys.argv[2:]], cwd=HERE
         ).returncode
     with_torch = sys.argv[1:2] and sys.argv[1] in NEED_TORCH or "--oracle" in sys.argv
-    requirements = [[TORCH], ["-e", ".[plot,train]"]] if with_torch else [["-e", ".[plot]"]]
+    requirements = [[TORCH], ["-e", ".[plot,train]"]] if with_torch else [["-e", ".[plot,web]"]]
     tools = environment(".venv-train" if with_torch else ".venv", requirements)
     return subprocess.run([str(tools / "meshwright"), *sys.argv[1:]]).returncode
 
