@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import time
 
 import pytest
 
@@ -13,8 +14,11 @@ pytest.importorskip("starlette")
 from asking import QUESTION, ask, call  # noqa: E402
 
 from meshwright.cli.main import main
+from meshwright.errors import BadInput
+from meshwright.limits.simulate import Machine
 from meshwright.web.app import LARGEST_BODY, POLICY, Stopped, Work, app
 from meshwright.web.endpoints import endpoints, openapi
+from meshwright.web.explorers import scenario
 
 
 @pytest.fixture(scope="module")
@@ -203,3 +207,78 @@ def test_the_same_question_is_answered_once(served) -> None:
     api = app()
     one = ask("plan", {"question": QUESTION}, api).json
     assert ask("plan", {"question": QUESTION}, api).json == one, "elapsed_s too"
+
+
+def test_a_timeline_that_no_page_draws_is_refused_before_it_is_made(served) -> None:
+    question = {"model": "llama3-70b", "on": "512xh100-sxm", "batch": "7000seq"}
+    start = time.process_time()
+    reply = ask(
+        "timeline", {"question": question, "layout": {"pp": 64, "zero": 1, "dp": 1}}, served
+    )
+    assert reply.status == 422
+    assert "896,000 actions" in reply.json["error"]
+    assert time.process_time() - start < 1
+
+
+def test_the_timeline_is_that_of_the_command(served) -> None:
+    layout = {"tp": 1, "pp": 4, "zero": 1}
+    found = ask("timeline", {"question": QUESTION, "layout": layout}, served).json
+    words = ["llama3-8b", "--on", "8xh100-sxm", "--batch", "64seq", "--pp", "4", "--zero", "1"]
+    command = printed("timeline", *words)
+    assert {k: found[k] for k in command if k != "notes"} == {
+        k: v for k, v in command.items() if k != "notes"
+    }
+    busy = [sum(a[4] - a[3] for a in rank) for rank in found["actions"]]
+    assert busy == pytest.approx(found["busy_s"])
+
+
+def test_limits_are_those_of_the_command(served) -> None:
+    lines = ask("limits", {"scenarios": ["h100"], "months": 6, "grid": True}, served).lines
+    (command,) = printed("limits", "h100", "--months", "6")["scenarios"]
+    coarse, smooth, grid = lines
+    assert smooth["crossing"] == command["smooth_crossing"]
+    assert grid["crossing"] == command["crossing"]
+    assert [p["flops"] for p in grid["points"]] == [p["flops"] for p in command["points"]]
+    assert coarse["points"] == smooth["points"][::4], "a few of the same"
+
+
+def test_a_slider_is_a_changed_machine(served) -> None:
+    """Each number of the machine follows its slider, and no other does."""
+
+    def machine(**factors: float) -> Machine:
+        return scenario("h100", {"factors": factors}).machine
+
+    usual = machine()
+    assert machine(bandwidth=1) == usual
+    fast = machine(flops=2)
+    assert fast.rates.matrix == pytest.approx(2 * usual.rates.matrix)
+    assert fast.peak == pytest.approx(2 * usual.peak)
+    assert fast.fabric == usual.fabric
+    assert machine(memory=2).memory == pytest.approx(2 * usual.memory)
+    assert machine(launch=0.5).rates.launch_s == pytest.approx(usual.rates.launch_s / 2)
+    wide = machine(bandwidth=2)
+    assert [*wide.fabric.rates] == pytest.approx([2 * rate for rate in usual.fabric.rates])
+    assert wide.rates == usual.rates
+    assert machine(hbm=2).rates != usual.rates
+    assert machine(latency=2).fabric != usual.fabric
+    with pytest.raises(BadInput, match="factors.'speed' is not known"):
+        machine(speed=2)
+    with pytest.raises(BadInput, match="factors.flops must be between"):
+        machine(flops=0)
+
+
+def test_a_price_changes_the_money_and_nothing_else(served) -> None:
+    body = {"question": {**QUESTION, "tokens": "1T"}, "clusters": ["8xh100-sxm", "8xnothing"]}
+    usual, wrong = ask("clusters", body, served).lines
+    dear, _ = ask("clusters", {**body, "prices": {"h100-sxm": 10.0}}, served).lines
+    assert "why" in wrong and "nothing" in wrong["why"]
+    assert dear["step_time_s"] == usual["step_time_s"]
+    assert dear["cost_usd"] == pytest.approx(10.0 * dear["chip_hours"])
+
+
+def test_what_if_is_a_plan_of_the_changed_job(served) -> None:
+    question = {**QUESTION, "pp": "1", "cp": "1"}
+    found = {line["name"]: line for line in ask("what_if", {"question": question}, served).lines}
+    more = ask("plan", {"question": {**question, **found["16 chips"]["set"]}}, served).json
+    assert found["16 chips"]["step_time_s"] == more["best"]["step_time_s"]
+    assert found["twice the bandwidth of ib"]["set"] == {}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..describe.assumptions import BOOK_MAX
+from ..describe.chip import Chip
 from ..describe.read import brief
 from ..describe.slices import parse_shape
 from ..errors import BadInput
@@ -19,7 +20,9 @@ from ..limits.answer import limits as compute_limits
 from ..limits.crossing import Crossing
 from ..limits.curve import Curve, curve
 from ..limits.scenario import MONTH_S, Scenario, presets
+from ..prediction.exact import actions_of
 from ..prediction.failures import Failures
+from ..prediction.prediction import Prediction
 from ..prediction.prediction import predict as compute_step
 from ..prediction.replay import Replay
 from ..prediction.replay import replay as compute_replay
@@ -27,6 +30,7 @@ from ..report.console import SCHEMA, envelope
 from ..report.text import layout_words
 from ..roofline.queries import EXACT
 from ..roofline.queries import roofline as compute_roofline
+from ..schedule import get
 from ..search.evaluate import Progress
 from .answers import Answer, Body, texts
 from .question import ask, checked, laid_out
@@ -34,7 +38,6 @@ from .question import ask, checked, laid_out
 MOST_SHOWN = 60_000
 """Actions of a timeline that a page draws."""
 SCALED = {
-    "flops": "matrix_flops",
     "hbm": "hbm_bandwidth",
     "memory": "hbm_bytes",
 }
@@ -49,7 +52,7 @@ def timeline(body: Body, progress: Progress) -> Answer:
     """The pipeline of a layout, action by action."""
     notes: list[str] = []
     job, _ = ask(body.get("question"), notes)
-    found = compute_replay(compute_step(job, laid_out(job, body.get("layout", {}))))
+    found = replayed(compute_step(job, laid_out(job, body.get("layout", {}))))
     p = found.prediction
     words = layout_words(p.layout, p.microbatches)
     memory = {k: dict(v._asdict()) for k, v in p.memory_by_stage.items()}
@@ -66,11 +69,21 @@ def timeline(body: Body, progress: Progress) -> Answer:
     )
 
 
+def replayed(p: Prediction) -> Replay:
+    """The pipeline of a prediction.  BadInput if it has more actions than a page draws."""
+    l = p.layout
+    count = actions_of(get(l.schedule), int(l.pp), p.microbatches, int(l.interleave))
+    if count > MOST_SHOWN:
+        raise BadInput(
+            f"the timeline has {count:,} actions, more than {MOST_SHOWN:,}, which a page draws:"
+            " raise dp or microbatch, or lower pp; meshwright timeline takes more"
+        )
+    return compute_replay(p)
+
+
 def actions(found: Replay) -> dict[str, Any]:
-    """Each rank's actions as [kind, stage, microbatch, start, end]; None if there are too many."""
+    """Each rank's actions as [kind, stage, microbatch, start, end]."""
     t = found.timeline
-    if sum(map(len, t.order)) > MOST_SHOWN:
-        return {"actions": None}
     ranks = []
     for order, stages, starts, stops in zip(t.order, t.stages, t.start_s, t.end_s, strict=True):
         row = zip(order, stages, starts, stops, strict=True)
@@ -81,7 +94,7 @@ def actions(found: Replay) -> dict[str, Any]:
 def trace(body: Body, progress: Progress) -> Answer:
     """The timeline as a trace for ui.perfetto.dev."""
     job, _ = ask(body.get("question"), [])
-    found = compute_replay(compute_step(job, laid_out(job, body.get("layout", {}))))
+    found = replayed(compute_step(job, laid_out(job, body.get("layout", {}))))
     return perfetto.write(found.timeline, layout_words(found.prediction.layout))
 
 
@@ -117,7 +130,7 @@ def scaled(found: Scenario, factors: object) -> Scenario:
         if not FACTORS[0] <= by <= FACTORS[1]:
             raise BadInput(f"factors.{name} must be between {FACTORS[0]:g} and {FACTORS[1]:g}")
         if name == "flops":
-            chip = replace(chip, matrix_flops={k: v * by for k, v in chip.matrix_flops.items()})
+            chip = arithmetic(chip, by)
         elif name in SCALED:
             chip = replace(chip, **{SCALED[name]: getattr(chip, SCALED[name]) * by})
         elif name in ("bandwidth", "latency"):
@@ -133,6 +146,17 @@ def scaled(found: Scenario, factors: object) -> Scenario:
     marks = ", ".join(f"{name} x{factors[name]:g}" for name in factors if factors[name] != 1)
     label = f"{found.name} ({marks})" if marks else found.name
     return replace(found, name=label, chip=chip, network=net, assumptions=how)
+
+
+def arithmetic(chip: Chip, by: float) -> Chip:
+    """The chip with faster matrix and vector units."""
+    inner = chip.hierarchy
+    return replace(
+        chip,
+        matrix_flops={k: v * by for k, v in chip.matrix_flops.items()},
+        vector_flops=chip.vector_flops * by,
+        hierarchy=inner and replace(inner, flop_per_clock=inner.flop_per_clock * by),
+    )
 
 
 def limits(body: Body, progress: Progress) -> Iterator[Answer]:

@@ -62,7 +62,6 @@ function draw(ctx, told) {
     ctx.remember({ zoom: a <= 0 && b >= 1 ? "" : `${a.toFixed(4)}-${b.toFixed(4)}` });
   };
   put($("timeline-charts"), legend(), told.map((t, i) => {
-    if (!t.actions) return h("p", { class: "error" }, `${t.schedule}: too many actions to draw`);
     if (t.ranks === 1) return h("p", { class: "note" }, "One stage: there is no pipeline to draw. Fix pp above 1 in Plan, or say a layout of yours there.");
     const one = gantt(t, [from * longest, to * longest], zoomed(i), t.schedule);
     charts[i] = one;
