@@ -80,7 +80,8 @@ def test_predict_prints_a_readable_answer(capsys: pytest.CaptureFixture[str]) ->
     text = capsys.readouterr().out
     for words in (
         "step time",
-        "tokens/s/chip",
+        "tokens/s, ",
+        "per chip",
         "MFU",
         "fits",
         "compute",

@@ -26,6 +26,7 @@ from meshwright.layout.placement import placed
 from meshwright.report.plan import ranking
 from meshwright.report.text import layout_words
 from meshwright.search import Space
+from meshwright.search.plan import Plan
 from meshwright.sweep import Point, Sweep
 
 
@@ -98,7 +99,8 @@ def test_a_field_of_tomorrow() -> None:
     p = predicted(wide)
     assert p.to_dict()["layout"]["exchange"] == "ulysses"
     assert "exchange ulysses" in layout_words(wide)
-    assert "ulysses" in printed(ranking("layouts", (p, predicted(Wider(tp=2)))))
+    found = Plan(p, (predicted(Wider(tp=2)),))
+    assert "ulysses" in printed(ranking("layouts", (p, *found.alternatives), found))
     assert write_flags(wide, JOB)[-2:] == ["--exchange", "ulysses"]
     assert 'exchange = "ulysses"' in dump_job(replace(JOB, layout=wide))
 

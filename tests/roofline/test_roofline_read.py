@@ -166,6 +166,7 @@ BASES = {
 REFUSED = {
     "chip.optimizer": 9.0,
     "chip.stack.step_s": 5.0,
+    "chip.stack.weights_quantised": "step",
     "chip.host.embedding": 9.0,
     "chip.host.head": 9.0,
     "overlap.weights.gradients": "all-reduce",

@@ -83,9 +83,7 @@ class Log:
         if found:
             return median(found)
         if not (rates and batch_tokens and chips):
-            raise BadInput(
-                "the log says tokens a second: batch in tokens and chips are needed"
-            )
+            raise BadInput("the log says tokens a second: batch in tokens and chips are needed")
         return batch_tokens / (median(rates) * chips)
 
 

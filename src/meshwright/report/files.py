@@ -198,6 +198,9 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
             low, high = value or ("", "")
             name, _, unit = key.rpartition("_")
             row |= {f"{prefix}{name}_low_{unit}": low, f"{prefix}{name}_high_{unit}": high}
+        elif isinstance(value, (list, tuple)) and any(isinstance(x, Mapping) for x in value):
+            for i, each in enumerate(value, 1):
+                row |= flat(each, f"{prefix}{key}.{i}.")
         elif isinstance(value, (list, tuple)):
             texts = any(isinstance(each, str) for each in value)
             row[prefix + key] = ("; " if texts else "x").join(map(str, value))

@@ -113,11 +113,15 @@ def layout_words(layout: Layout, microbatches: int | None = None) -> str:
     # which has none
     if layout.tp != 1 and not layout.sequence_parallel and layout.scheme != "summa":
         words.append("no sequence parallelism")
-    rest = [
+    return " · ".join([*words, *_rest(layout)])
+
+
+def _rest(layout: Layout) -> list[str]:
+    """Fields that have no words of their own, where they are not as usual."""
+    unusual = [
         f for f in fields(layout) if f.name not in WORDED and getattr(layout, f.name) != f.default
     ]
-    words += [f"{f.name.replace('_', ' ')} {getattr(layout, f.name)}" for f in rest]
-    return " · ".join(words)
+    return [f"{f.name.replace('_', ' ')} {getattr(layout, f.name)}" for f in unusual]
 
 
 def layers_words(model: Model) -> str:
@@ -168,7 +172,7 @@ def short_words(layout: Layout) -> str:
     words += [f"microbatch {int(layout.microbatch)}"] if layout.microbatch != 1 else []
     words.append(f"ZeRO-{layout.zero}")
     words += [f"{layout.recompute} recomputation"] if layout.recompute != "none" else []
-    return " · ".join(words)
+    return " · ".join([*words, *_rest(layout)])
 
 
 def risk_words(risk: float) -> str:
