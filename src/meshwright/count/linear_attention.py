@@ -118,10 +118,11 @@ def chunks(of: Linear, b: Num, T: Num, H: Num, act: float, fused: bool) -> Op:
     Matrix FLOPs of a chunk and head: delta 2 C^2 (2 k + v) + 6 C k v (keys with keys, queries with
     keys, scores with values; the state corrects the values, answers the queries, and is written);
     otherwise 2 C^2 (k + v) + 4 C k v, and of mLSTM 2 C k for what its sums are divided by. The
-    delta rule besides solves two triangular systems, C^2 (k + v), on the vector units. Backward: twice
-    that, and kernels make scores and states again. Elements moved: of the five kernels of the delta
-    rule, k (4 k + q + 2 w), v (v + 2 u + 2 new + o), scores and states; of the others q, k, v, o and
-    states. Kept: q, k, v, their gates in fp32, and for the delta rule the scores among keys.
+    delta rule besides solves two triangular systems, C^2 (k + v), on the vector units. Backward:
+    twice that, and kernels make scores and states again. Elements moved: of the five kernels of the
+    delta rule, k (4 k + q + 2 w), v (v + 2 u + 2 new + o), scores and states; of the others q, k,
+    v, o and states. Kept: q, k, v, their gates in fp32, and for the delta rule the scores among
+    keys.
     """
     n, C, k, v = ceil_div(T, float(of.chunk)), float(of.chunk), of.key_dim, of.value_dim
     tokens, state = b * n * C, k * v / C

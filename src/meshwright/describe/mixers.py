@@ -28,7 +28,9 @@ class Heads:
 
 @dataclass(frozen=True)
 class Indexer:
-    """Sparse attention (DeepSeek-V3.2): a small attention picks the keys that the large one reads."""
+    """Sparse attention (DeepSeek-V3.2): a small attention picks the keys that the large one
+    reads.
+    """
 
     heads: int
     """Query heads of the indexer; its key is one for all of them."""

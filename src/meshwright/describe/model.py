@@ -116,8 +116,8 @@ class Model(Checked):
     full_every: int = 1
     """With a window: one layer in `full_every` still attends to everything (0 = none does)."""
     pattern: tuple[str, ...] = ()
-    """The layers in order, as `describe.layers` says: 3*linear+experts, full+experts, repeated; none
-    = full attention, or windows as above.
+    """The layers in order, as `describe.layers` says: 3*linear+experts, full+experts, repeated;
+    none = full attention, or windows as above.
     """
     sliding: Heads | None = None
     """Heads of sliding layers, where they are others; None = those below."""

@@ -226,7 +226,9 @@ def _xlstm(c: Config) -> Fields:
 
 
 def _mamba2(c: Config, heads: str, width: str, prefix: str = "mamba_") -> dict[str, Any]:
-    """Mamba-2 by keys with a prefix: d_state, n_groups, d_conv, chunk_size, conv_bias, proj_bias."""
+    """Mamba-2 by keys with a prefix: d_state, n_groups, d_conv, chunk_size, conv_bias,
+    proj_bias.
+    """
     count_, each = c.whole(heads), c.get(width)
     inner = c.whole(f"{prefix}expand") * c.whole("hidden_size")
     if each == "auto":

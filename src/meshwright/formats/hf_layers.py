@@ -63,8 +63,8 @@ def windows(
 
 
 def arrange(fields: Fields) -> Fields:
-    """Fields of a model from those of its readers: `mixers` and `ffns`, a word for each layer, become
-    a window in evenly spaced layers, leading dense layers, or a pattern.
+    """Fields of a model from those of its readers: `mixers` and `ffns`, a word for each layer,
+    become a window in evenly spaced layers, leading dense layers, or a pattern.
     """
     layers, left = fields["layers"], dict(fields)
     mixers = left.pop("mixers", None) or ["full"] * layers

@@ -95,8 +95,8 @@ def steps_of(text: str, where: str = "the log") -> Log:
     kind = max(found, key=lambda k: len(found[k]))
     if not found[kind]:
         raise BadInput(
-            f"{where} has no steps of Megatron-LM, NeMo or torchtitan: lines with 'elapsed time per "
-            "iteration', 'train_step_timing' or 'tps:'"
+            f"{where} has no steps of Megatron-LM, NeMo or torchtitan: lines with 'elapsed time"
+            " per iteration', 'train_step_timing' or 'tps:'"
         )
     return Log(kind, tuple(step for _, step in sorted(found[kind].items())))
 
