@@ -167,3 +167,19 @@ def test_a_table_says_what_does_not_fit_and_what_nobody_measured(
     h100, mi300x, note, *_ = capsys.readouterr().out.splitlines()[1:]
     assert "does NOT fit in 79.6 GiB" in h100 and "NOT fit" not in mi300x
     assert note.startswith("note: unmeasured") and note.endswith(": mi300x")
+
+
+def test_a_row_has_money_and_intervals() -> None:
+    """Days and dollars are those of the plan; a ratio is surer than either of its steps."""
+    job = Job(model("llama3-8b"), cluster("8xh100-sxm"), 64, Layout(dp=8, zero=3), tokens=1e12)
+    found = sweep(job, "on", ["8xh100-sxm", "8xh200"], fixed=True)
+    first, second = found.rows()
+    p = found.found[1][1]
+    assert second["train_time_s"] == p.train_time_s and second["cost_usd"] == p.cost_usd
+    assert (second["interval_low_s"], second["interval_high_s"]) == p.interval_s
+    assert second["tokens_per_usd"] == pytest.approx(1e12 / p.cost_usd)
+    assert first["speedup_low"] is None, "against itself"
+    assert second["speedup_low"] < second["speedup"] < second["speedup_high"]
+    other = sweep(job, "on", ["8xh100-sxm", "8xmi300x"], fixed=True).rows()[1]
+    wide, narrow = (row["speedup_high"] / row["speedup_low"] for row in (other, second))
+    assert wide > narrow, "no run of such chips was published"

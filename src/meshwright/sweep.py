@@ -26,6 +26,7 @@ from .describe.read import brief, read
 from .errors import BadInput, MeshwrightError, unknown
 from .formats import resolve
 from .formats.toml import known, parse_batch
+from .prediction.certainty import ratio
 from .prediction.prediction import Prediction, predict
 
 if TYPE_CHECKING:
@@ -79,12 +80,20 @@ class Sweep(Displayed):
         rates = {
             "chips": p.job.cluster.chips,
             "step_time_s": p.step_time_s,
+            **_ends("interval", "s", p.interval_s),
             "tokens_per_s": p.tokens_per_s,
             "mfu": p.mfu,
             "speedup": p.tokens_per_s / first.tokens_per_s,
+            **_ends("speedup", "", speedup(p, first)),
             "efficiency": p.tokens_per_s_per_chip / first.tokens_per_s_per_chip,
             "memory_bytes": p.memory_bytes["needed"],
             "fits": p.fits,
+            "train_time_s": p.train_time_s,
+            **_ends("train_time", "s", p.within(p.train_time_s)),
+            "cost_usd": p.cost_usd,
+            **_ends("cost", "usd", p.within(p.cost_usd)),
+            "tokens_per_usd": p.job.tokens / p.cost_usd if p.cost_usd else None,
+            "energy_j": p.energy_j,
         }
         layout = {name: getattr(p.layout, name) for name in FIELDS}
         return {self.over: point.value, **rates, **layout, "note": point.note}
@@ -100,6 +109,22 @@ class Sweep(Displayed):
             for p in self.points
         ]
         return {"over": self.over, "interrupted": self.interrupted, "points": points}
+
+
+def speedup(p: Prediction, first: Prediction) -> tuple[float, float] | None:
+    """The 90 % interval of how many times the tokens a second of the first point's: what both are
+    unsure of together does not count.
+    """
+    sure = ratio(first, p)
+    times = p.tokens_per_s / first.tokens_per_s
+    return (times * sure[0], times * sure[1]) if sure and p is not first else None
+
+
+def _ends(name: str, unit: str, ends: tuple[float, float] | None) -> dict[str, float | None]:
+    """An interval as two numbers of a row."""
+    low, high = ends or (None, None)
+    tail = f"_{unit}" if unit else ""
+    return {f"{name}_low{tail}": low, f"{name}_high{tail}": high}
 
 
 def values(texts: Sequence[Value], most: int = MOST) -> list[Value]:

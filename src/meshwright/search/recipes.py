@@ -8,7 +8,7 @@ import csv
 from functools import cache
 from importlib import resources
 from math import log2
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -48,7 +48,12 @@ def recipes() -> tuple[Recipe, ...]:
     """All of the catalogue."""
     text = (resources.files("meshwright.catalog") / "recipes.csv").read_text("utf-8")
     lines = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    return tuple(Recipe(**{k: int(v) if k in WHOLE else v for k, v in x.items()}) for x in lines)
+    return tuple(_read(line) for line in lines)
+
+
+def _read(line: dict[str, str]) -> Recipe:
+    fields: dict[str, Any] = {k: int(v) if k in WHOLE else v for k, v in line.items()}
+    return Recipe(**fields)
 
 
 def nearest(job: Job) -> Recipe | None:

@@ -1,0 +1,106 @@
+"""Figures that makers of models published, none of which any number was fitted to: inside the
+interval and foreseen to fit, or named here as what cannot be expressed.
+
+Each is the layout that was published; docs/plan.md has the commands.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright import Job, predict
+from meshwright.describe.layout import Layout
+from meshwright.prediction.prediction import Prediction
+
+
+def mfu(p: Prediction) -> tuple[float, float]:
+    """Where nine of ten runs lie."""
+    low, high = p.interval_s
+    return p.mfu * p.step_time_s / high, p.mfu * p.step_time_s / low
+
+
+def hours(p: Prediction) -> tuple[float, float]:
+    """Thousands of chip-hours for 10^12 tokens."""
+    low, high = (s / p.step_time_s for s in p.interval_s)
+    expected = 1e12 / p.tokens_per_s_per_chip / 3600 / 1e3
+    return expected * low, expected * high
+
+
+def tokens(p: Prediction) -> tuple[float, float]:
+    """Tokens a second and chip."""
+    low, high = (s / p.step_time_s for s in p.interval_s)
+    return p.tokens_per_s_per_chip / high, p.tokens_per_s_per_chip / low
+
+
+INSIDE = {
+    "PaLM 540B, 46.2 % (Chowdhery et al. 2022, table 3)": (
+        ("palm-540b", "6144xtpu-v4", 2048, {}),
+        Layout(tp=12, dp=512, zero=3, recompute="full", sequence_parallel=False),
+        (mfu, 0.462),
+    ),
+    "GPT-3 175B on 64 A100, 51.4 % (Korthikanti et al. 2022, table 5)": (
+        ("gpt3-175b", "64xa100-80", 64, {"framework": "megatron-2021"}),
+        Layout(tp=8, pp=8, schedule="interleaved", interleave=3, recompute="selective"),
+        (mfu, 0.514),
+    ),
+    "Llama 2 7B, 184,320 h for 2e12 tokens (Touvron et al. 2023, table 2)": (
+        ("llama2-7b", "512xa100-80", 1024, {"framework": "fsdp"}),
+        Layout(dp=512, zero=3, recompute="full"),
+        (hours, 184.32 / 2),
+    ),
+    "Llama 2 70B, 1,720,320 h for 2e12 tokens (Touvron et al. 2023, table 2)": (
+        ("llama2-70b", "2048xa100-80", 1024, {}),
+        Layout(tp=8, pp=8, dp=32, zero=1),
+        (hours, 1720.32 / 2),
+    ),
+    "Llama 3 8B on 8 H100 of 96 GB, 5,762 tokens/s (torchtitan, eager)": (
+        ("llama3-8b", "8xh100-96-hbm2e", 8, {"framework": "fsdp"}),
+        Layout(dp=8, zero=3, recompute="op"),
+        (tokens, 5762),
+    ),
+    "Llama 3 8B on 8 H100 of 96 GB, 6,667 tokens/s (torchtitan, compiled)": (
+        ("llama3-8b", "8xh100-96-hbm2e", 16, {"framework": "torchtitan"}),
+        Layout(dp=8, zero=3, microbatch=2, recompute="op"),
+        (tokens, 6667),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_a_published_figure_lies_inside_the_interval_and_its_run_fits(name: str) -> None:
+    (model, on, batch, more), layout, (what, published) = INSIDE[name]
+    p = predict(Job(model, on, batch, **more), layout)
+    low, high = what(p)
+    assert low <= published <= high
+    assert p.fits, "it ran"
+
+
+NOT_EXPRESSED = {
+    "Llama 3 405B, 8,192 tokens: 41 %; its layers are dealt unevenly over 16 stages, its pipeline"
+    " holds fewer microbatches than 1F1B, and what it shards of gradients is between ZeRO-1 and 2": (
+        ("llama3-405b", "16384xh100-sxm", 2048, {}),
+        Layout(tp=8, pp=16, dp=128, zero=2, schedule="interleaved", interleave=8),
+        (mfu, 0.41),
+    ),
+    "DeepSeek-V3: 180 k hours for 1e12 tokens; DualPipe with two copies of the weights, AdamW with"
+    " moments in bf16": (
+        ("deepseek-v3", "2048xh800", 15360, {"precision": "fp8"}),
+        Layout(
+            pp=16,
+            dp=128,
+            ep=64,
+            zero=1,
+            schedule="dualpipev",
+            interleave=2,
+            recompute="layernorm+mla_up_proj",
+        ),
+        (hours, 180.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_EXPRESSED)
+def test_what_cannot_be_expressed_is_foreseen_not_to_fit(name: str) -> None:
+    """The nearest layout that can be: when one of these fits, it belongs to the others."""
+    (model, on, batch, more), layout, _ = NOT_EXPRESSED[name]
+    assert not predict(Job(model, on, batch, **more), layout).fits
