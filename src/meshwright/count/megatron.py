@@ -61,6 +61,8 @@ class Shape(NamedTuple):
     v: int
     """Widths of a query or key head and of a value head."""
     sinks: bool
+    shared: bool = False
+    """Keys are values too."""
 
 
 def heads(m: Model, kind: Kind, tp: Num) -> Shape:
@@ -71,7 +73,8 @@ def heads(m: Model, kind: Kind, tp: Num) -> Shape:
     if m.sliding and kind.window is not None:
         of, v = m.sliding, m.sliding.v_head_dim or m.sliding.head_dim
         return Shape(of.heads / tp, maximum(of.kv_heads / tp, 1.0), of.head_dim, v, of.sinks)
-    return Shape(m.heads / tp, maximum(m.K / tp, 1.0), m.h, m.v, m.attention_sinks)
+    shared = m.key_is_value and kind.window is None
+    return Shape(m.heads / tp, maximum(m.K / tp, 1.0), m.h, m.v, m.attention_sinks, shared)
 
 
 def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
@@ -103,8 +106,9 @@ def projections(job: Job, layout: Layout, size: Local, of: Shape, beside_ffn: bo
     m, c, t = job.model, job.how.count, size.tokens
     act, wgt = job.precision.activation_bytes, job.precision.weight_bytes
     gather, reduce = collectives(layout, t * m.hidden * act)
-    columns = (of.H * of.q, of.K * of.q, of.K * of.v)
-    width = of.H * of.q + of.K * (of.q + of.v)
+    values = 0.0 if of.shared else of.K * of.v
+    columns = (of.H * of.q, of.K * of.q, of.K * of.v)[: 2 if of.shared else 3]
+    width = of.H * of.q + of.K * of.q + values
     back = column_backward(c.gathered_inputs, gather, reduce)
     qkv = linear(
         job,
@@ -113,7 +117,7 @@ def projections(job: Job, layout: Layout, size: Local, of: Shape, beside_ffn: bo
         t,
         m.hidden,
         width,
-        calls=3.0,
+        calls=float(len(columns)),
         columns=columns,
         forward=gather,
         kept=0.0 if beside_ffn else kept(c.gathered_inputs, size),

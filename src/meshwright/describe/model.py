@@ -147,6 +147,8 @@ class Model(Checked):
     """With qk_norm: they have a shift beside the scale (Persimmon)."""
     v_head_dim: int | None = None
     """Width of a value head; None = that of a query."""
+    key_is_value: bool = False
+    """Layers that see everything read their keys as values too (Gemma 4): one projection less."""
     attention_gate: str = "none"
     """What scales the result of attention before its output projection: element (one number each,
     Qwen3-Next), head or none.

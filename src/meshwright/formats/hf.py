@@ -36,6 +36,8 @@ NO_TOWERS = ("text_config", "quantization_config", "generation_config")
 TEXT_OF = {
     "gemma3": "gemma3_text",
     "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_unified_text",
+    "minimax_m3_vl": "minimax_m3_vl_text",
     "llama4": "llama4_text",
     "mistral3": "mistral",
     "qwen2_audio": "qwen2",

@@ -6,6 +6,10 @@ Source: configuration and modeling files of transformers 5.23.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from ..describe.read import brief
+from ..errors import BadInput
 from .hf_common import sliding
 from .hf_family import Family, attention_bias, biases, latent
 from .hf_keys import Config, Fields
@@ -111,6 +115,58 @@ def _nanochat(c: Config) -> Fields:
     return biases(attention, attention, False)
 
 
+def _gemma4(c: Config) -> Fields:
+    """Layers that see everything have wider heads, and may read their keys as values; other inputs
+    for each layer, and keys shared by layers, are not described.
+    """
+    for key in ("hidden_size_per_layer_input", "num_kv_shared_layers", "enable_moe_block"):
+        if key in c.known and c.get(key):
+            raise c.refuse(f"{key} is {brief(c.get(key))}")
+    usual = every(count(c), 6, "full", "sliding")
+    usual[-1] = "full"
+    found = windows(c, usual)
+    found["mixers"] = [*found["mixers"][:-1], "full"]  # whatever the file says
+    wide = _of_full_layers(c, found["mixers"])
+    alike = c.flag("attention_k_eq_v")
+    kv = c.whole("num_key_value_heads")
+    heads = {
+        "heads": c.whole("num_attention_heads"),
+        "kv_heads": kv,
+        "head_dim": c.whole("head_dim"),
+    }
+    c.asked.update(("use_bidirectional_attention", "use_double_wide_mlp", *UNUSED))
+    return {
+        **_nanochat(c),
+        **found,
+        "sliding": heads if "sliding" in found["mixers"] else None,
+        "head_dim": wide.get("head_dim", c.whole("global_head_dim", default=512)),
+        "kv_heads": wide.get("num_key_value_heads", _global_heads(c, kv) if alike else kv),
+        "key_is_value": alike,
+    }
+
+
+def _global_heads(c: Config, kv: int) -> int:
+    return c.whole("num_global_key_value_heads", default=kv)
+
+
+def _of_full_layers(c: Config, mixers: list[str]) -> Mapping[str, int]:
+    """What `per_layer_config` says of the layers that see everything."""
+    each = c.table("per_layer_config")
+    if not each:
+        return {}
+    full = [i for i, kind in enumerate(mixers) if kind == "full"]
+    first = next(iter(each.values()))
+    named = sorted(int(key) for key in each if str(key).isdecimal())
+    wrong = named != full or any(other != first for other in each.values())
+    if wrong or not isinstance(first, Mapping) or set(first) - {"head_dim", "num_key_value_heads"}:
+        raise c.refuse("per_layer_config says more than the heads of full layers")
+    if not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in first.values()):
+        raise BadInput(f"{c.where}: per_layer_config must hold whole numbers")
+    return first
+
+
+UNUSED = ("num_experts", "top_k_experts", "moe_intermediate_size", "vocab_size_per_layer_input")
+GEMMA_4 = ("global_head_dim", "num_global_key_value_heads", "per_layer_config")
 LAYERNORM: Fields = {"norm": "layernorm", "gated": False}
 PARALLEL: Fields = {"norm": "layernorm-scale", "norms_per_layer": 1}
 HEAD = ("head_dim",)
@@ -126,6 +182,8 @@ DENSE: dict[str, Family] = {
     "cwm": Family({}, _cwm),
     "ernie4_5": Family({}, _one_bias),
     "exaone4": Family({"qk_norm": True}, _exaone4, also=HEAD),
+    "gemma4_text": Family({"norms_per_layer": 4, "qk_norm": True}, _gemma4, also=GEMMA_4),
+    "gemma4_unified_text": Family({"norms_per_layer": 4, "qk_norm": True}, _gemma4, also=GEMMA_4),
     "granite": Family({}, attention_bias, also=HEAD),
     "granite_swa": Family({"attention_sinks": True}, _granite_swa, also=HEAD),
     "helium": Family({}, _helium),

@@ -277,6 +277,32 @@ def _minimax_m2(c: Config) -> Fields:
     return {"moe": routed(c, *names), "mtp_layers": blocks if used else 0}
 
 
+def _minimax_m3(c: Config) -> Fields:
+    """Shared experts; layers with its sparse attention are not described."""
+    for key in ("sparse_attention_config", "moe_layer_freq"):
+        if c.get(key):
+            raise c.refuse(f"{key} is {brief(c.get(key))}")
+    listed(c, "layer_types", {"full_attention": "full"})
+    c.asked.update(BLOCKS)
+    names = ("num_local_experts", "num_experts_per_tok", "intermediate_size")
+    return {
+        "moe": routed(c, *names, shared_ffn=c.whole("shared_intermediate_size")),
+        "ffn": c.whole("dense_intermediate_size"),
+        "ffns": _feed_forwards(c),
+    }
+
+
+BLOCKS = (
+    "index_n_heads",
+    "index_head_dim",
+    "index_block_size",
+    "index_topk_blocks",
+    "index_local_blocks",
+    "rotary_dim",
+)
+"""Of its sparse layers, of which there are none; and of rotary positions."""
+
+
 def _olmoe(c: Config) -> Fields:
     return {
         "moe": routed(c, "num_experts", "num_experts_per_tok", "intermediate_size"),
@@ -378,6 +404,9 @@ EXPERTS: dict[str, Family] = {
         WHOLE,
         _minimax_m2,
         also=("shared_intermediate_size", *QK, *MTP),
+    ),
+    "minimax_m3_vl_text": Family(
+        NORMED, _minimax_m3, also=("sparse_attention_config", "moe_layer_freq")
     ),
     "olmoe": Family(WHOLE, _olmoe, also=HEAD),
     "phimoe": Family({"norm": "layernorm"}, _phimoe, also=HEAD),

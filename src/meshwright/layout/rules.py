@@ -269,6 +269,7 @@ def plain(m: Model) -> bool:
         and not (m.pattern or m.sparse or m.sliding or m.inner_norms or m.vectors)
         and m.attention_gate == "none"
         and m.v == m.h
+        and not m.key_is_value
     )
 
 

@@ -35,6 +35,7 @@ def model(m: Model) -> list[str]:
         "model.attention_gate: gated attention is not trained": m.attention_gate != "none",
         "model.v_head_dim: values as wide as keys are trained": m.v != m.h and not m.mla,
         "model.out_bias must be as bias, or left out, to train": m.biased_out != m.bias,
+        "model.key_is_value is not trained": m.key_is_value,
         "model.head_bias is not trained": m.head_bias,
         "model.final_norm must be true to train": not m.final_norm,
         "model.position_rows must be as many as seq to train": (

@@ -89,7 +89,34 @@ def choices(job: Job, layout: Layout) -> list[str]:
             f" window of {min(windows):,} too, as Transformer Engine's all-gather does: a choice,"
             " not a need"
         )
+    return found + mixers(job, layout)
+
+
+def mixers(job: Job, layout: Layout) -> list[str]:
+    """Of models whose layers differ: what is timed without a measurement, and stages as the mean of
+    their layers.
+    """
+    found, lead_and_body = [], groups(job.model)
+    states = {w for part in lead_and_body for kind, _ in part for w in kind.mixers} & SCANS.keys()
+    if states and job.how.chip.model != "peak":
+        found.append(
+            f"{' and '.join(SCANS[word] for word in sorted(states))} are timed by the products and"
+            " bytes of their kernels, at the rate of large products: none of them was measured"
+        )
+    if layout.pp > 1 and len({kind.mixer for kind, _ in lead_and_body[1]} - {"sliding"}) > 1:
+        found.append(
+            "every stage is timed and filled with the mean of the model's layers, whatever layers"
+            " it holds"
+        )
     return found
+
+
+SCANS = {
+    "linear": "scans of linear attention",
+    "ssm": "scans of state spaces",
+    "sparse": "indexers",
+}
+"""Mixer -> what of it no measurement is known of."""
 
 
 def corners(job: Job, layout: Layout) -> list[str]:
