@@ -81,7 +81,7 @@ def test_causes_and_remainder_add_up_to_the_measured_step(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("file", "text", "says"),
     [
-        ("job.toml", None, "no folder of a run"),
+        ("job.toml", None, "not a run folder"),
         ("metrics.jsonl", "", "no finished step"),
         ("metrics.jsonl", '{"step": 1}\n', "step_time_s must be a number"),
         ("metrics.jsonl", "oops\n{}\n", "metrics.jsonl, line 1: not a line of JSON"),

@@ -98,7 +98,7 @@ def test_replicas_fill_the_cluster_unless_they_are_given() -> None:
     assert read_flags("llama3-8b", {**BASE, "tp": "2"}, fill=False).layout.dp == 1
     notes: list[str] = []
     read_flags("llama3-8b", {**BASE, "tp": "2"}, notes)
-    assert notes == ["dp = 32: the replicas that tp 2 x cp 1 x pp 1 leave of 64 chips"]
+    assert notes == ["dp not given: 64 / (tp 2 x cp 1 x pp 1) = 32"]
 
 
 def test_ranges() -> None:

@@ -46,8 +46,7 @@ def compare(
         ),
     ] = None,
 ) -> int:
-    """Lay a measured training step beside the predicted one: time by cause, memory by kind, the
-    pipeline's timeline.
+    """Compare a measured run with its prediction: time by cause, memory by type, timeline.
 
     Example: meshwright compare quickstart-run -o gantt.png
     """

@@ -324,9 +324,7 @@ def reproduce(
     json: Json = False,
     output: Annotated[str | None, output("tables and figures go into this folder")] = None,
 ) -> int:
-    """Make the tables and figures of the papers again and hold them against the published
-    numbers.
-    """
+    """Reproduce the papers' tables and figures and check them against the published values."""
     from ..report import console
     from ..report.results import reproduced
     from ..reproduce import reproduce as compute

@@ -19,7 +19,7 @@ Sides = Annotated[
 Shorthand = Annotated[bool, word("Leave out the factor (n-1)/n of collectives, as the book does.")]
 Stages = Annotated[int, word("Stages of the pipeline row.", "N")]
 Degree = Annotated[
-    int, word("Chips of the context row, and of the expert row; 0 = the nearest dimension.", "N")
+    int, word("Degree of the rows context and experts; 0 = size of the fastest network level.", "N")
 ]
 
 
@@ -38,7 +38,7 @@ def roofline(
     json: Json = False,
     output: Annotated[str | None, output(".json, .csv, .png or .svg")] = None,
 ) -> int:
-    """At which batch and split communication starts to bind, in both editions of the scaling book.
+    """Find the batch size and sharding at which training becomes communication-bound.
 
     Example: meshwright roofline llama3-70b --on 8960xtpu-v5p --batch 4M
     """

@@ -77,7 +77,7 @@ def run_folder(text: str) -> Path:
     """The folder of a run.  BadInput if it is none."""
     path = Path(text[:4096]).resolve()
     if not (path / "job.toml").is_file():
-        raise BadInput(f"{text[:80]!r} is no folder of a run: it has no job.toml")
+        raise BadInput(f"{text[:80]!r} is not a run folder (no job.toml)")
     return path
 
 

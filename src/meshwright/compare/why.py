@@ -50,8 +50,8 @@ def explanations(c: Comparison) -> Iterator[str]:
         )
     if c.contention and c.contention > QUIET:
         yield (
-            f"parts of the step that wait for nobody took {c.contention:.2f} s on the clock for"
-            " each CPU second: cores were not free"
+            f"CPU oversubscribed: compute sections took {c.contention:.2f} times their CPU time;"
+            " ignore figures of the wall clock"
         )
     if not c.step:
         yield (

@@ -67,7 +67,7 @@ class Layout(Checked):
     microbatch: Num = 1
     """Sequences of one microbatch of one replica."""
     interleave: Num = 1
-    """Model chunks a device holds (virtual pipeline stages, v)."""
+    """Virtual pipeline stages per rank (Megatron: VPP)."""
     stages: str = "even"
     """Layers of each stage: even, as many in each; slots, embedding and loss count as a layer each;
     or one by one, such as 7,8*14,7 (`describe.stages`)."""

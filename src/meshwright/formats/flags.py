@@ -304,7 +304,7 @@ def _filled(job: Job, notes: list[str]) -> Job:
     dp = max(job.cluster.chips // used, 1)
     if dp > 1:
         degrees = f"tp {job.layout.tp} x cp {job.layout.cp} x pp {job.layout.pp}"
-        notes.append(f"dp = {dp}: the replicas that {degrees} leave of {job.cluster.chips} chips")
+        notes.append(f"dp not given: {job.cluster.chips} / ({degrees}) = {dp}")
     return replace(job, layout=replace(job.layout, dp=dp))
 
 

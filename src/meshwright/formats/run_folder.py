@@ -54,8 +54,8 @@ def read(folder: str | Path) -> Run:
         known = False
     if not known:
         raise BadInput(
-            f"{str(folder)[:200]!r} is no folder of a run: it has no job.toml (meshwright train"
-            " writes one)"
+            f"{str(folder)[:200]!r} is not a run folder (no job.toml): `meshwright train` creates"
+            " one"
         )
     job, rows, ranks = (
         load_job(path / "job.toml", files=False),

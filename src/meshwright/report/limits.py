@@ -38,9 +38,9 @@ def report(found: Limits) -> RenderableType:
     table = plain(
         "scenario",
         "above",
-        "first below",
-        "last crossing",
-        "smooth: last",
+        "ends (paper's grid rule)",
+        "ends (last crossing)",
+        "ends (no grid)",
         "closed form",
         "largest run",
         "of",
@@ -85,8 +85,8 @@ def notes(found: Limits) -> Iterator[str]:
         f" {percent(found.lines[0].scenario.linear, 0)} of what a chip sustains"
     )
     yield (
-        "first below: the first model of the grid (the paper's rule); last crossing: interpolated;"
-        " smooth: real numbers of chips and layers"
+        "grid rule: the first model of the grid below the threshold; last crossing: interpolated;"
+        " no grid: real numbers of chips and layers"
     )
 
 
@@ -170,7 +170,9 @@ def sensitivities(found: Sensitivity) -> RenderableType:
 
 def ladders(paper: Sequence[tuple[str, Limit]], curves: Sequence[RealCurve]) -> RenderableType:
     """What each omission moves: ends of linear scaling and the largest run."""
-    table = plain("what is counted", "first below", "last crossing", "largest run", "chips", "why")
+    table = plain(
+        "what is counted", "ends (grid rule)", "ends (last crossing)", "largest run", "chips", "why"
+    )
     for name, line in paper:
         p = line.largest
         table.add_row(

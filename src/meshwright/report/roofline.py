@@ -41,7 +41,7 @@ def head(r: Roofline) -> Iterator[Text]:
     links = ", ".join(f"{a:,.0f}" for a in r.intensity)
     yield Text(f"  FLOPs for each byte of a link: {links}; of HBM: {r.hbm_tokens:,.0f}")
     yield Text(
-        f"  largest tensor-parallel degree that hides: {r.largest_tensor}"
+        f"  largest TP degree fully overlapped by compute: {r.largest_tensor}"
         f" {r.largest_tensor_placement}"
     )
     memory = (

@@ -145,9 +145,14 @@ def placement_words(p: Prediction) -> str:
         return ""
     words = []
     for axis, shares in p.layout.placement.items():
-        here = [f"{int(n)} {dim.name}" for n, dim in zip(shares, dims, strict=True) if n != 1]
-        if here:
-            words.append(f"{axis} over {' x '.join(here)}")
+        (near, *_), (first, *_) = shares, dims
+        rest = [
+            f"{int(n)} {dim.name}" for n, dim in zip(shares[1:], dims[1:], strict=True) if n != 1
+        ]
+        here = [f"{int(near)} per {first.name} domain"] if near != 1 else []
+        across = [f"across {' x '.join(rest)}"] if rest else []
+        if here or across:
+            words.append(f"{axis}: {', '.join((*here, *across))}")
     return " · ".join(words)
 
 
