@@ -92,6 +92,7 @@ def test_everything_fits_80_columns() -> None:
             console.print(part)
         lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
         assert max(map(len, lines)) <= width
+        assert any("+40 %" in line for line in lines) and "…" not in "".join(lines)
         assert any(line.startswith("      longer") or "      " in line[:6] for line in lines)
     console = Console(width=80, soft_wrap=True, file=io.StringIO())
     console.print(Line(note))

@@ -78,7 +78,7 @@ def time_table(p: Prediction, ascii_only: bool = False) -> Table:
 
 def memory_table(p: Prediction, ascii_only: bool = False) -> Table:
     """Bytes by kind on the fullest chip, against what it has."""
-    table = plain("memory of the fullest chip", "size", "of capacity", "", "")
+    table = plain("fullest chip", "size", "of capacity", "", "")
     use = p.memory_bytes
     capacity = use["capacity"]
     for kind in KINDS:
@@ -123,6 +123,9 @@ def plain(first: str, *columns: str) -> Table:
             "in one"
         )
         table.add_column(
-            column, justify="left" if text else "right", no_wrap=not text or i == 2, overflow="fold"
+            column,
+            justify="left" if text else "right",
+            no_wrap=not text or (i == 2 and column == ""),
+            overflow="fold",
         )
     return table

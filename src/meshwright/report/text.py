@@ -35,7 +35,7 @@ TOTALS = {
     "allocated": "live tensors at the peak",
     "reserved": "held by the allocator",
     "device": "shown by nvidia-smi",
-    "needed": "for the run to live",
+    "needed": "must be there",
 }
 """Sums of memory -> what they are."""
 KINDS = Use._fields

@@ -41,13 +41,15 @@ def seconds_of(job: Job, row: tuple[Any, ...]) -> float:
 def burden(layout: Layout) -> tuple[int, ...]:
     """How involved a (scalar, placed) layout is, compared from left to right: its axes, tp outside
     the nearest dimension, schedules that few frameworks have, ZeRO stage (0 and 1 are as simple),
-    tp without sequence parallelism, microbatches that are no power of two, chunks.
+    tp without sequence parallelism, layers dealt in a way that has to be named, microbatches that
+    are no power of two, chunks.
     """
     l = layout
     axes = sum(int(n > 1) for n in (l.tp, l.cp, l.pp, l.ep, l.etp, l.dp_replicate))
     outside = bool(l.placement) and l.placement["tp"][0] < l.tp
     odd = l.pp > 1 and l.schedule not in PLAIN
     whole = l.tp > 1 and not l.sequence_parallel
+    dealt = l.stages != "even"
     uneven = log2(l.microbatch) % 1 > 0
     zero, chunks = max(int(l.zero), 1), int(l.interleave)
-    return (axes, int(outside), int(odd), zero, int(whole), int(uneven), chunks)
+    return (axes, int(outside), int(odd), zero, int(whole), int(dealt), int(uneven), chunks)

@@ -188,7 +188,10 @@ def _practised(job: Job, asked: Space, spaces: list[Space], split: bool, ask: An
         kept = tuple(each.words for each in conventions)
         if not split:
             return replace(one, kept=kept)
-        recipe = published(job, one.best.merit_s)
+        recipe = [
+            replace(row, tie=one.tie(row.prediction)) if row.prediction else row
+            for row in published(job, one.best.merit_s)
+        ]
         return replace(one, kept=kept, families=(*one.families, *recipe), asked=(job, asked))
     every, _ = strategies(job, asked, proposals=False)
     one = ask(job, every, parts(job, every, split))
