@@ -153,10 +153,11 @@ def sentence(found: Mapping[str, Any]) -> str:
         return "no step was run"
     few = found["timed_steps"] < found["steps"] - 1  # the first sets things up
     of = f", median of {found['timed_steps']} under this layout" if few else ""
+    held_out = f", held out {digits(found['eval_loss'])}" if found["eval_loss"] else ""
     skipped = f", {found['skipped']} updates skipped" if found["skipped"] else ""
     return (
         f"{found['steps']} steps, loss {digits(found['first_loss'])} ->"
-        f" {digits(found['last_loss'])}{skipped}, {show(found['step_time_s'], 's')} a step"
+        f" {digits(found['last_loss'])}{held_out}{skipped}, {show(found['step_time_s'], 's')} a step"
         f" (predicted {show(found['predicted_step_time_s'], 's')}{of}),"
         f" {found['tokens_per_s']:,.0f} tokens/s, MFU {found['mfu']:.1%}; metrics and checkpoints"
         f" in {found['output']}"

@@ -169,6 +169,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "Settings.seed": (0, 2**53),
     "Settings.save_every": (0, 1e9),
     "Settings.keep_every": (0, 1e9),
+    "Settings.decay": (0, 1e9),
+    "Settings.eval_every": (0, 1e9),
     "Settings.restarts": (0, 1e9),
     "Settings.check_every": (0, 1e9),
     "Settings.record": (0, 1e9),
@@ -267,6 +269,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Holding.step_copies": ("reused", "new"),
     "Overlap.step_barrier": (*ANSWERS["step_barrier"], ASK),
     "Settings.device": ("cpu", "cuda"),
+    "Settings.schedule": ("cosine", "linear", "wsd", "constant"),
 }
 """Allowed values of every field that holds a text, texts or keys; a field without a list must be in
 FREE.
@@ -328,7 +331,9 @@ FREE: dict[str, str] = {
     "Layout.stages": "words of `describe.stages`, refused there",
     "Model.notes": "sentences",
     "Model.pattern": "words of `describe.layers`, refused there",
-    **dict.fromkeys(("Settings.data", "Settings.weights", "Settings.output"), "a path"),
+    **dict.fromkeys(
+        ("Settings.data", "Settings.eval_data", "Settings.weights", "Settings.output"), "a path"
+    ),
 }
 """Fields that may hold any text, and why."""
 

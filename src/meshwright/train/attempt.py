@@ -61,17 +61,26 @@ def order(job: Job, settings: Settings) -> dict[str, Any]:
 
 
 def contents(job: Job, settings: Settings) -> str:
-    """Which tokens: what does not change when a token file is moved."""
+    """Which tokens: what does not change when a token file is moved; and what is held out of it."""
     if settings.data == "synthetic":
         return settings.data
-    path = Path(settings.output) / "corpus" if settings.data == "corpus" else Path(settings.data)
+    path = str(Path(settings.output) / "corpus") if settings.data == "corpus" else settings.data
+    found = [file_contents(file, share) for file, share in data.files(path)]
+    held_out = settings.eval_every and settings.eval_data is None
+    apart = [f"{settings.eval_batches} batches held out"] if held_out else []
+    return "; ".join(found + apart)
+
+
+def file_contents(path: Path, share: float | None) -> str:
+    """Of one token file, and its share of the samples."""
     header = data.read_header(path)
     digest = hashlib.sha256()
     with data.beside(path, ".bin").open("rb") as file:
         digest.update(file.read(ENDS_BYTES))
         file.seek(max(0, file.seek(0, os.SEEK_END) - ENDS_BYTES))
         digest.update(file.read(ENDS_BYTES))
-    return f"{header['tokens']} tokens, SHA-256 of the ends {digest.hexdigest()[:16]}"
+    said = f"{header['tokens']} tokens, SHA-256 of the ends {digest.hexdigest()[:16]}"
+    return said if share is None else f"{said}, share {share:g}"
 
 
 def begin(

@@ -10,9 +10,10 @@ one further). An epoch is a random order of all samples.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -64,20 +65,26 @@ class Synthetic:
 class File:
     """A token file, read in place."""
 
-    def __init__(self, path: Path, vocab: int, seq: int, seed: int) -> None:
-        """vocab: of the model;  BadInput if the file is damaged or too small, or has tokens the
-        model has not.
+    def __init__(self, path: Path, vocab: int, seq: int, seed: int, held_out: int = 0) -> None:
+        """vocab: of the model;  held_out: so many samples at its end are for evaluation;  BadInput
+        if the file is damaged or too small, or has tokens the model has not.
         """
         header = read_header(path)
         if header["vocab"] > vocab:
             raise BadInput(
                 f"{path} was made with {header['vocab']} tokens, but model.vocab is only {vocab}"
             )
-        self.seq, self.seed, self.count = seq, seed, (header["tokens"] - 1) // seq
-        if self.count < 1:
+        self.seq, self.seed, self.whole = seq, seed, (header["tokens"] - 1) // seq
+        self.count = self.whole - held_out
+        if self.whole < 1:
             raise BadInput(
                 f"{path} holds {header['tokens']} tokens, less than one sequence of {seq} and its"
                 " last target"
+            )
+        if self.count < 1:
+            raise BadInput(
+                f"{path} holds {self.whole} sequences of {seq} tokens: none is left to train on"
+                f" after {held_out} for evaluation (train.eval_batches, train.eval_data)"
             )
         self.tokens = np.memmap(beside(path, ".bin"), DTYPES[header["dtype"]], "r")
         self.epoch, self.order = -1, np.zeros(0, np.int64)
@@ -94,9 +101,101 @@ class File:
                 epoch,
                 np.random.default_rng((self.seed, epoch)).permutation(self.count),
             )
-        at = int(self.order[place]) * self.seq
-        found: Tokens = self.tokens[at : at + self.seq + 1].astype(np.int64)
+        return self.at(int(self.order[place]))
+
+    def held(self, i: int) -> Tokens:
+        """Sample i of those for evaluation (again from the first after the last); of a file that
+        holds none out, of all.
+        """
+        left = self.whole - self.count
+        return self.at(self.count + i % left if left else i % self.whole)
+
+    def at(self, place: int) -> Tokens:
+        """The sample at a place of the file."""
+        start = place * self.seq
+        found: Tokens = self.tokens[start : start + self.seq + 1].astype(np.int64)
         return found
+
+
+class Blend:
+    """Several token files, each with its share of the samples, evenly mixed: after any number of
+    samples each file has given its share of them, rounded.
+    """
+
+    def __init__(self, files: Sequence[File], shares: Sequence[float]) -> None:
+        self.files, self.shares = files, shares
+
+    def samples(self, first: int, count: int) -> Tokens:
+        """As `Source.samples`."""
+        return np.stack([self.sample(i) for i in range(first, first + count)])
+
+    def sample(self, i: int) -> Tokens:
+        """Sample i of the run."""
+        file, place = self.whose(i)
+        return self.files[file].sample(place)
+
+    def held(self, i: int) -> Tokens:
+        """Sample i of those for evaluation."""
+        file, place = self.whose(i)
+        return self.files[file].held(place)
+
+    def whose(self, i: int) -> tuple[int, int]:
+        """(file, how many samples it gave before): the first file takes a sample whenever its share
+        of all so far passes a whole number, the second so of what is left, and so on.
+        """
+        left = sum(self.shares)
+        for file, share in enumerate(self.shares[:-1]):
+            before, after = (math.floor(n * share / left) for n in (i, i + 1))
+            if after > before:
+                return file, before
+            i, left = i - before, left - share
+        return len(self.shares) - 1, i
+
+
+class Held:
+    """The samples of a source that are for evaluation, in their order."""
+
+    def __init__(self, source: File | Blend) -> None:
+        self.source = source
+
+    def samples(self, first: int, count: int) -> Tokens:
+        """As `Source.samples`."""
+        return np.stack([self.source.held(i) for i in range(first, first + count)])
+
+
+def files(data: str) -> list[tuple[Path, float | None]]:
+    """Token files, with their shares: "tokens/a" or "tokens/a 0.7, tokens/b 0.3"; None: by their
+    sizes. BadInput if only some have one, or one is not a number above 0.
+    """
+    found: list[tuple[Path, float | None]] = []
+    for part in data.split(","):
+        name, _, share = part.strip().rpartition(" ")
+        try:
+            found.append((Path(name.strip()), float(share)) if name else (Path(share), None))
+        except ValueError:
+            found.append((Path(part.strip()), None))
+    shares = [share for _, share in found]
+    if None in shares and any(share is not None for share in shares):
+        raise BadInput(f"train.data {data!r} must say the share of every file, or of none")
+    if any(share is not None and not 0 < share < math.inf for share in shares):
+        raise BadInput(f"train.data {data!r}: a share must be a number above 0")
+    return found
+
+
+def opened(data: str, vocab: int, seq: int, seed: int, held_out: int = 0) -> File | Blend:
+    """The samples of one or several token files, `held_out` of them for evaluation, each file its
+    share of these.
+    """
+    named = files(data)
+    if len(named) == 1:
+        return File(named[0][0], vocab, seq, seed, held_out)
+    sizes = [share or float(read_header(path)["tokens"]) for path, share in named]
+    parts = [math.ceil(held_out * size / sum(sizes)) for size in sizes]
+    each = [
+        File(path, vocab, seq, seed + i, part)
+        for i, ((path, _), part) in enumerate(zip(named, parts, strict=True))
+    ]
+    return Blend(each, sizes)
 
 
 def beside(path: Path, suffix: str) -> Path:

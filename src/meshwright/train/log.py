@@ -10,9 +10,10 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -26,6 +27,7 @@ from .checkpoint import PART, SaveFailed
 if TYPE_CHECKING:
     from .run import Plan
 
+T = TypeVar("T")
 KIB = 1024
 TELL_S = 5.0
 """Seconds between lines of progress."""
@@ -60,6 +62,37 @@ def usage(cpu_s: float, stop: Stop, device: torch.device) -> dict[str, float]:
     dist.all_reduce(sums)
     cpu, asked, *every = sums.tolist()
     return {"cpu": cpu, "stop": asked, "memory": sum(every), "fullest": max(every)}
+
+
+class Spans:
+    """Where the time between the ends of two steps goes, beside the step: on this rank."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(("data_s", "checkpoint_s", "eval_s"), 0.0)
+        self.since = time.perf_counter()
+
+    @contextmanager
+    def span(self, kind: str) -> Iterator[None]:
+        """A context whose time is of this kind."""
+        began = time.perf_counter()
+        yield
+        self.seconds[kind] += time.perf_counter() - began
+
+    def of(self, kind: str, source: Iterator[T]) -> Iterator[T]:
+        """What a source gives; the time it takes is of this kind."""
+        while True:
+            with self.span(kind):
+                found = next(source, None)
+            if found is None:
+                return
+            yield found
+
+    def taken(self) -> dict[str, float]:
+        """Seconds since the last call, whole and by kind."""
+        now = time.perf_counter()
+        found = {"elapsed_s": now - self.since, **self.seconds}
+        self.since, self.seconds = now, dict.fromkeys(self.seconds, 0.0)
+        return found
 
 
 class Log:
@@ -104,14 +137,21 @@ class Log:
         self.attempt = attempt.begin(folder, job, settings, self.first)
 
     def write(
-        self, done: int, result: Mapping[str, float | None], seconds: float, spent: dict[str, float]
+        self,
+        done: int,
+        result: Mapping[str, float | None],
+        seconds: float,
+        spent: dict[str, float],
+        spans: Mapping[str, float],
     ) -> None:
-        """One step. What is not finite becomes null: NaN is not JSON."""
+        """One step. What is not finite becomes null: NaN is not JSON. Tokens/s and MFU are of all
+        the time since the last step (`spans`), in which data came and checkpoints were begun.
+        """
         if not self.file:
             return
         file = self.file
         job, predicted = self.plan.job, self.plan.predicted.step_time_s
-        rate = job.batch_tokens / seconds
+        rate = job.batch_tokens / spans["elapsed_s"]
         peak = job.cluster.chip.peak(job.precision.compute) * float(job.layout.chips)
         said = {
             name: None if value is None or not math.isfinite(value) else value
@@ -123,6 +163,7 @@ class Log:
             **said,
             "step_time_s": seconds,
             "predicted_step_time_s": predicted,
+            **spans,
             "tokens_per_s": rate,
             "mfu": rate * model_flops(job.model, job.T) / peak,
             "cpu_s": spent["cpu"],
@@ -133,10 +174,14 @@ class Log:
             self.plan.folder / "metrics.jsonl", lambda: file.write(json.dumps(row) + "\n")
         )
         self.say_if_skipped(row)
-        if time.monotonic() - self.told > TELL_S or done == self.plan.settings.steps:
+        ends = done == self.plan.settings.steps
+        evaluated = "eval_loss" in row
+        if time.monotonic() - self.told > TELL_S or ends or evaluated:
             self.told = time.monotonic()
+            held_out = f" (held out {digits(row['eval_loss'])})" if evaluated else ""
             self.say(
-                f"step {done}/{self.plan.settings.steps}  loss {digits(row['loss'])}  {rate:,.0f}"
+                f"step {done}/{self.plan.settings.steps}  loss {digits(row['loss'])}{held_out}"
+                f"  {rate:,.0f}"
                 f" tokens/s  MFU {row['mfu']:.1%}  {show(seconds, 's')} a step (predicted"
                 f" {show(predicted, 's')})  {show(spent['fullest'], 'GiB')} on the fullest rank"
             )

@@ -105,16 +105,8 @@ class Trainer:
         )
 
     def lr(self, step: int) -> float:
-        """Learning rate of a step: a linear rise, then half a cosine down to final_lr of it at the
-        last step.
-        """
-        s = self.settings
-        if step < s.warmup:
-            return s.lr * (step + 1) / s.warmup
-        done = (step - s.warmup) / max(s.steps - 1 - s.warmup, 1)
-        return s.lr * (
-            s.final_lr + (1 - s.final_lr) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
-        )
+        """Learning rate of a step."""
+        return rate(self.settings, step)
 
     def share(self, whole: Tensor) -> tuple[Tensor, Tensor]:
         """(inputs, targets) of this rank, of sequences with one token more than is trained on."""
@@ -187,3 +179,20 @@ class Trainer:
         ready(self.optimizer)
         state: dict[str, Any] = self.optimizer.state[p]
         return state
+
+
+def rate(s: Settings, step: int) -> float:
+    """Learning rate of a step: a linear rise, then what the schedule says, down to final_lr of it
+    at the last step.
+    """
+    if step < s.warmup:
+        return s.lr * (step + 1) / s.warmup
+    if s.schedule == "constant":
+        return s.lr
+    falls = s.steps - s.warmup
+    if s.schedule == "wsd":
+        falls = min(falls, s.decay or -(-s.steps // 10))
+    first = s.steps - falls - (s.schedule == "wsd")  # the last step with the whole rate
+    done = min(max((step - first) / max(s.steps - 1 - first, 1), 0.0), 1.0)
+    left = 0.5 * (1 + math.cos(math.pi * done)) if s.schedule == "cosine" else 1.0 - done
+    return s.lr * (s.final_lr + (1 - s.final_lr) * left)

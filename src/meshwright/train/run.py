@@ -30,10 +30,11 @@ from ..formats.run_folder import attempts
 from ..formats.run_folder import metrics as metrics
 from ..prediction.prediction import Prediction, predict
 from . import attempt, checkpoint, corpus, heartbeat, replicas, rules, weights
-from .data import File, Source, Synthetic
+from .data import Held, Source, Synthetic, opened
+from .evaluate import evaluate
 from .launch import RankFailed, fork_ranks, run_rank, under_launcher
 from .lock import Lock
-from .log import Log, Stop, usage
+from .log import Log, Spans, Stop, usage
 from .loop import Trainer
 from .record import Recording
 from .settings import Settings
@@ -182,23 +183,53 @@ def source(job: Job, settings: Settings) -> Source:
     """Where samples come from."""
     if settings.data == "synthetic":
         return Synthetic(job.model.vocab, job.T, settings.seed)
-    path = Path(settings.data)
-    if settings.data == "corpus":
-        corpus.make(path := Path(settings.output) / "corpus")
-    return File(path, job.model.vocab, job.T, settings.seed)
+    return opened(tokens(settings), job.model.vocab, job.T, settings.seed, held_out(job, settings))
+
+
+def tokens(settings: Settings) -> str:
+    """The token files; the default one is made if it is not there yet."""
+    if settings.data != "corpus":
+        return settings.data
+    corpus.make(path := Path(settings.output) / "corpus")
+    return str(path)
+
+
+def held_out(job: Job, settings: Settings) -> int:
+    """Samples at the end of the data that are not trained on."""
+    apart = settings.eval_data is not None or settings.data == "synthetic"
+    return 0 if apart or not settings.eval_every else settings.eval_batches * job.batch
+
+
+def of_evaluation(job: Job, settings: Settings) -> Source:
+    """Where the samples of evaluations come from: the same ones each time."""
+    m, s = job.model, settings
+    if s.eval_data is not None:
+        return Held(opened(s.eval_data, m.vocab, job.T, s.seed))
+    if s.data == "synthetic":
+        return Synthetic(m.vocab, job.T, s.seed + 1)
+    return Held(opened(tokens(s), m.vocab, job.T, s.seed, held_out(job, s)))
 
 
 def batches(plan: Plan, trainer: Trainer, first: int) -> Iterator[tuple[int, Tensor, Tensor]]:
     """(step, inputs, targets) of this rank, from step `first` on. Step s trains on samples s B .. s
     B + B - 1 of the run, under any layout.
     """
-    job, layout, samples = plan.job, trainer.layout, source(plan.job, plan.settings)
-    rows = job.batch // int(layout.dp)
+    samples = source(plan.job, plan.settings)
     for step in range(first, plan.settings.steps):
-        whole = torch.from_numpy(
-            samples.samples(step * job.batch + trainer.mesh.replica * rows, rows)
-        )
-        yield step, *trainer.share(whole)
+        yield step, *batch(trainer, samples, step)
+
+
+def batch(trainer: Trainer, samples: Source, number: int) -> tuple[Tensor, Tensor]:
+    """(inputs, targets) of this rank, of a batch."""
+    rows = trainer.job.batch // int(trainer.layout.dp)
+    first = number * trainer.job.batch + trainer.mesh.replica * rows
+    return trainer.share(torch.from_numpy(samples.samples(first, rows)))
+
+
+def evaluation(plan: Plan, trainer: Trainer) -> float:
+    """The loss on what is not trained on."""
+    samples, count = of_evaluation(plan.job, plan.settings), plan.settings.eval_batches
+    return evaluate(trainer, (batch(trainer, samples, number) for number in range(count)))
 
 
 def work(plan: Plan, device: torch.device) -> None:
@@ -214,8 +245,8 @@ def work(plan: Plan, device: torch.device) -> None:
         weights.load(trainer.stages, plan.job.model, Path(plan.settings.weights))
     log, s, done = Log(plan, first), plan.settings, first
     saver = checkpoint.Saver(trainer, plan.folder, s.keep, s.async_save, s.keep_every)
-    recording = Recording(plan.folder, trainer, first)
-    for step, x, y in recording.data(batches(plan, trainer, first)):
+    recording, spans = Recording(plan.folder, trainer, first), Spans()
+    for step, x, y in recording.data(spans.of("data_s", batches(plan, trainer, first))):
         heartbeat.beat(f"step {step + 1}")
         began, cpu = time.perf_counter(), time.process_time()
         with recording.step(step):
@@ -225,17 +256,24 @@ def work(plan: Plan, device: torch.device) -> None:
             log.begin()
         spent = usage(time.process_time() - cpu, stop, device)
         done = step + 1
+        seconds = time.perf_counter() - began
         if s.check_every and done % s.check_every == 0:
             replicas.check(trainer.stages, step)
-        log.write(done, vars(result), time.perf_counter() - began, spent)
+        last = spent["stop"] > 0 or done == s.steps
+        said = vars(result)
+        if s.eval_every and (last or due(done, s.eval_every)):
+            with spans.span("eval_s"):
+                said = {**said, "eval_loss": evaluation(plan, trainer)}
+        saves = last or due(done, s.save_every) or due(done, s.keep_every)
+        log.write(done, said, seconds, spent, spans.taken())
         demand_numbers(trainer, plan, saver, done)
-        stopping = spent["stop"] > 0
-        if stopping or done == s.steps or due(done, s.save_every) or due(done, s.keep_every):
+        if saves:
             heartbeat.beat(f"checkpoint after step {done}")
             log.sync()
-            saver.save(done)
+            with spans.span("checkpoint_s"):
+                saver.save(done)
         saver.check()
-        if stopping:
+        if spent["stop"] > 0:
             break
     heartbeat.beat("last checkpoint")
     saver.wait()
@@ -283,6 +321,7 @@ def summary(plan: Plan) -> dict[str, Any]:
         "steps": rows[-1]["step"] if rows else 0,
         "first_loss": rows[0]["loss"] if rows else None,
         "last_loss": rows[-1]["loss"] if rows else None,
+        "eval_loss": next((row["eval_loss"] for row in rows[::-1] if row.get("eval_loss")), None),
         **{key: median(row[key] for row in timed) if timed else None for key in columns},
         "timed_steps": len(timed),
         "skipped": rows[-1].get("skipped", 0) if rows else 0,

@@ -23,10 +23,14 @@ class Settings(Checked):
     """Optimizer steps of the run."""
     lr: float = 3e-4
     """Highest learning rate."""
-    final_lr: float = 0.1
-    """Learning rate of the last step over the highest; between them half a cosine. 0: it falls to
-    nothing.
+    schedule: str = "cosine"
+    """How the learning rate falls after the warm-up: cosine or linear, from the first step to the
+    last; wsd, which stays and falls linearly in the last `decay` steps; or constant.
     """
+    decay: int | None = None
+    """wsd: steps in which the learning rate falls. None: a tenth of them."""
+    final_lr: float = 0.1
+    """Learning rate of the last step over the highest. 0: it falls to nothing."""
     warmup: int = 10
     """Steps in which the learning rate rises linearly from 0 (the first step takes 1/warmup of it);
     0 for none.
@@ -44,9 +48,17 @@ class Settings(Checked):
     seed: int = 1
     """Of the first weights and of the order of the data."""
     data: str = "corpus"
-    """Path of a token file of `meshwright data`, "corpus" (real text of this machine's Python), or
-    "synthetic".
+    """Path of a token file of `meshwright data`, or of several with their shares ("a 0.7, b 0.3";
+    without them, by their sizes), "corpus" (real text of this machine's Python), or "synthetic".
     """
+    eval_every: int | None = None
+    """Steps between evaluations on text that is not trained on; one more after the last step.
+    None: no evaluation, and all of the data is trained on.
+    """
+    eval_batches: int = 1
+    """Batches of an evaluation."""
+    eval_data: str | None = None
+    """Path of a token file to evaluate on. None: the end of `data`, which is not trained on."""
     weights: str | None = None
     """Folder of Hugging Face weights (model.safetensors and config.json) to start from; None:
     random first weights.
@@ -106,6 +118,8 @@ ZERO_IS_NONE = (
     "clip",
     "save_every",
     "keep_every",
+    "decay",
+    "eval_every",
     "restarts",
     "check_every",
     "record",

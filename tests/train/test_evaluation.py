@@ -1,0 +1,149 @@
+"""Learning-rate schedules, blends of files, what is held out, and the loss on it under layouts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+from jobs import LLAMA, SEQ, SETTINGS, job  # noqa: E402
+from test_nonfinite import diverging  # noqa: E402
+from torch.nn import functional as fn  # noqa: E402
+
+from meshwright.cli import main as cli  # noqa: E402
+from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright.errors import BadInput  # noqa: E402
+from meshwright.train import data  # noqa: E402
+from meshwright.train.evaluate import evaluate  # noqa: E402
+from meshwright.train.initial import initialise  # noqa: E402
+from meshwright.train.launch import fork_ranks  # noqa: E402
+from meshwright.train.loop import Trainer, rate  # noqa: E402
+from meshwright.train.model import Decoder  # noqa: E402
+from meshwright.train.settings import Settings  # noqa: E402
+
+
+def rates(**given: object) -> list[float]:
+    s = replace(Settings(steps=20, lr=1.0, warmup=4, final_lr=0.0), **given)  # type: ignore[arg-type]
+    return [rate(s, step) for step in range(s.steps)]
+
+
+def test_schedules() -> None:
+    """All rise alike; then, by hand: linear in 15 equal steps from the fifth on; half a cosine
+    between the same ends; as it is until five steps before the end, then by fifths; as it is.
+    """
+    rise = [0.25, 0.5, 0.75, 1.0]
+    linear = [1 - i / 15 for i in range(16)]
+    assert rates(schedule="linear") == pytest.approx(rise + linear)
+    cosine = rates(schedule="cosine")
+    assert cosine[:5] == [*rise, 1.0] and cosine[-1] == pytest.approx(0.0)
+    assert cosine[4 + 5] == pytest.approx(0.75) and cosine[4 + 10] == pytest.approx(0.25)
+    wsd = rates(schedule="wsd", decay=5)
+    assert wsd == pytest.approx([*rise, *[1.0] * 11, 0.8, 0.6, 0.4, 0.2, 0.0])
+    assert rates(schedule="wsd")[-3:] == pytest.approx([1.0, 0.5, 0.0]), "a tenth of 20 steps"
+    assert rates(schedule="constant") == [*rise, *[1.0] * 16]
+    assert rates(schedule="linear", final_lr=0.1)[-1] == pytest.approx(0.1)
+
+
+def token_file(path: Path, first: int, sequences: int) -> Path:
+    """Sequences of 8 tokens: the i-th is all first + i."""
+    tokens = np.repeat(np.arange(first, first + sequences), 8)
+    data.write(path, [np.append(tokens, 0)], 256, "bytes", "test")
+    return path
+
+
+def test_a_blend_gives_each_file_its_share(tmp_path: Path) -> None:
+    a, b, c = (token_file(tmp_path / n, i * 50, 20) for i, n in enumerate("abc"))
+    blend = data.opened(f"{a} 0.5, {b} 0.2,{c} 0.3", 256, 8, seed=1)
+    drawn = [int(row[0]) // 50 for row in blend.samples(0, 40)]
+    for n in (10, 20, 40):
+        assert Counter(drawn[:n]) == {0: n // 2, 1: n // 5, 2: 3 * n // 10}
+    assert blend.samples(7, 5).tolist() == blend.samples(0, 40)[7:12].tolist()
+    alone = data.File(a, 256, 8, seed=1).samples(0, 20)
+    assert (
+        blend.samples(0, 40)[[i for i, k in enumerate(drawn) if k == 0]].tolist() == alone.tolist()
+    )
+    sizes = data.opened(f"{a}, {token_file(tmp_path / 'd', 150, 60)}", 256, 8, seed=1)
+    assert Counter(int(row[0]) >= 150 for row in sizes.samples(0, 40)) == {True: 30, False: 10}
+    for words in (f"{a} 0.5, {b}", f"{a} 0, {b} 1", f"{a} -1, {b} 1", f"{a} inf, {b} 1"):
+        with pytest.raises(BadInput, match="share"):
+            data.opened(words, 256, 8, seed=1)
+
+
+def test_what_is_held_out_is_never_trained_on(tmp_path: Path) -> None:
+    """Of one file its end; of a blend the end of each, by its share."""
+    a, b = token_file(tmp_path / "a", 0, 20), token_file(tmp_path / "b", 100, 20)
+    for words, held in ((f"{a}", 3), (f"{a} 0.5, {b} 0.5", 4)):
+        source = data.opened(words, 256, 8, 1, held)
+        trained = {int(row[0]) for row in source.samples(0, 200)}
+        kept = [int(row[0]) for row in data.Held(source).samples(0, held)]
+        assert len(set(kept)) == held and not trained & set(kept)
+        assert len(trained) + held == 20 * (1 + ("," in words))
+    with pytest.raises(BadInput, match="none is left to train on"):
+        data.opened(f"{a}", 256, 8, 1, 20)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(tp=2, pp=2, microbatch=2),
+        Layout(pp=2, dp=2, schedule="zbv", zero=2, microbatch=1),
+        Layout(cp=2, dp=2, zero=3, microbatch=4),
+    ],
+    ids=["tp2 pp2", "zbv dp2", "cp2 dp2 zero3"],
+)
+def test_it_is_the_loss_of_one_process_and_changes_nothing(layout: Layout, tmp_path: Path) -> None:
+    """Two batches of eight; afterwards the weights are shards again, and a step is possible."""
+    whole = torch.randint(256, (16, SEQ + 1), generator=torch.Generator().manual_seed(5))
+    decoder = Decoder(LLAMA, range(4), SEQ)
+    initialise(decoder, LLAMA, SETTINGS.seed)
+    want = fn.cross_entropy(decoder(whole[:, :-1]).flatten(0, 1), whole[:, 1:].flatten()).item()
+
+    def work(device: torch.device) -> None:
+        trainer = Trainer(job(LLAMA, layout), SETTINGS, device)
+        kinds = {name: type(p) for name, p in trainer.parameters().items()}
+        own = [x.chunk(int(layout.dp))[trainer.mesh.replica] for x in whole.chunk(2)]
+        found = evaluate(trainer, [trainer.share(x) for x in own])
+        assert {name: type(p) for name, p in trainer.parameters().items()} == kinds
+        loss, _ = trainer.backward(*trainer.share(own[0]))
+        torch.save((found, loss), tmp_path / f"{dist.get_rank()}.pt")
+
+    fork_ranks(work, int(layout.chips), timeout_s=120)
+    first = fn.cross_entropy(decoder(whole[:8, :-1]).flatten(0, 1), whole[:8, 1:].flatten()).item()
+    for file in tmp_path.glob("*.pt"):
+        assert torch.load(file) == pytest.approx((want, first), abs=1e-5)
+
+
+def test_a_run_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0.15 s are put into each batch of data: tokens/s see them, and a column names them."""
+    monkeypatch.chdir(tmp_path)
+    sample = data.File.samples
+
+    def slow(self: data.File, first: int, count: int) -> data.Tokens:
+        data.time.sleep(0.15)
+        return sample(self, first, count)
+
+    monkeypatch.setattr(data, "time", __import__("time"), raising=False)
+    monkeypatch.setattr(data.File, "samples", slow)
+    settings = {
+        "data": "corpus",
+        "steps": 6,
+        "lr": 1e-3,
+        "eval_every": 3,
+        "save_every": 2,
+        "record": "none",
+    }
+    assert cli.run(["train", diverging(**settings)]) == 0
+    rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if "eval_loss" in row] == [3, 6]
+    assert all(0.15 <= row["data_s"] < row["elapsed_s"] for row in rows)
+    assert all(row["step_time_s"] + row["data_s"] <= row["elapsed_s"] for row in rows)
+    assert rows[2]["eval_s"] > 0.15 and rows[2]["checkpoint_s"] > 0 == rows[1]["checkpoint_s"]
+    tokens = 4 * 32
+    for row in rows:
+        assert row["tokens_per_s"] == pytest.approx(tokens / row["elapsed_s"])
