@@ -78,6 +78,30 @@ def test_causes_and_remainder_add_up_to_the_measured_step(tmp_path: Path) -> Non
     )
 
 
+def test_a_straggler_is_named_by_its_rank(tmp_path: Path) -> None:
+    """The third of four equal stages takes twice as long; then none does, though all are slow."""
+    slow = [(1.0, 1.0, 1.0)] * 2 + [(2.0, 2.0, 2.0), (1.0, 1.0, 1.0)]
+    why = [*compare(read(pipeline_run(tmp_path / "slow", LAYOUTS["1f1b"], slow))).why()]
+    named = [line for line in why if "straggler" in line]
+    assert len(named) == 1 and named[0].startswith("rank 2 on ")
+    assert not any("the machine is slower" in line for line in why)
+    even = [(2.0, 2.0, 2.0)] * 4
+    why = [*compare(read(pipeline_run(tmp_path / "even", LAYOUTS["1f1b"], even))).why()]
+    assert not any("straggler" in line for line in why)
+
+
+def test_what_a_run_does_beside_its_steps_is_named(tmp_path: Path) -> None:
+    """A third of the time goes to data, next to none to checkpoints."""
+    folder = pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        row |= {"elapsed_s": 30.0, "data_s": 10.0, "checkpoint_s": 0.1, "eval_s": 0.0}
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    why = [*compare(read(folder)).why()]
+    assert any("33% of the time the run waits for its data, 10 s a step" in line for line in why)
+    assert not any("checkpoints" in line or "evaluates" in line for line in why)
+
+
 @pytest.mark.parametrize(
     ("file", "text", "says"),
     [

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 from typing import TYPE_CHECKING
 
 from ..formats.records import like_the_newest
 from ..units import show
-from .terms import COMM, Step
+from .terms import COMM, Step, busy
 
 if TYPE_CHECKING:
     from . import Comparison
@@ -17,6 +18,8 @@ QUIET = 1.1
 NOTABLE = 0.05
 """Share of the measured step from which a difference is explained."""
 WAITS = "a wait for messages lasts until the slowest rank of the group has come, too"
+SLOW = 1.3
+"""Times the median of the others from which a rank is a straggler."""
 REASONS = {
     **dict.fromkeys(COMM, WAITS),
     "pp_comm": (
@@ -48,6 +51,7 @@ def explanations(c: Comparison) -> Iterator[str]:
             f" {threads / cores:.2g} times as long as with a core for each: virtual time and CPU"
             " seconds can be compared, time on the clock cannot"
         )
+    yield from stalls(c)
     if c.contention and c.contention > QUIET:
         yield (
             f"CPU oversubscribed: compute sections took {c.contention:.2f} times their CPU time;"
@@ -59,7 +63,15 @@ def explanations(c: Comparison) -> Iterator[str]:
             " steps can be compared"
         )
         return
-    yield from arithmetic(c, c.step)
+    late = stragglers(c)
+    for rank, times in late.items():
+        host = next(record.host for record in c.run.ranks if record.rank == rank)
+        yield (
+            f"rank {rank} on {host} is a straggler: its passes took {times:.3g} times as long as"
+            " those of the other ranks, beside what was predicted for each"
+        )
+    if not late:
+        yield from arithmetic(c, c.step)
     for cause in c.step.causes:
         if cause.name in REASONS and abs(cause.difference_s or 0.0) > NOTABLE * c.step.measured_s:
             yield (
@@ -76,6 +88,45 @@ def explanations(c: Comparison) -> Iterator[str]:
             "waits for messages are in the remainder: a run with profile = 2 in [train] tells them"
             " apart by axis"
         )
+
+
+STALLS = {
+    "data_s": "waits for its data",
+    "checkpoint_s": "waits while checkpoints are begun or written",
+    "eval_s": "evaluates",
+}
+"""Column of the metrics -> what a run does in that time."""
+
+
+def stalls(c: Comparison) -> Iterator[str]:
+    """What the run does beside its steps, where it takes a notable share of the time."""
+    whole = sum(row.get("elapsed_s", 0.0) for row in c.run.timed)
+    for name, what in STALLS.items():
+        spent = sum(row.get(name, 0.0) for row in c.run.timed)
+        if whole and spent > NOTABLE * whole:
+            yield (
+                f"{spent / whole:.0%} of the time the run {what},"
+                f" {show(spent / len(c.run.timed), 's')} a step: tokens/s count it, the step and"
+                " its prediction do not"
+            )
+
+
+def stragglers(c: Comparison) -> dict[int, float]:
+    """Ranks whose passes took longer than predicted by more than those of the others did: rank ->
+    how many times as long as their median.
+    """
+    planned = c.replayed.timeline.busy_s
+    ratios = {
+        rank.rank: median(busy(s.actions) for s in rank.steps) / planned[rank.place.get("pp", 0)]
+        for rank in c.run.ranks
+        if rank.steps and planned[rank.place.get("pp", 0)]
+    }
+    found = {}
+    for rank, ratio in ratios.items():
+        others = [other for number, other in ratios.items() if number != rank]
+        if others and median(others) and ratio > SLOW * median(others):
+            found[rank] = ratio / median(others)
+    return found
 
 
 def arithmetic(c: Comparison, found: Step) -> Iterator[str]:
