@@ -120,12 +120,14 @@ def test_it_is_the_loss_of_one_process_and_changes_nothing(layout: Layout, tmp_p
 
 
 def test_a_run_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """0.15 s are put into each batch of data: tokens/s see them, and a column names them."""
+    """0.5 s are put into each batch of data: tokens/s see them, and a column names what of them is
+    not hidden behind the step before.
+    """
     monkeypatch.chdir(tmp_path)
     sample = data.File.samples
 
     def slow(self: data.File, first: int, count: int) -> data.Tokens:
-        data.time.sleep(0.15)
+        data.time.sleep(0.5)
         return sample(self, first, count)
 
     monkeypatch.setattr(data, "time", __import__("time"), raising=False)
@@ -141,9 +143,12 @@ def test_a_run_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.Monkey
     assert cli.run(["train", diverging(**settings)]) == 0
     rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if "eval_loss" in row] == [3, 6]
-    assert all(0.15 <= row["data_s"] < row["elapsed_s"] for row in rows)
     assert all(row["step_time_s"] + row["data_s"] <= row["elapsed_s"] for row in rows)
-    assert rows[2]["eval_s"] > 0.15 and rows[2]["checkpoint_s"] > 0 == rows[1]["checkpoint_s"]
+    assert sum(row["elapsed_s"] for row in rows) > 6 * 0.5 and rows[0]["data_s"] > 0.4
+    assert (
+        rows[2]["eval_s"] > 0 == rows[1]["eval_s"]
+        and rows[2]["checkpoint_s"] > 0 == rows[1]["checkpoint_s"]
+    )
     tokens = 4 * 32
     for row in rows:
         assert row["tokens_per_s"] == pytest.approx(tokens / row["elapsed_s"])

@@ -50,6 +50,14 @@ Made = Annotated[
 ]
 
 
+RunFolder = Annotated[str, Parameter(help="Folder of a run, or one of its checkpoints.")]
+Prompt = Annotated[str, word("Text to go on from.", "TEXT")]
+Length = Annotated[int, word("Tokens.", "N")]
+Temperature = Annotated[float, word("0 takes the likeliest token each time.", "T")]
+TopK = Annotated[int, word("Draw among so many likeliest tokens only; 0: among all.", "K")]
+Seed = Annotated[int, word("Of the draws.", "N")]
+
+
 def need_torch() -> None:
     """A sentence where torch is missing."""
     try:
@@ -144,6 +152,39 @@ def data(
     return 0
 
 
+@verb()
+def generate(
+    run: RunFolder,
+    /,
+    *,
+    prompt: Prompt = "",
+    length: Length = 200,
+    temperature: Temperature = 0.8,
+    top_k: TopK = 0,
+    seed: Seed = 1,
+    tokenizer: Annotated[str | None, word("bytes, or a tokenizer.json; else the run's.")] = None,
+    json: Json = False,
+) -> int:
+    """Sample text from the newest checkpoint of a run.
+
+    Example: meshwright generate quickstart-run --prompt "The module" --length 300
+    """
+    from ..report import console
+
+    if not 1 <= length <= 10**6:
+        raise BadInput(f"--length must be 1 to 1000000, not {length}")
+    if not 0 <= temperature <= 100:
+        raise BadInput(f"--temperature must be 0 to 100, not {temperature:g}")
+    if top_k < 0 or not 0 <= seed < 2**53:
+        raise BadInput("--top-k and --seed must not be negative")
+    need_torch()
+    from ..train.generate import generate as sample
+
+    found = sample(Path(run), prompt, length, temperature, top_k, seed, tokenizer)
+    console.show_json(console.envelope("generate", found)) if json else console.show(found["text"])
+    return 0
+
+
 def sentence(found: Mapping[str, Any]) -> str:
     """What a run came to."""
     from ..train.log import digits
@@ -157,7 +198,8 @@ def sentence(found: Mapping[str, Any]) -> str:
     skipped = f", {found['skipped']} updates skipped" if found["skipped"] else ""
     return (
         f"{found['steps']} steps, loss {digits(found['first_loss'])} ->"
-        f" {digits(found['last_loss'])}{held_out}{skipped}, {show(found['step_time_s'], 's')} a step"
+        f" {digits(found['last_loss'])}{held_out}{skipped},"
+        f" {show(found['step_time_s'], 's')} a step"
         f" (predicted {show(found['predicted_step_time_s'], 's')}{of}),"
         f" {found['tokens_per_s']:,.0f} tokens/s, MFU {found['mfu']:.1%}; metrics and checkpoints"
         f" in {found['output']}"

@@ -121,7 +121,9 @@ class Trainer:
         """
         self.optimizer.zero_grad(set_to_none=True)
         with self.recorder.part("pipeline"):
-            losses = self.engine(tokens.to(self.device), targets.to(self.device))
+            # from pinned memory, without waiting for the copy
+            both = (x.to(self.device, non_blocking=True) for x in (tokens, targets))
+            losses = self.engine(*both)
         with self.recorder.part("settle"):
             gradients.settle(self.stages, self.layout)
             if self.tied:

@@ -12,12 +12,13 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -38,6 +39,8 @@ from .log import Log, Spans, Stop, usage
 from .loop import Trainer
 from .record import Recording
 from .settings import Settings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -219,11 +222,21 @@ def batches(plan: Plan, trainer: Trainer, first: int) -> Iterator[tuple[int, Ten
         yield step, *batch(trainer, samples, step)
 
 
+def prefetched(source: Iterator[T]) -> Iterator[T]:
+    """What a source gives; a thread gets the next while this one is worked on."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, source, None)
+        while (found := coming.result()) is not None:
+            coming = pool.submit(next, source, None)
+            yield found
+
+
 def batch(trainer: Trainer, samples: Source, number: int) -> tuple[Tensor, Tensor]:
     """(inputs, targets) of this rank, of a batch."""
     rows = trainer.job.batch // int(trainer.layout.dp)
     first = number * trainer.job.batch + trainer.mesh.replica * rows
-    return trainer.share(torch.from_numpy(samples.samples(first, rows)))
+    x, y = trainer.share(torch.from_numpy(samples.samples(first, rows)))
+    return (x.pin_memory(), y.pin_memory()) if trainer.device.type == "cuda" else (x, y)
 
 
 def evaluation(plan: Plan, trainer: Trainer) -> float:
@@ -246,7 +259,7 @@ def work(plan: Plan, device: torch.device) -> None:
     log, s, done = Log(plan, first), plan.settings, first
     saver = checkpoint.Saver(trainer, plan.folder, s.keep, s.async_save, s.keep_every)
     recording, spans = Recording(plan.folder, trainer, first), Spans()
-    for step, x, y in recording.data(spans.of("data_s", batches(plan, trainer, first))):
+    for step, x, y in recording.data(spans.of("data_s", prefetched(batches(plan, trainer, first)))):
         heartbeat.beat(f"step {step + 1}")
         began, cpu = time.perf_counter(), time.process_time()
         with recording.step(step):

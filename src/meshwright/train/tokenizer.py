@@ -97,6 +97,14 @@ def encoder(tokenizer: str, end: str | None = None, documents: bool = False) -> 
     return Encoder(encode, max(known.values()) + 1, end, None if end is None else known[end])
 
 
+def decoder(tokenizer: str) -> Callable[[list[int]], str]:
+    """The way back: ids -> text. Bytes that are no UTF-8 become the sign for that."""
+    if tokenizer == "bytes":
+        return lambda ids: bytes(i for i in ids if i < 256).decode("utf-8", "replace")
+    made = _read(tokenizer)
+    return lambda ids: str(made.decode(ids))
+
+
 def _bytes(texts: list[str]) -> list[Ids]:
     return [np.frombuffer(text.encode("utf-8"), np.uint8) for text in texts]
 

@@ -1,0 +1,98 @@
+"""A sample of text from a checkpoint, whatever layout it was trained under: one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..describe.model import Model
+from ..describe.read import read
+from ..errors import BadInput
+from ..formats.run_folder import attempts
+from . import data
+from .export import newest, whole
+from .initial import parameters
+from .model import Decoder
+from .storage import Reader, read_index, verify
+from .tokenizer import decoder, encoder
+
+
+def generate(
+    source: Path,
+    prompt: str,
+    count: int,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    seed: int = 1,
+    tokenizer: str | None = None,
+) -> dict[str, Any]:
+    """What the newest checkpoint of a run (or one checkpoint) goes on with after a prompt.
+
+    temperature: 0 takes the likeliest token each time;  top_k: only of so many likeliest (0: all);
+    tokenizer: None: the one of the run's data.  BadInput for what cannot be.
+    """
+    path = newest(source)
+    index = read_index(path)
+    verify(path, index)
+    model = read(Model, index.get("model"), "the checkpoint's model")
+    name = tokenizer or of_run(path.parent)
+    encode, decode = encoder(name), decoder(name)
+    if encode.vocab > model.vocab:
+        raise BadInput(f"{name} has {encode.vocab} tokens, but the model only {model.vocab}")
+    start = [int(i) for i in encode.encode([prompt])[0]] or [0]
+    ids = list(drawn(loaded(Reader(path, index), model), start, count, temperature, top_k, seed))
+    return {
+        "checkpoint": str(path),
+        "step": index["step"],
+        "prompt": prompt,
+        "text": decode([*start, *ids]),
+        "tokens": len(ids),
+    }
+
+
+def of_run(folder: Path) -> str:
+    """The tokenizer of the data that a run was trained on last."""
+    rows = attempts(folder)
+    words = rows[-1].get("train", {}).get("data") if rows else None
+    if not isinstance(words, str) or words == "synthetic":
+        raise BadInput(f"{folder} does not say what its tokens are: --tokenizer does")
+    path = folder / "corpus" if words == "corpus" else data.files(words)[0][0]
+    return str(data.read_header(path).get("tokenizer"))
+
+
+def loaded(reader: Reader, model: Model) -> Decoder:
+    """The whole model with the weights of a checkpoint."""
+    with torch.device("meta"):
+        made = Decoder(model, range(model.layers), model.seq)
+    made.to_empty(device="cpu")
+    made.tie()
+    with torch.no_grad():
+        for name, p in parameters(made, model):
+            p.copy_(whole(reader, f"weights/{name}", list(p.shape)))
+    return made
+
+
+@torch.no_grad()
+def drawn(
+    model: Decoder, start: list[int], count: int, temperature: float, top_k: int, seed: int
+) -> Iterator[int]:
+    """So many tokens, one after the other, each seeing those before it that the model can see."""
+    random, ids = torch.Generator().manual_seed(seed), list(start)
+    for _ in range(count):
+        seen = torch.tensor([ids[-model.m.seq :]])
+        model.take((range(seen.shape[1]),))
+        ids.append(chosen(model(seen)[0, -1, : model.m.vocab], temperature, top_k, random))
+        yield ids[-1]
+
+
+def chosen(logits_V: Tensor, temperature: float, top_k: int, random: torch.Generator) -> int:
+    """A token, by its probability at this temperature among the `top_k` likeliest."""
+    if temperature == 0:
+        return int(logits_V.argmax())
+    best = logits_V.float().topk(min(top_k or len(logits_V), len(logits_V)))
+    place = torch.multinomial((best.values / temperature).softmax(-1), 1, generator=random)
+    return int(best.indices[place])
