@@ -242,20 +242,36 @@ def of_norms(job: Job, rank: int, m: int) -> Sent:
     in `count`.
 
     In fp32 once a step, where gradients pile up before they are reduced; else as they are made,
-    after each microbatch.
+    after each microbatch, or (under a pipeline) once.
     """
     layout, found = job.layout, Sent()
     if layout.tp == 1 or not layout.sequence_parallel:
         return found
-    piled = layout.pp > 1 or (layout.zero < 2 and m > 1)
-    width = FP32 if piled else int(job.precision.activation_bytes)
-    for shapes in units(job, rank):
+    together = layout.pp > 1 or layout.zero < 2
+    chunks = {0} if layout.zero < 2 and m > 1 else set[int]()
+    if layout.pp > 1:
+        chunks = piled_up(order(job, rank), stages(job, rank))
+    for chunk, shapes in units_of_chunks(job, rank):
+        width = FP32 if chunk in chunks else int(job.precision.activation_bytes)
         for name, shape in shapes.items():
-            whole = name.startswith("positions") or "norm" in name
-            if whole:
-                found["all_reduce", "tp", prod(shape) * width] += (
-                    1 if piled or layout.zero < 2 else m
-                )
+            if name.startswith("positions") or "norm" in name:
+                found["all_reduce", "tp", prod(shape) * width] += 1 if together else m
+    return found
+
+
+def piled_up(actions: list[Action], of: list[Stage]) -> set[int]:
+    """Chunks whose gradients FSDP2 adds up in fp32 before it reduces them: it does so whenever the
+    gradient of an input is through, with the gradients of weights that are there by then.
+    """
+    made, found = set[int](), set[int]()
+    for action in actions:
+        # the first stage has no gradient to hand on: all its work waits for W
+        if action.kind == "B" or (action.kind == "W" and of[action.chunk].first):
+            found.add(action.chunk)
+        elif action.kind == "W":
+            made.add(action.chunk)
+        elif action.kind == "I" and action.chunk in made:
+            found.add(action.chunk)
     return found
 
 
@@ -264,15 +280,18 @@ def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
 
     ZeRO 0: gradients all-reduced once. 1: weights gathered and gradients scattered once. 2:
     gradients scattered after every microbatch. 3: weights gathered for every forward and backward
-    pass too. Under a pipeline gradients always wait for the last microbatch.
+    pass too. Under a pipeline gradients always wait for the last microbatch, and weights are
+    gathered as often as PyTorch lets go of their chunk (`gathered_again`).
     """
     layout, found = job.layout, Sent()
     copies, inside = replicas(layout, shards)
     axis = "replicas" if layout.dp > 1 else "cp"
     scatters = m if layout.zero >= 2 and layout.pp == 1 else 1
-    again = gathered_again(order(job, rank)) if layout.pp > 1 else Counter({0: 2 * m})
+    again = Counter({0: 2 * m if layout.zero == 3 else 1})
+    if layout.pp > 1 and layout.zero:
+        again = gathered_again(order(job, rank), layout.zero == 3)
     for chunk, shapes in units_of_chunks(job, rank):
-        size, gathers = elements(shapes, inside), again[chunk] if layout.zero == 3 else 1
+        size, gathers = elements(shapes, inside), again[chunk]
         if layout.zero == 0:
             found["all_reduce", axis, size * FP32] += int(inside * copies > 1)
             continue
@@ -298,12 +317,13 @@ _add_unshard_reshard, max_active_stages).
 """
 
 
-def gathered_again(actions: list[Action]) -> Counter[int]:
-    """ZeRO-3 under a pipeline: how often the weights of each chunk are gathered.
+def gathered_again(actions: list[Action], sharded: bool) -> Counter[int]:
+    """How often the weights of each chunk are gathered under a pipeline.
 
-    They go after a forward pass and stay after a backward pass. Before each action PyTorch 2.13
-    fetches the next `ACTIVE` chunks that the rank will work on, if they are not among the active
-    ones, and lets go of active ones that are not among these.
+    Before each action PyTorch 2.13 fetches the next `ACTIVE` chunks that the rank will work on, if
+    they are not among the active ones, and lets go of active ones that are not among these,
+    whatever the ZeRO stage. Sharded weights (ZeRO-3) go after a forward pass too, and stay after a
+    backward pass.
     """
     found, active, there = Counter[int](), set[int](), set[int]()
     for k, action in enumerate(actions):
@@ -313,7 +333,7 @@ def gathered_again(actions: list[Action]) -> Counter[int]:
         active = coming
         found.update(fetched - there)
         there |= fetched
-        if action.kind == "F":
+        if sharded and action.kind == "F":
             there.discard(action.chunk)
     return found
 
