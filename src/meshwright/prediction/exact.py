@@ -20,7 +20,7 @@ from ..layout.stages import in_chunks, microbatches, schedule_of, schedule_with
 from ..schedule.gpipe import GPIPE
 from ..schedule.longest import longest
 from ..schedule.types import Schedule
-from ..step import Body, barrier, body, by_order, clock, dealt, hop, shares, stages, step
+from ..step import Body, barrier, body, by_order, dealt, hop, kept_clock, shares, stages, step
 
 MOST_ACTIONS = 1_000_000
 """Actions of a timeline: more take too long and too much memory to replay."""
@@ -63,7 +63,7 @@ def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
     None if there are too many actions, or if the assumption set is a paper's: there the closed form
     is the answer.
     """
-    at = clock(job)
+    at = kept_clock(job)
     found: list[float | None] = [None] * len(layouts)
     by_order_of: dict[tuple[Schedule, int, int, int], list[tuple[int, Replayed]]] = {}
     for k, layout in enumerate(layouts):

@@ -12,7 +12,7 @@ from ..describe.job import Job
 from ..describe.kernels import Kernels, kernels
 from ..describe.layout import Layout
 from ..describe.network import UNMEASURED as LINK_SHARE
-from ..step.microbatch import clock
+from ..step import kept_clock
 from ..units import show
 
 WORST_CHIP = (
@@ -74,7 +74,7 @@ def choices(job: Job, layout: Layout) -> list[str]:
         )
     if job.optimizer.iterations:
         work = orthogonal_flops(job.model, job.optimizer.iterations)
-        seconds = work / clock(job).rates.matrix / layout.chips
+        seconds = work / kept_clock(job).rates.matrix / layout.chips
         found.append(
             f"optimizer {job.optimizer.name} is timed without its {job.optimizer.iterations}"
             f" Newton-Schulz iterations ({work:.3g} FLOPs a step, {show(float(seconds), 's')} if"

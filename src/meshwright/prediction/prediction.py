@@ -23,7 +23,7 @@ from ..program import resident
 from ..program.coverage import beyond
 from ..program.cpu import busy, untold
 from ..schedule.types import Schedule
-from ..step import Body, Step, body, clock, memory, room, shares, step
+from ..step import Body, Step, body, kept_clock, memory, room, shares, step
 from ..step.memory import fuller
 from ..units import show
 from .certainty import Certainty, certainty, nearest
@@ -69,7 +69,7 @@ class Prediction(Displayed):
 
     @cached_property
     def _clock(self) -> Clock:
-        return clock(self.job)
+        return kept_clock(self.job)
 
     @cached_property
     def _body(self) -> Body:

@@ -17,7 +17,7 @@ from ..describe.frozen import shown
 from ..errors import BadInput
 from ..layout.stages import schedule_of
 from ..schedule.timeline import Passes, Timeline, step_in_run_s, timeline
-from ..step import barrier, body, clock, hop
+from ..step import barrier, body, hop, kept_clock
 from ..units import show
 from .exact import MOST_ACTIONS, actions_of, stage_seconds
 from .prediction import Prediction
@@ -113,7 +113,7 @@ def replay(prediction: Prediction) -> Replay:
             f"the timeline has {actions:,} actions, more than {MOST_ACTIONS:,}: raise dp or"
             " microbatch, or lower pp"
         )
-    at = clock(job)
+    at = kept_clock(job)
     parts = body(job, layout, at)
     passes = tuple((float(f), float(i), float(w)) for f, i, w in stage_seconds(job, layout, parts))
     send = float(hop(layout, parts, at).seconds)

@@ -13,7 +13,7 @@ from ..count.work import Op
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import product
-from ..step.microbatch import clock
+from ..step.microbatch import kept_clock
 from .cpu import features, untold
 
 MOST = 4
@@ -57,7 +57,7 @@ def operations(job: Job, layout: Layout) -> list[Op]:
 
 def kernels(job: Job, layout: Layout) -> Iterator[str]:
     """Of the chip."""
-    tables = clock(job).rates.kernels
+    tables = kept_clock(job).rates.kernels
     if not tables:
         return
     for op in operations(job, layout):

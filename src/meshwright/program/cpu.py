@@ -21,7 +21,7 @@ from ..describe.network import Network
 from ..layout.stages import microbatches
 from ..num import Num, where
 from ..schedule import get as schedule_named
-from ..step.microbatch import Body, backward, body, clock
+from ..step.microbatch import Body, backward, body, kept_clock
 from ..step.units import tied
 
 CPU = "/cpu"
@@ -57,7 +57,7 @@ def in_cpu_seconds(network: Network) -> Network:
 def busy(job: Job, layout: Layout) -> dict[str, Num]:
     """CPU seconds of one step by cause, summed over ranks. layout: placed (`layout.placed`)."""
     job = replace(job, cluster=replace(job.cluster, network=in_cpu_seconds(job.cluster.network)))
-    at = clock(job)
+    at = kept_clock(job)
     parts = body(job, layout, at, details=True)
     m, L, ranks = microbatches(job, layout), float(job.model.layers), layout.chips
     group = ranks / layout.pp
@@ -101,7 +101,7 @@ def send(fabric: Fabric, V: Num) -> Num:
 
 def kernel(job: Job, name: str, size: Num) -> Num:
     """Seconds of a measured kernel of one axis; 0 where it was not measured."""
-    table = clock(job).rates.kernels.get(name)
+    table = kept_clock(job).rates.kernels.get(name)
     return measured.seconds(table, (size,)) if table else 0.0 * size
 
 
@@ -135,7 +135,7 @@ def synchronised(job: Job, layout: Layout, parts: Body, layers: Num) -> Num:
     step. Units: each layer; embedding and head together, or apart on different stages.
     """
     m, p, group = microbatches(job, layout), job.precision, layout.group("replicas")
-    fabric, e, h = clock(job).fabric, parts.embedding.weights, parts.head.weights
+    fabric, e, h = kept_clock(job).fabric, parts.embedding.weights, parts.head.weights
     alone = layout.pp == 1
     units = (
         (layers, parts.typical.weights),

@@ -26,6 +26,7 @@ from .microbatch import (
     body,
     boundary,
     clock,
+    kept_clock,
     plain,
     redo,
     sent_back,
@@ -135,11 +136,11 @@ class Step(NamedTuple):
 
 
 def pipelined(
-    job: Job, layout: Layout, parts: Body, by: Shares, at: Clock
+    job: Job, layout: Layout, parts: Body, by: Shares, at: Clock, flat: Body | None = None
 ) -> tuple[Stages, Load, Pipeline]:
     """The stages, a message between two of them, and all microbatches of a step."""
     m, schedule = microbatches(job, layout), schedule_of(layout)
-    s, send = stages(layout, parts, layout.recompute, by), hop(layout, parts, at)
+    s, send = stages(layout, parts, layout.recompute, by, flat), hop(layout, parts, at)
     return s, send, ordered(job, layout.pp, m, s, send.seconds, schedule, layout.interleave)
 
 
@@ -154,8 +155,8 @@ def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step
     how, zero, by, flat = at.overlap.dp, layout.zero, shares(job, layout, schedule, v), plain(parts)
     m, of = microbatches(job, layout), devices(job, layout, flat, by, (zero,), at)
     (s, send, pipe), ends = (
-        pipelined(job, layout, parts, by, at),
-        updated(job, layout, parts, by, at),
+        pipelined(job, layout, parts, by, at, flat),
+        updated(job, layout, flat, by, at),
     )
     waits = tuple(exposed(d, m, zero, how) for d in of)
     busy = tuple(done(d, m, w) for d, w in zip(of, waits, strict=True))
@@ -211,6 +212,7 @@ __all__ = [
     "exposed",
     "held",
     "hop",
+    "kept_clock",
     "leading_layers",
     "least_idle",
     "least_waits",

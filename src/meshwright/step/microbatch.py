@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..cost.chip import rates
@@ -11,8 +12,11 @@ from ..cost.load import NOTHING, Load
 from ..cost.network import Fabric
 from ..count import summa, vocabulary
 from ..count.model import groups, layer, next_token
+from ..describe.assumptions import ChipTime, NetworkTime, Overlap
+from ..describe.chip import Chip
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.network import Network
 from ..describe.recompute import recompute, resolved
 from ..num import Num
 
@@ -52,6 +56,27 @@ def clock(job: Job) -> Clock:
         Fabric.of(job.cluster.network, a.network),
         a.overlap,
     )
+
+
+def kept_clock(job: Job) -> Clock:
+    """The same, and the same one each time for equal chips, networks and choices: for single
+    layouts, whose groups it remembers."""
+    a = job.how
+    return _kept(
+        job.cluster.chip, job.precision.compute, a.chip, job.cluster.network, a.network, a.overlap
+    )
+
+
+@lru_cache(maxsize=32)
+def _kept(
+    chip: Chip,
+    precision: str,
+    timed: ChipTime,
+    network: Network,
+    sent: NetworkTime,
+    hidden: Overlap,
+) -> Clock:
+    return Clock(rates(chip, precision, timed), Fabric.of(network, sent), hidden)
 
 
 def total(time: Time) -> Num:

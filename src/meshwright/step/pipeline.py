@@ -148,9 +148,9 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
     }
 
 
-def stages(layout: Layout, parts: Body, text: str, by: Shares) -> Stages:
-    """The slowest device's microbatch and the mean of the others'."""
-    flat = plain(parts)
+def stages(layout: Layout, parts: Body, text: str, by: Shares, flat: Body | None = None) -> Stages:
+    """The slowest device's microbatch and the mean of the others'. flat: `plain` parts."""
+    flat = flat or plain(parts)
     forward = {name: by[name].of(flat, lambda c: c.forward) for name in DEVICES}
     back = {name: by[name].back(flat, text) for name in DEVICES}
     name = slowest(layout, {k: forward[k] + back[k] for k in DEVICES})
