@@ -22,6 +22,7 @@ ROOMS = (
     "units",
     "num",
     "schedule",
+    "exchange",
     "describe",
     "catalog",
     "layout",

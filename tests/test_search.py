@@ -88,6 +88,7 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
         recompute=tuple(rng.sample(["none", "selective", "full", *rng.sample(WAYS, 1)], 2)),
         sequence_parallel=rng.choice([(True, False), (True,), (False,)]),
         stages=rng.choice([None, ("even", "slots"), ("even", "slots"), ("even",), ("slots",)]),
+        cp_exchange=rng.choice([None, None, ("ring",), ("all-to-all",)]),
     )
     sets = [SETS["realistic"], SETS["lbl-2024"]]
     job = Job(
@@ -141,7 +142,8 @@ def every_layout(job: Job, space: Space, relaxed: bool):
                 "etp": etp,
                 "microbatch": b,
             }
-            bare = Layout(**degrees, sequence_parallel=False)
+            exchange = space.values("cp_exchange")[0]
+            bare = Layout(**degrees, sequence_parallel=False, cp_exchange=exchange)
             if not relaxed and bare.chips < N or not all(r.holds(job, bare) for r in OF_DEGREES):
                 continue
             places = list(every_placement(job, degrees, relaxed))

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from ..count.work import ONCE_A_NODE
 from ..describe.assumptions import NetworkTime
 from ..describe.network import Network
-from ..num import Num
+from ..num import Num, where
 from . import dispatch
 from .best import Best
 from .bound import Bound
 from .free import Free
 from .levels import Levels
-from .links import Algorithm, Group, Links
+from .links import Algorithm, Group, Links, several
 from .load import Load, stream
 from .nccl import Nccl
 from .ring import Ring
@@ -75,9 +75,14 @@ class Fabric(Links):
         """The cost of one collective (`load.KINDS`) over V bytes, the full vector; nothing for one
         rank.
 
+        ring: blocks of V/n go round the group, n - 1 sends to the next rank one after the other;
         kinds of ONCE_A_NODE: tokens to `copies` experts each by kernels that send them once to a
         node, not by the algorithm.
         """
+        if kind == "ring":
+            n, sends = several(V, group)
+            passed = self.hop(V / n, group)
+            return passed * where(sends, n - 1.0, 0.0)
         if kind not in ONCE_A_NODE or isinstance(self.algorithm, Free):
             return self.algorithm.load(self, kind, V, group)
         if isinstance(self.algorithm, Bound):

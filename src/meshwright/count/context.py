@@ -1,30 +1,38 @@
-"""Context parallelism: the sequence is cut cp ways and attention gathers the keys and values of the
-other ranks.
-
-Forward: all-gather of K and V, b K T (q + v) elements. Backward: the same again, unless they were
-kept, and a reduce-scatter of dK and dV. Source: Subramanian et al. 2024, section 3 ("2D TP"); ring
-attention moves the same volume block by block.
+"""Context parallelism: the sequence is cut cp ways, and attention exchanges keys and values with
+the other ranks, in one of the ways of `meshwright.exchange`.
 """
 
 from __future__ import annotations
 
 from ..describe.layout import Layout
+from ..exchange import EXCHANGES, Heads, Sent, Work
 from ..num import Num
 from .work import Local, Message, Op
 
 
 def exchange(
-    layout: Layout, size: Local, K: Num, q: Num, v: Num, act: float, keys: str = "regathered"
+    layout: Layout, heads: Heads, act: float, keys: str = "regathered"
 ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """Messages of the attention core (forward, backward); K local kv heads of widths q and v, `act`
-    bytes an element.
+    """Messages of the attention core (forward, backward), `act` bytes an element.
 
     keys: "kept" or "regathered" in backward.
     """
-    volume = size.b * K * size.T * (q + v) * act
-    gather = Message("all_gather", "cp", volume)
-    again = (gather,) if keys == "regathered" else ()
-    return (gather,), (*again, Message("reduce_scatter", "cp", volume))
+    how = EXCHANGES[layout.cp_exchange]
+
+    def messages(sent: tuple[Sent, ...]) -> tuple[Message, ...]:
+        return tuple(Message(one.kind, "cp", one.elements * act) for one in sent)
+
+    return messages(how.forward(heads)), messages(how.backward(heads, keys == "kept"))
+
+
+def heads_of(size: Local, H: Num, K: Num, q: Num, v: Num) -> Heads:
+    """One microbatch on one tp rank; H query and K key/value heads of widths q and v."""
+    return Heads(size.b, size.T, size.cp, H, K, q, v)
+
+
+def worked(layout: Layout, heads: Heads) -> Work:
+    """What attention on a rank works on."""
+    return EXCHANGES[layout.cp_exchange].work(heads)
 
 
 def exchanged(op: Op, volume: Num) -> Op:

@@ -20,7 +20,7 @@ from ..describe.model import Model
 from ..num import Num, maximum, where
 from . import blocks
 from .blocks import FP32 as FP32
-from .context import exchange
+from .context import exchange, heads_of, worked
 from .convolution import convolution
 from .linear import linear
 from .linear_attention import linear_attention
@@ -140,14 +140,16 @@ def between(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
 def core(job: Job, layout: Layout, size: Local, of: Shape, kind: Kind) -> Op:
     """softmax(Q K^T) V."""
     m, c, act = job.model, job.how.count, job.precision.activation_bytes
-    forward, backward = exchange(layout, size, of.K, of.q, of.v, act, c.gathered_keys)
+    heads = heads_of(size, of.H, of.K, of.q, of.v)
+    work = worked(layout, heads)
+    forward, backward = exchange(layout, heads, act, c.gathered_keys)
     tiled = (size.cp > 1) | (kind.window is not None and kind.window < job.T)
     op = blocks.attention(
         "attention/core",
         size.b,
-        of.H,
-        of.K,
-        size.T / size.cp,
+        work.H,
+        work.K,
+        work.queries,
         size.T,
         of.q,
         of.v,

@@ -12,7 +12,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, maximum
 from . import blocks
-from .context import exchange
+from .context import exchange, heads_of
 from .linear import gradient_bytes
 from .megatron import Kind, seen
 from .work import Message, Op, local
@@ -79,7 +79,7 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
             ops.append(blocks.residual(f"{name}/residual", x, act=act))
         return ops
 
-    forward, backward = exchange(layout, size, K, q, q, act)
+    forward, backward = exchange(layout, heads_of(size, H, K, q, q), act)
     core = blocks.attention(
         "attention/core",
         size.b,

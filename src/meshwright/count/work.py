@@ -18,7 +18,8 @@ class Message(NamedTuple):
     """One collective over the ranks of one axis."""
 
     kind: str
-    """all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, reduce; or deepep or hybridep,
+    """all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, reduce; ring, blocks that go
+    round; or deepep or hybridep,
     kernels that send a token once to a node.
     """
     axis: str

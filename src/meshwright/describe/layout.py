@@ -92,6 +92,9 @@ class Layout(Checked):
     """How tp (and cp) cut a layer: megatron (1D; cp beside it), context (the same as LBL counts it,
     biases cut) or summa (2D matrix products).
     """
+    cp_exchange: str = "gather"
+    """How cp ranks give each query its keys (Transformer Engine: cp_comm_type): gather, ring or
+    all-to-all, which cuts heads over tp x cp (`meshwright.exchange`)."""
     panels: Num = 1
     """Panels of a SUMMA product."""
     placement: Mapping[str, tuple[Num, ...]] = field(default_factory=FrozenDict)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..errors import BadInput, unknown
+from ..exchange import EXCHANGES
 from ..num import product
 from . import layers
 from .chip import PRECISIONS, Chip
@@ -222,6 +223,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Model.positions": ("rope", "learned", "alibi", "none"),
     "Dim.kind": KINDS,
     "Layout.scheme": SCHEMES,
+    "Layout.cp_exchange": (*EXCHANGES,),
     "Layout.placement": AXES,
     "Chip.matrix_flops": PRECISIONS,
     "Precision.compute": PRECISIONS,

@@ -21,6 +21,7 @@ SAME = {
     "microbatch": ("micro-batch-size", "mbs"),
     "interleave": ("vpp", "virtual-pipeline-model-parallel-size"),
     "microbatch-group": ("microbatch-group-size-per-virtual-pipeline-stage",),
+    "cp-exchange": ("cp-comm-type",),
     "stages": ("pipeline-model-parallel-layout",),
     "recompute": ("recompute-modules",),
     "zero": ("zero-stage",),

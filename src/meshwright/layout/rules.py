@@ -16,11 +16,17 @@ from ..describe.model import Model
 from ..describe.stages import RULES
 from ..describe.stages import stages as stages_named
 from ..errors import BadInput, unknown
+from ..exchange import EXCHANGES
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from . import cuts, practice, trainable
 from .rule import Rule, divides, may_be, sharded
 from .stages import cut, microbatches, schedule_of
+
+
+def _kv_heads(m: Model) -> int:
+    """Those that attention has; latent attention as many as queries."""
+    return m.heads if m.mla else m.K
 
 
 def _experts(job: Job) -> int:
@@ -241,6 +247,14 @@ REPLICATED = Rule(
         f" zero 1, 2 or 3: it may be {may_be(int(l.dp))}"
     ),
 )
+EXCHANGE = Rule(
+    "exchange of keys",
+    lambda j, l: (l.cp == 1) | (EXCHANGES[l.cp_exchange].holds(_kv_heads(j.model), l.tp * l.cp)),
+    lambda j, l: (
+        f"layout.cp_exchange {l.cp_exchange} {EXCHANGES[l.cp_exchange].refusal}, not"
+        f" {_kv_heads(j.model)} of tp {l.tp} x cp {l.cp}: take gather or ring"
+    ),
+)
 SCHEDULE = Rule(
     "schedule",
     lambda j, l: schedule_of(l).legal(l.pp, microbatches(j, l), l.interleave),
@@ -303,6 +317,7 @@ ALWAYS = (
     EXPERT_SEQUENCE,
     BATCH,
     REPLICATED,
+    EXCHANGE,
     SCHEDULE,
     GROUPS,
     SUMMA,

@@ -151,6 +151,11 @@ GROUPED = Rule(
     ),
     options=("schedule",),
 )
+EXCHANGED = Rule(
+    "trained exchange",
+    lambda j, l: l.cp_exchange == "gather",
+    lambda j, l: f"layout.cp_exchange {l.cp_exchange} is not trained: take gather",
+)
 RECOMPUTED = Rule(
     "trained recomputation",
     lambda j, l: l.recompute in RECOMPUTE,
@@ -274,6 +279,7 @@ TRAINER = (
     STARVED,
     CHUNKS,
     GROUPED,
+    EXCHANGED,
     RECOMPUTED,
     COPIES,
     HALVES,

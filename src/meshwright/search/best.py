@@ -11,7 +11,7 @@ import numpy as np
 from ..describe.layout import AXES, Layout
 from .pieces import Grid, Pieces
 from .placement import Shares
-from .space import DEGREES, Options, Table
+from .space import DEGREES, Fixed, Options, Table
 
 ROUNDING = 1 + 1e-12
 NEAR = 4
@@ -141,6 +141,6 @@ class Best:
             dp_replicate=int(sharding.of(degrees["tp"], degrees["cp"], degrees["dp"])),
             recompute=self.choice.recompute[rec],
             sequence_parallel=self.choice.sequence_parallel[sp],
-            scheme=scheme,
+            **Fixed.of(scheme),
             placement=shares,
         )

@@ -20,7 +20,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num
 from .placement import Shares, partial
-from .space import DEGREES, Column, Options, Table
+from .space import DEGREES, Column, Fixed, Options, Table
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,12 @@ def layouts(
     if shares is None:
         return Nearest(
             **degrees,
-            scheme=scheme,
+            **Fixed.of(scheme),
             sequence_parallel=sp,
             sizes=sizes,
             placement=partial(table, len(sizes)),
         )
-    return Layout(**degrees, scheme=scheme, sequence_parallel=sp, placement=shares)
+    return Layout(**degrees, **Fixed.of(scheme), sequence_parallel=sp, placement=shares)
 
 
 def each_way(

@@ -22,6 +22,7 @@ from ..describe.recompute import RECOMPUTE
 from ..describe.stages import RULES as STAGES
 from ..describe.stages import stages as stages_named
 from ..errors import BadInput
+from ..exchange import EXCHANGES
 from ..layout import cuts
 from ..layout.rule import sharded
 from ..layout.stages import schedule_with
@@ -49,6 +50,8 @@ limit).
 ANY_CHUNKS = 8
 """Up to so many chunks every number is tried (published layouts of dense models have no more:
 `layout.practice`); of larger ones, unless asked, those that divide the layers."""
+FIXED = ("cp_exchange",)
+"""Fields of which one search takes one value, as of the scheme; a plan takes several."""
 USUAL = Choices(
     schedule=("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv"),
     zero=(0, 1, 2, 3),
@@ -57,6 +60,7 @@ USUAL = Choices(
     scheme=("megatron",),
     stages=STAGES,
     microbatch_group=(0,),
+    cp_exchange=("gather",),
 )
 """What a search takes of the fields that nobody limits; of all others whatever is legal."""
 SEARCHED = {*DEGREES, "dp_replicate", *USUAL}
@@ -109,14 +113,30 @@ class Space:
         return self.choices.get(name, USUAL.get(name))
 
     @property
-    def scheme(self) -> str:
-        """The one scheme of its tables."""
+    def scheme(self) -> Fixed:
+        """The one scheme of its tables, with what else all its layouts share."""
         schemes = self.values("scheme")
         if len(schemes) != 1:
             raise BadInput(
                 f"one search takes one scheme, not {listed(schemes)}: plan takes several"
             )
-        return str(schemes[0])
+        return Fixed(str(schemes[0]), {name: self.values(name)[0] for name in FIXED})
+
+
+class Fixed(str):
+    """A scheme, and the other choices that all layouts of a search share."""
+
+    others: dict[str, Any]
+
+    def __new__(cls, scheme: str, others: dict[str, Any] | None = None) -> Fixed:
+        found = super().__new__(cls, scheme)
+        found.others = others or {}
+        return found
+
+    @classmethod
+    def of(cls, scheme: str) -> dict[str, Any]:
+        """The fields of a layout that it fixes."""
+        return {"scheme": str(scheme), **getattr(scheme, "others", {})}
 
 
 class Way(NamedTuple):
@@ -438,6 +458,9 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     micro = list(range(1, min(B, RELAXED_MICROBATCH) + 1)) if relaxed else divisors(B)
     tp = tp if options(job, space).count else []  # nothing to evaluate without a schedule
     table = cross(cross({}, tp=_column(tp, space, "tp")), cp=_column(cp, space, "cp"))
+    exchange = Layout(**Fixed.of(space.scheme)).cp_exchange
+    runs = EXCHANGES[exchange].holds(m.heads if m.mla else m.K, table["tp"] * table["cp"])
+    table = keep(table, np.broadcast_to((table["cp"] == 1) | runs, table["tp"].shape))
     table = keep(table, table["tp"] * table["cp"] <= N)
     if cuts.uncut(m) or cuts.exchanged(m):
         table = keep(table, cuts.over_cp(m, table["tp"], table["cp"]))

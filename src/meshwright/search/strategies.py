@@ -4,11 +4,13 @@ assumptions searches, or the framework proposes.
 
 from __future__ import annotations
 
+from itertools import product
+
 from ..describe.choices import Choices, listed
 from ..describe.job import Job
 from ..num import divisors
 from .framework import allowed, proposed
-from .space import Space
+from .space import FIXED, Space
 
 
 def strategies(job: Job, space: Space, proposals: bool = True) -> tuple[list[Space], list[str]]:
@@ -43,4 +45,7 @@ def strategies(job: Job, space: Space, proposals: bool = True) -> tuple[list[Spa
         ]
         found = [choices for choices in both if choices[name]]
     spaces = [Space(choices, space.placements, relaxed) for choices in found]
-    return [each.but(scheme=scheme) for each in spaces for scheme in each.values("scheme")], said
+    names = ("scheme", *FIXED)
+    every = ((each, product(*(each.values(name) for name in names))) for each in spaces)
+    one = [each.but(**dict(zip(names, v, strict=True))) for each, values in every for v in values]
+    return one, said

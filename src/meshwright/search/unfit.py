@@ -21,7 +21,7 @@ from .cascade import search
 from .evaluate import smallest
 from .named import at_fault
 from .nearby import fewer_chips, on
-from .space import Column, Space, cross
+from .space import Column, Fixed, Space, cross
 
 MORE_CHIPS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Factors tried when nothing fits."""
@@ -55,7 +55,7 @@ def rejections(
     degrees: dict[str, Any] = table | {
         "dp": np.floor(N / (table["tp"] * table["cp"] * table["pp"]))
     }
-    layout = Layout(**degrees, scheme=space.scheme, sequence_parallel=False)
+    layout = Layout(**degrees, **Fixed.of(space.scheme), sequence_parallel=False)
     left, counts, sentences = np.ones(len(table["tp"]), dtype=bool), {}, []
     more = [rule for rule in rules.of_framework(job) if not rule.options and not rule.placed]
     for rule in dict.fromkeys((*rules.ALWAYS, rules.EVEN_BATCH, *more)):
@@ -70,7 +70,9 @@ def rejections(
                 k: int(c[np.flatnonzero(broken)[0]]) for k, c in degrees.items()
             }
             sentences.append(
-                rule.sentence(job, Layout(**first, scheme=space.scheme, sequence_parallel=False))
+                rule.sentence(
+                    job, Layout(**first, **Fixed.of(space.scheme), sequence_parallel=False)
+                )
             )
         left &= ~broken
     return counts, tuple(sentences)

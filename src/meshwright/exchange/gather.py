@@ -1,0 +1,28 @@
+"""Every rank gathers the keys and values of all others.
+
+Forward: all-gather of K and V, b K T (q + v) elements. Backward: the same again, unless they were
+kept, and a reduce-scatter of dK and dV. Source: Subramanian et al. 2024, arXiv 2410.00273, section
+3 ("2D TP"); Grattafiori et al. 2024, arXiv 2407.21783, section 3.3.2 (Llama 3).
+"""
+
+from __future__ import annotations
+
+from .types import Exchange, Heads, Sent
+
+
+def forward(h: Heads) -> tuple[Sent, ...]:
+    return (Sent("all_gather", h.keys),)
+
+
+def backward(h: Heads, kept: bool) -> tuple[Sent, ...]:
+    again = () if kept else forward(h)
+    return (*again, Sent("reduce_scatter", h.keys))
+
+
+GATHER = Exchange(
+    name="gather",
+    title="all-gather of keys and values",
+    source="Grattafiori et al. 2024, arXiv 2407.21783, section 3.3.2",
+    forward=forward,
+    backward=backward,
+)

@@ -1,0 +1,28 @@
+"""Keys and values go round a ring of ranks, block by block, while each rank computes with the block
+that it has.
+
+Forward: cp - 1 sends of a block of K and V, b K T (q + v) / cp elements. Backward: the blocks go
+round again, and their gradients with them. Source: Liu et al. 2023, arXiv 2310.01889 (ring
+attention); Transformer Engine, cp_comm_type p2p.
+"""
+
+from __future__ import annotations
+
+from .types import Exchange, Heads, Sent
+
+
+def forward(h: Heads) -> tuple[Sent, ...]:
+    return (Sent("ring", h.keys),)
+
+
+def backward(h: Heads, kept: bool) -> tuple[Sent, ...]:
+    return (Sent("ring", 2 * h.keys),)
+
+
+RING = Exchange(
+    name="ring",
+    title="ring attention",
+    source="Liu et al. 2023, arXiv 2310.01889",
+    forward=forward,
+    backward=backward,
+)

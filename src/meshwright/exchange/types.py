@@ -1,0 +1,67 @@
+"""The words of an exchange of keys and values between the ranks of cp: what is sent, and what
+attention then works on.
+
+Letters: b sequences of T tokens, cut cp ways; H query and K key/value heads of one tp rank, of
+widths q (queries, keys) and v (values).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..num import Num
+
+
+class Heads(NamedTuple):
+    """One microbatch on one tp rank."""
+
+    b: Num
+    T: Num
+    cp: Num
+    H: Num
+    K: Num
+    q: Num
+    v: Num
+
+    @property
+    def keys(self) -> Num:
+        """Elements of all keys and values."""
+        return self.b * self.K * self.T * (self.q + self.v)
+
+
+class Sent(NamedTuple):
+    """One collective over cp."""
+
+    kind: str
+    """As `count.work.Message`; ring: as many sends to the next rank as there are other ranks."""
+    elements: Num
+    """Of the full vector."""
+
+
+class Work(NamedTuple):
+    """What attention on a rank works on."""
+
+    H: Num
+    K: Num
+    queries: Num
+    """Tokens whose queries are there; keys are all T of them, at once or block by block."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One way to give every query its keys."""
+
+    name: str
+    """What a layout calls it."""
+    title: str
+    source: str
+    forward: Callable[[Heads], tuple[Sent, ...]]
+    backward: Callable[[Heads, bool], tuple[Sent, ...]]
+    """(heads, keys and values were kept) -> messages."""
+    work: Callable[[Heads], Work] = lambda h: Work(h.H, h.K, h.T / h.cp)
+    holds: Callable[[Any, Any], Any] = lambda kv_heads, ranks: True
+    """(kv heads, tp x cp) -> where it can run."""
+    refusal: str = ""
+    """Why it cannot, where it does not."""

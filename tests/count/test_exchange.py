@@ -1,0 +1,91 @@
+"""Context parallelism by gather, ring and all-to-all: bytes by hand, the same work, rules and
+seconds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from meshwright import BadInput, Job, Layout, predict
+from meshwright.count.megatron import Kind
+from meshwright.count.model import layer
+from meshwright.exchange import EXCHANGES, Heads
+from meshwright.layout.rules import broken
+
+HEADS = Heads(b=2, T=64, cp=4, H=8, K=4, q=16, v=8)
+KEYS = 2 * 4 * 64 * (16 + 8)
+MOVED = 2 * 64 / 4 * (8 * 16 + 4 * (16 + 8))
+RESULTS = 2 * 64 / 4 * 8 * 8
+
+
+@pytest.mark.parametrize(
+    ("name", "forward", "backward"),
+    [
+        ("gather", [("all_gather", KEYS)], [("all_gather", KEYS), ("reduce_scatter", KEYS)]),
+        ("ring", [("ring", KEYS)], [("ring", 2 * KEYS)]),
+        (
+            "all-to-all",
+            [("all_to_all", MOVED), ("all_to_all", RESULTS)],
+            [("all_to_all", RESULTS), ("all_to_all", MOVED)],
+        ),
+    ],
+)
+def test_bytes_by_hand(name: str, forward: list, backward: list) -> None:
+    of = EXCHANGES[name]
+    assert [tuple(sent) for sent in of.forward(HEADS)] == forward
+    assert [tuple(sent) for sent in of.backward(HEADS, False)] == backward
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_each_rank_scores_as_many_pairs(name: str) -> None:
+    """Queries x keys x heads are shared out evenly, whatever ranks are cut by."""
+    work = EXCHANGES[name].work(HEADS)
+    assert work.H * work.queries == HEADS.H * HEADS.T / HEADS.cp
+    assert work.H / work.K == HEADS.H / HEADS.K
+
+
+JOB = Job("llama3-8b", "64xh100-sxm", 8, seq=65536)
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_a_layer_computes_the_same(name: str) -> None:
+    one, other = (
+        layer(JOB, Layout(tp=2, cp=4, dp=8, cp_exchange=x), Kind(None, False))
+        for x in ("gather", name)
+    )
+    for a, b in zip(one, other, strict=True):
+        assert a.forward.matrix == b.forward.matrix and a.backward.matrix == b.backward.matrix
+
+
+def test_a_ring_takes_as_many_hops_as_there_are_other_ranks() -> None:
+    """cp - 1 sends of a block each: on one link, all of the vector but a rank's own part."""
+    from meshwright.step import clock
+
+    fabric = clock(JOB).fabric
+    volume, group = 8e8, (4.0, 1.0)
+    hop = fabric.hop(volume / 4, group)
+    assert fabric.load("ring", volume, group).seconds == pytest.approx(3 * hop.seconds)
+    assert fabric.load("ring", volume, (1.0, 1.0)).seconds == 0
+
+
+def test_heads_that_cannot_be_cut_are_refused_by_name() -> None:
+    layout = Layout(tp=4, cp=4, dp=4, cp_exchange="all-to-all")
+    assert "all-to-all cuts heads over tp x cp" in broken(JOB, layout)[0]
+    assert broken(JOB, replace(layout, tp=2, dp=8)) == []
+    with pytest.raises(BadInput, match="did you mean ring|gather, ring, all-to-all"):
+        Layout(cp_exchange="rings")
+    trained = Layout(tp=8, cp=2, dp=4, cp_exchange="ring")
+    why = broken(replace(JOB, framework="meshwright"), trained)
+    assert "layout.cp_exchange ring is not trained: take gather" in why
+
+
+def test_ulysses_sends_less_the_more_ranks_there_are() -> None:
+    """Jacobs et al. 2023: bytes of a rank fall with cp; those of a gather do not."""
+
+    def seconds(name: str, cp: int) -> float:
+        return predict(JOB, Layout(cp=cp, dp=8, zero=1, cp_exchange=name, recompute="full")).time_s[
+            "cp_comm"
+        ]
+
+    assert seconds("all-to-all", 8) < seconds("gather", 8)
