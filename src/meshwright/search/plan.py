@@ -162,7 +162,7 @@ def plan(
         one = _practised(job, asked, spaces, families, ask)
     else:
         found = [ask(job, [each], [("", each)]) for each in spaces]
-        schemes = [each.scheme for each in spaces]
+        schemes = [str(each.scheme) for each in spaces]
         one = found[0] if len(found) == 1 else _together(found, schemes, top)
         if one.best is None:
             one = _unfit(job, spaces[0], one)
