@@ -4,12 +4,15 @@ reports say.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from meshwright import Job, Layout, predict
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import broken
 from meshwright.layout.stages import stage_layers, stage_numbers
+from meshwright.prediction.replay import replay
 
 RUNS = {
     # Llama 3 405B, arXiv 2407.21783, section 3.3: a layer a stage, embedding and head fill the
@@ -73,3 +76,33 @@ def test_405_billion_in_128_slots() -> None:
 def test_the_pods_of_palm_hold_copies() -> None:
     layout = RUNS["palm-540b"][2]
     assert (layout.shards, layout.dp_replicate, layout.tp * layout.shards) == (256, 2, 3072)
+
+
+def test_405_billion_replayed_exactly() -> None:
+    """As Megatron writes it, embedding and loss as layers: the closed form is the longest path."""
+    on, batch, layout = RUNS["llama3-405b"]
+    job = Job("llama3-405b", on, batch)
+    seconds = {
+        how: replay(predict(job, replace(layout, stages=how)))
+        for how in ("even", "slots", "E|(t|)*126L")
+    }
+    for one in seconds.values():
+        assert one.closed_s == pytest.approx(one.exact_s, rel=1e-9)
+    assert len({round(one.exact_s, 9) for one in seconds.values()}) == 1
+
+
+def test_stages_of_a_recipe_in_megatrons_words() -> None:
+    """Megatron-Bridge, kimi_k2.py: pp 16 x 2 chunks, Et|(tt|)*30L: the last stage has the loss alone."""
+    layout = Layout(
+        tp=8,
+        pp=16,
+        dp=8,
+        ep=64,
+        schedule="interleaved",
+        interleave=2,
+        zero=1,
+        stages="Et|(tt|)*30L",
+    )
+    job = Job("kimi-k2", "1024xh100-sxm", 8192)
+    assert layout.stages == "1,2*30,0"
+    assert broken(job, placed(layout, job.cluster.sizes)) == []
