@@ -21,8 +21,9 @@ from meshwright.describe.kernels import Kernels, kernels
 from meshwright.describe.ranges import CHOICES, FREE
 from meshwright.describe.read import At, read
 from meshwright.formats.toml import load_job
-from meshwright.limits import failures, laws, scenario
+from meshwright.limits import laws, scenario
 from meshwright.limits.scenario import preset
+from meshwright.prediction import failures
 from meshwright.schedule import SCHEDULES
 from meshwright.train import settings
 
