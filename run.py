@@ -17,9 +17,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tomllib
 import venv
 from pathlib import Path
+
+try:
+    import tomllib
+except ImportError:
+    sys.exit(
+        f"Meshwright needs Python 3.11 or newer, and this is {sys.version.split()[0]}: run it with"
+        " python3.11, or a newer one, in place of python3"
+    )
 
 NEED_TORCH = ("train", "data", "calibrate", "export")
 HERE = Path(__file__).resolve().parent

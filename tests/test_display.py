@@ -63,7 +63,7 @@ def test_everything_has_rows_pictures_and_cells(
 
 def test_a_frame_without_pandas_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(BadInput, match="pip install pandas"):
+    with pytest.raises(BadInput, match="needs pandas"):
         predict(JOB).to_frame()
 
 

@@ -40,7 +40,7 @@ def frame(thing: Any) -> Any:
     try:
         import pandas  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
-        raise BadInput("to_frame() needs pandas: pip install pandas") from None
+        raise BadInput("to_frame() needs pandas: pip install 'meshwright[notebook]'") from None
     return pandas.DataFrame(rows(thing))
 
 

@@ -1,0 +1,47 @@
+"""What a package index, a citation and an old Python meet."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import meshwright
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def test_the_citation_knows_the_version_and_the_licence() -> None:
+    text = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f"version: {meshwright.__version__}\n" in text
+    assert f"license: {PROJECT['license']}\n" in text
+
+
+def test_an_old_python_is_told_kindly() -> None:
+    """Python 3.10 has no tomllib: one sentence, no traceback."""
+    code = (
+        "import sys, runpy; sys.modules['tomllib'] = None;"
+        f"sys.argv = ['run.py', 'plan']; runpy.run_path({str(ROOT / 'run.py')!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "needs Python 3.11" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_extras_are_what_the_sentences_name() -> None:
+    """Every `pip install 'meshwright[x]'` in the source is an extra of the project."""
+    named: set[str] = set()
+    for file in (ROOT / "src").rglob("*.py"):
+        named |= set(re.findall(r"meshwright\[(\w+)\]", file.read_text("utf-8")))
+    assert named and named <= set(PROJECT["optional-dependencies"])
+
+
+def test_data_of_the_catalogue_is_in_the_package() -> None:
+    """Files that are opened at run time lie below the package, with suffixes that hatch takes."""
+    home = ROOT / "src" / "meshwright" / "catalog"
+    assert (home / "bridges.toml").is_file()
+    ignored = (ROOT / ".gitignore").read_text("utf-8").split()
+    assert not [p for p in ignored if p.endswith((".toml", ".json", ".csv"))]
