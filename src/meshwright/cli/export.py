@@ -226,7 +226,7 @@ def described(path: str, per_node: int | None, restarts: int | None, device: str
     rules.demand_chip(predict(job), settings)
     nodes, ranks = torchrun.nodes(job, per_node)
     if device == "cpu":
-        notes.append("ranks will run on CPUs")
+        notes.append("these ranks run on CPUs, as --device or [train] device asks")
     for note in notes:
         print(note, file=sys.stderr)
     return torchrun.Launch(job, path, nodes, ranks, device, settings.threads, restarts)

@@ -22,12 +22,14 @@ from ..formats.spellings import translated
 from . import (  # noqa: F401, their verbs register themselves
     calibrate,
     compare,
+    completion,
     export,
     grid,
     limits,
     read,
     roofline,
     serve,
+    steps,
     train,
 )
 from .command import (
@@ -140,6 +142,8 @@ def predict(
     console.show_json(data) if json else console.show(tables)
     if output:
         files.write(output, files.of_predictions([p], data, p))
+    if not json:
+        console.show(steps.after_predict(model, given))
     return 0 if p.fits else 1
 
 
@@ -211,6 +215,8 @@ def plan(
         files.write(
             output, files.of_predictions(one, data, one[0], list(bests) if len(found) > 1 else ())
         )
+    if first.best and not json and len(found) == 1:
+        console.show(steps.after_plan(first.best, output))
     return 0 if any(plan.best for plan in found.values()) else 1
 
 

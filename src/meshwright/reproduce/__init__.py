@@ -49,7 +49,7 @@ __all__ = [
 def reproduce(
     paper: str = "all", against: str | Path | None = None, out: str | Path | None = None
 ) -> Report:
-    """Compute a paper's numbers again and hold them against the published ones.
+    """Compute a paper's numbers again and check them against the published ones.
 
     paper: lbl, epoch, scaling-book, megatron or all;  against: a file or folder of published
     numbers instead of the shipped ones (formats are told by content);  out: a folder for tables and

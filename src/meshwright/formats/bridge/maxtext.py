@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from ...describe.job import PRECISIONS, Job
+from ...describe.recompute import resolved
 from ...errors import BadInput
 from ...layout.placement import placed
 from . import launch
@@ -270,9 +271,10 @@ def write_schedule(job: Job, out: Out) -> None:
 
 
 def write_recompute(job: Job, out: Out) -> None:
-    if job.layout.recompute not in KNOWN:
+    how = resolved(job.layout.recompute, job.profile.selective if job.profile else "minimal")
+    if how not in KNOWN:
         raise BadInput(f"MaxText cannot recompute {job.layout.recompute}: {', '.join(KNOWN)}")
-    out["remat_policy"] = job.layout.recompute
+    out["remat_policy"] = how
 
 
 def write_tokens(job: Job, out: Out) -> None:

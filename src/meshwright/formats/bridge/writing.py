@@ -97,8 +97,8 @@ def _simple(
 ) -> None:
     """A key that holds the value itself, or a word for it."""
     theirs = default if cell.default is UNSAID else cell.default
-    if value == theirs and not cell.write:
-        return
+    if (value == theirs and not cell.write) or value is default is None:
+        return  # what is not said is the tool's own
     if value is None:
         raise BadInput(f"{format.title} cannot leave {path} open: it would mean {theirs}")
     if cell.words is not None:

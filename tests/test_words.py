@@ -1,0 +1,63 @@
+"""The words of the command line: English of the field, next steps, completion."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import meshwright
+from meshwright.cli.main import main
+
+SOURCE = Path(meshwright.__file__).parent
+OLD = (
+    "eight of ten published runs took",
+    "of those looked at fit",
+    "combinations of degrees against the rule",
+    "nothing that uses all chips evenly fits",
+    "the replicas that",
+    "Lay a measured training step",
+    "hold them against the published",
+    "communication starts to bind, in both editions of the scaling book.\n",
+    "Model chunks a device holds (virtual",
+    "largest tensor-parallel degree that hides",
+    "is no folder of a run",
+    "parts of the step that wait for nobody took",
+    "Chips of the context row",
+)
+"""What read as a translation; what stands instead says the same in the words of the field."""
+HELP = "communication starts to bind, in both editions of the scaling book.\n"
+
+
+@pytest.mark.parametrize("words", OLD)
+def test_translated_words_are_gone(words: str) -> None:
+    rooms = [f for f in SOURCE.rglob("*.py") if "web" not in f.parts]
+    found = [f.name for f in rooms if words in re.sub(r'"\s*\n\s*f?"', "", f.read_text("utf-8"))]
+    assert not found
+
+
+def test_an_answer_says_what_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The commands it names run as they stand."""
+    file = tmp_path / "plan.toml"
+    words = ["llama3-8b", "--on", "8xh100", "--batch", "64seq"]
+    fixed = ["--tp", "1", "--pp", "1", "--cp", "1", "--microbatch", "1"]
+    assert main(["predict", *words, "--zero", "3"]) == 0
+    told = capsys.readouterr().out
+    assert "next: meshwright plan llama3-8b --on 8xh100 --batch 64seq -o plan.toml" in told
+    assert main(["plan", *words, *fixed, "-o", str(file)]) == 0
+    told = capsys.readouterr().out
+    commands = re.findall(r"^(?:next: |      )meshwright (.*)$", told, re.M)
+    assert [c.split()[0] for c in commands] == ["export", "timeline"]
+    assert main(commands[0].split()) == 0
+    assert "pretrain_gpt.py" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_verbs_and_flags(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    text = capsys.readouterr().out
+    assert "predict" in text and "global" not in text.split("predict")[0][:40]
+    assert re.search(r"microbatch|on", text)
+    assert main(["completion", "tcsh"]) == 2
+    assert "bash" in capsys.readouterr().err
