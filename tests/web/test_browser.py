@@ -11,6 +11,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ pytestmark = [
 
 import uvicorn  # noqa: E402
 
+from meshwright.search import selectors  # noqa: E402
+from meshwright.web import answers, recorded, site  # noqa: E402
 from meshwright.web.app import app  # noqa: E402
 
 FLAGS = [
@@ -282,3 +286,60 @@ def test_back_and_forth(page: Page) -> None:
     page.wait("beside")
     assert "view=plan" in page.tab.evaluate("location.hash")
     page.fine()
+
+
+FAKE = """self.loadPyodide = async () => ({ loadPackage: async () => {}, unpackArchive() {}, runPython() {},
+  globals: { get: (kind) => kind === "answer" ? (name, body) => JSON.stringify({ error: "asked " + name + body })
+    : function* () { yield JSON.stringify({ error: "no lines" }); } } });"""
+"""In place of Pyodide: says what it was asked."""
+
+
+def test_a_static_folder(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first answers are there at once; what they do not hold is asked of the worker."""
+    monkeypatch.setattr(recorded, "CLUSTERS", ["8xh100-sxm"])
+    monkeypatch.setattr(recorded, "SCENARIOS", ["h100"])
+    monkeypatch.setattr(selectors, "choices_of", lambda job, layout: {"tp": (1, 2)})
+    monkeypatch.setattr(answers, "changes_of", lambda job: ())
+    engine = tmp_path / "pyodide"
+    engine.mkdir()
+    (engine / "pyodide.js").write_text(FAKE)
+    (engine / "pyodide-lock.json").write_text("{}")
+    site.write(tmp_path / "out", engine, lambda what, share: None)
+    folder = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "out"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), folder)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page = Page(browser, f"http://127.0.0.1:{server.server_port}/")
+    page.open(page.base, "beside")
+    assert "s a step" in page.tab.inner_text("#answer .big")
+    page.forget()
+    page.tab.fill("#q-batch", "8Mi")
+    page.tab.wait_for_selector(".error")
+    assert 'asked plan{"question":' in page.tab.inner_text(".error")
+    assert "8Mi" in page.tab.inner_text(".error")
+    page.fine()
+    page.context.close()
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_report_opens_from_a_file(browser: Any, tmp_path: Path) -> None:
+    """Every view that it holds, without a server."""
+    job = tmp_path / "job.toml"
+    job.write_text(
+        '[model]\nname = "llama3-8b"\n[cluster]\non = "8xh100-sxm"\n[job]\nbatch = "16seq"\n'
+        "tokens = 1e12\n[layout]\ntp = 2\ndp = 4\nzero = 1\n"
+    )
+    out = tmp_path / "it's a report.html"
+    out.write_text(recorded.report(str(job), lambda what, share: None), "utf-8")
+    page = Page(browser, "file:")
+    page.open(out.as_uri(), "what_if")
+    assert "s a step" in page.tab.inner_text("#answer .big")
+    assert "against the best" in page.tab.inner_text("#mine-answer")
+    for view, (_, until) in VIEWS.items():
+        if view not in ("plan", "runs"):
+            page.forget()
+            page.tab.click(f"nav a[href*='view={view}']")
+            page.wait(until)
+            assert page.tab.query_selector("#main table, #main canvas, #main svg, #main .note")
+    page.fine()
+    page.context.close()

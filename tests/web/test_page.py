@@ -59,7 +59,7 @@ def test_what_is_imported_is_exported(name: str) -> None:
 def test_modules_come_after_what_they_import() -> None:
     order = page.modules()
     assert order[-1] == "main.js"
-    assert {*order} == {name for name in FILES if name.endswith(".js")}
+    assert {*order} == {name for name in FILES if name.endswith(".js")} - {"worker.js"}
     for name in order:
         for _, other in page.IMPORT.findall(FILES[name]):
             assert order.index(other) < order.index(name)
@@ -72,6 +72,8 @@ def test_one_file_holds_the_page_and_its_answers() -> None:
     held = re.search(r'id="recorded">(.*?)</script>', text, re.S)
     assert held and json.loads(held[1])["answers"]["plan{}"]["note"] == "</script><b>"
     assert not re.search(r"^\s*(import|export) ", text, re.M)
+    assert text.count("</script><b>") == 0
+    assert page.empty().count(page.NOTHING) == text.count(page.NOTHING) + 1, "the script is whole"
 
 
 def recorded(text: str) -> dict:

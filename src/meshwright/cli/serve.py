@@ -1,4 +1,4 @@
-"""The verbs of the page: `serve` shows it, `report` writes it as one file."""
+"""The verbs of the page: `serve` shows it, `report` writes it as one file, `site` as a folder."""
 
 from __future__ import annotations
 
@@ -100,4 +100,33 @@ def report(
     with console.progress() as told:
         text = compute(source, told or (lambda what, share: None))
     files.write(output, {".html": lambda: text})
+    return 0
+
+
+Folder = Annotated[
+    str, Parameter(name=("--output", "-o"), help="The folder to write.", metavar="DIR")
+]
+Pyodide = Annotated[
+    str | None,
+    word("Pyodide's files, unpacked; without them the page shows its first answers only.", "DIR"),
+]
+
+
+@verb()
+def site(*, output: Folder = "site", pyodide: Pyodide = None) -> int:
+    """Write the page as a folder for any static host, where the program runs in the browser.
+
+    Example: meshwright site -o public --pyodide pyodide
+    """
+    from ..report import console
+    from ..web.site import write
+
+    folder = Path(output[:4096])
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"-o {output[:80]!r} is a file: give a folder")
+    with console.progress() as told:
+        names = write(
+            folder, Path(pyodide) if pyodide else None, told or (lambda what, share: None)
+        )
+    print(f"{len(names)} files in {folder}", file=sys.stderr)
     return 0

@@ -79,8 +79,13 @@ def empty() -> str:
 
 def single(state: str, answers: Mapping[str, Any]) -> str:
     """The page in one file with these answers, opened at a state (as in an address)."""
-    held = json.dumps({"state": state, "answers": answers}, allow_nan=False)
-    return empty().replace(NOTHING, held.replace("<", "\\u003c"))
+    return empty().replace(NOTHING, held(state, answers), 1)
+
+
+def held(state: str, answers: Mapping[str, Any]) -> str:
+    """Answers as the text of a script element."""
+    text = json.dumps({"state": state, "answers": answers}, allow_nan=False)
+    return text.replace("<", "\\u003c")
 
 
 def key(name: str, body: Mapping[str, Any]) -> str:

@@ -44,8 +44,12 @@ def report(source: str, progress: Progress) -> str:
             f"{source[:80]!r} must be a JOB.toml, a result that -o wrote as .json, or the folder"
             " of a run"
         )
-    catalogue = endpoints()["catalogue"].ask({}, progress)
-    return single(address(state), {**answers, key("catalogue", {}): catalogue})
+    return single(address(state), {**answers, **catalogue(progress)})
+
+
+def catalogue(progress: Progress) -> Answers:
+    """The names that every page needs."""
+    return {key("catalogue", {}): endpoints()["catalogue"].ask({}, progress)}
 
 
 def address(state: Mapping[str, str]) -> str:
@@ -87,8 +91,8 @@ def of_job(job: Job, progress: Progress) -> tuple[dict[str, str], Answers]:
         for name in ("beside", "choices", "copies"):
             keep(name, body)
         keep("what_if", {"question": question})
-        for name in ("timeline",):
-            attempted(keep, name, {"question": question, "layout": mine or best["layout"]})
+        drawn = {"schedule": "1f1b", **mine} if mine else best["layout"]
+        attempted(keep, "timeline", {"question": question, "layout": drawn})
     for name, rest in (
         ("clusters", {"clusters": CLUSTERS, "prices": {}}),
         ("roofline", {"layer": "book"}),

@@ -2,7 +2,7 @@
 
 const held = new Map();
 const FEW = 200;
-export const source = { recorded: null, worker: null };
+export const source = { recorded: null, worker: null, first: null };
 
 const key = (name, body) => name + JSON.stringify(body, (_, v) =>
   v && typeof v === "object" && !Array.isArray(v) ? Object.fromEntries(Object.entries(v).sort(([a], [b]) => a < b ? -1 : 1)) : v);
@@ -37,6 +37,7 @@ export async function ask(name, body = {}, signal = undefined, fresh = false) {
   const known = held.get(key(name, body));
   if (known && !fresh) return known;
   if (source.recorded) return recorded(name, body);
+  if (source.first?.[key(name, body)]) return source.first[key(name, body)];
   const answer = source.worker ? await source.worker(name, body, signal) : await (await fetched(name, body, signal)).json();
   keep(name, body, answer);
   return answer;
@@ -44,7 +45,7 @@ export async function ask(name, body = {}, signal = undefined, fresh = false) {
 
 // An answer of many lines, each as it comes.
 export async function* lines(name, body, signal) {
-  const known = held.get(key(name, body)) || (source.recorded && recorded(name, body));
+  const known = held.get(key(name, body)) || source.first?.[key(name, body)] || (source.recorded && recorded(name, body));
   if (known) { yield* known; return; }
   const all = [];
   for await (const line of source.worker ? source.worker.lines(name, body, signal) : streamed(name, body, signal)) {

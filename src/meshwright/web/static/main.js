@@ -3,6 +3,7 @@
 import { h, put, save } from "./dom.js";
 import { Refused, answers, ask, source } from "./ask.js";
 import { address, fields, know, parse, question } from "./state.js";
+import { engine } from "./engine.js";
 import { versionOf } from "./chart.js";
 import { plan } from "./plan.js";
 import { clusters } from "./clusters.js";
@@ -223,13 +224,18 @@ function fill() {
 
 // --- start --------------------------------------------------------------------------------------
 
+// The answers that stand in the page itself; without an address it opens with their question.
+function written(id, use) {
+  const held = JSON.parse(document.getElementById(id)?.textContent || "{}");
+  if (!held.answers) return;
+  use(held.answers);
+  if (location.hash.length < 3) page.state = parse(held.state);
+}
+
 async function start() {
   try { const kept = localStorage.getItem("theme"); if (kept) document.documentElement.dataset.theme = kept; } catch { /* private mode */ }
-  const recorded = document.getElementById("recorded");
-  if (recorded) {
-    const held = JSON.parse(recorded.textContent);
-    if (held.answers) { source.recorded = held.answers; if (location.hash.length < 3) page.state = parse(held.state); }
-  }
+  written("recorded", (answers) => { source.recorded = answers; });
+  written("first", (answers) => { source.first = answers; engine(); });
   page.catalogue = await ask("catalogue");
   know(page.catalogue);
   versionOf(page.catalogue.version);

@@ -39,7 +39,10 @@ async function show(ctx) {
 }
 
 async function layoutOf(ctx) {
-  if (ctx.state.mine) return { schedule: "1f1b", ...words(ctx.state.mine) };
+  if (ctx.state.mine) {
+    const mine = words(ctx.state.mine);
+    return { schedule: Number(mine.interleave) > 1 ? "interleaved" : "1f1b", ...mine };
+  }
   const found = await ask("plan", { question: question(ctx.state), families: false, top: 1 }, ctx.signal);
   if (!found.best) throw new Error((found.notes || ["no layout fits"])[0]);
   return found.best.layout;

@@ -1,0 +1,50 @@
+"""Answers without a server: what the page's worker calls where Python runs in the browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, cast
+
+from ..errors import BadInput, MeshwrightError
+from .endpoints import Endpoint, checked, endpoints
+
+
+@cache
+def _asked() -> Mapping[str, Endpoint]:
+    return endpoints()
+
+
+def never(what: str, share: float) -> None:
+    """Nobody stops a worker but by ending it."""
+
+
+def asked(name: str, body: str) -> Any:
+    """What an endpoint says to a body in JSON.  Raises BadInput."""
+    one = _asked().get(name)
+    if one is None:
+        raise BadInput(f"nothing is asked under {name[:40]!r}")
+    return one.ask(checked(json.loads(body), one), never)
+
+
+def answer(name: str, body: str) -> str:
+    """One answer as JSON; {"error": sentence} for what is wrong."""
+    try:
+        return written(asked(name, body))
+    except MeshwrightError as error:
+        return written({"error": str(error)})
+
+
+def lines(name: str, body: str) -> Iterator[str]:
+    """An answer of many parts, each as JSON."""
+    try:
+        for part in cast("Iterator[Any]", asked(name, body)):
+            yield written(part)
+    except MeshwrightError as error:
+        yield written({"error": str(error)})
+
+
+def written(found: Any) -> str:
+    """JSON; never NaN."""
+    return json.dumps(found, allow_nan=False)

@@ -1,0 +1,80 @@
+"""The page as a folder for any static host: the same program, run in the browser by Pyodide.
+
+Pyodide's files are the reader's to supply (its release, unpacked, or a folder with pyodide.js,
+pyodide.asm.*, python_stdlib.zip, pyodide-lock.json and the wheels of numpy and rich). Without them
+the page shows the answers that were written with it, and says so.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import zipfile
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from ..errors import BadInput
+from ..formats.toml import load_job
+from ..search.evaluate import Progress
+from . import page, recorded
+
+LEFT_OUT = ("train", "reproduce", "cli", "static", "published", "__pycache__")
+"""Parts of the package that no answer of the page needs."""
+NEEDED = ("pyodide.js", "pyodide-lock.json")
+"""Files that make a folder one of Pyodide's."""
+POLICY = (
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self';"
+    " img-src 'self' data: blob:; connect-src 'self'; worker-src 'self'; base-uri 'none'"
+)
+FIRST = {
+    "model": {"name": "llama3-70b"},
+    "cluster": {"on": "512xh100-sxm"},
+    "job": {"batch": "4Mi", "tokens": "15T"},
+}
+"""The job that the page opens with."""
+
+
+def write(folder: Path, pyodide: Path | None, progress: Progress) -> list[str]:
+    """Write the folder; the names of its files.  Raises BadInput."""
+    if pyodide is not None and not all((pyodide / name).is_file() for name in NEEDED):
+        raise BadInput(f"{str(pyodide)[:80]!r} is no folder of Pyodide: it has no {NEEDED[0]}")
+    state, answers = recorded.of_job(load_job(FIRST), progress)
+    catalogue = recorded.catalogue(progress)
+    held = page.held(recorded.address(state), {**answers, **catalogue})
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in (resources.files("meshwright.web") / "static").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    (folder / "index.html").write_text(index(held, pyodide is not None), "utf-8")
+    (folder / "single.html").write_text(page.empty(), "utf-8")
+    if pyodide is not None:
+        (folder / "meshwright.zip").write_bytes(package())
+        shutil.copytree(pyodide, folder / "pyodide", dirs_exist_ok=True)
+    return sorted(file.name for file in folder.iterdir())
+
+
+def index(held: str, engine: bool) -> str:
+    """The first file: with a policy of its own, since nobody sends headers, and its answers."""
+    html = page.static("index.html")
+    policy = f'<meta http-equiv="content-security-policy" content="{POLICY}">\n'
+    kind = "first" if engine else "recorded"
+    data = f'<script type="application/json" id="{kind}">{held}</script>\n'
+    html = html.replace('<meta charset="utf-8">\n', f'<meta charset="utf-8">\n{policy}')
+    return html.replace("</body>", f"{data}</body>")
+
+
+def package() -> bytes:
+    """The program as a zip file, without what the page does not need."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        add(archive, resources.files("meshwright"), "meshwright")
+    return data.getvalue()
+
+
+def add(archive: zipfile.ZipFile, folder: Traversable, name: str) -> None:
+    """The files of a folder and of those inside."""
+    for file in sorted(folder.iterdir(), key=lambda f: f.name):
+        if file.is_dir() and file.name not in LEFT_OUT:
+            add(archive, file, f"{name}/{file.name}")
+        elif file.is_file():
+            archive.writestr(f"{name}/{file.name}", file.read_bytes())
