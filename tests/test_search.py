@@ -17,6 +17,7 @@ from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import AXES, Layout
+from meshwright.describe.mixers import Convolution, Indexer, Linear, StateSpace
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.layout.rules import ALWAYS, EVEN_BATCH, EVEN_LAYERS, of_framework
@@ -99,6 +100,24 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
         assumptions=rng.choice(sets),
     )
     return job, space, rng.random() < 0.4
+
+
+def hybrid(rng: random.Random, m: Model) -> Model:
+    """The same model with layers of several kinds."""
+    state = rng.choice([4, 8])
+    shapes = {
+        "linear": Linear(m.heads, state, 2 * state, rng.choice(["delta", "delta", "lightning"])),
+        "ssm": StateSpace(m.heads * 8, state, rng.choice(["mamba2", "mamba2", "mamba"]), m.heads),
+        "sparse": Indexer(2, 8, 16),
+        "conv": Convolution(3),
+    }
+    words = rng.choices(["full", "sliding", *shapes, "none"], [3, 1, 3, 3, 1, 0.3, 1], k=3)
+    feed = ["+dense", "+none", *(["+experts"] if m.moe else []), ""]
+    pattern = tuple(
+        f"{rng.choice(['', '2*'])}{word}{rng.choice(feed) if word != 'none' else '+dense'}"
+        for word in words
+    )
+    return replace(m, pattern=pattern, window=m.window or 64, **shapes)
 
 
 def random_dims(rng: random.Random) -> list[Dim]:
@@ -324,12 +343,30 @@ def test_search_equals_brute_force_equals_a_plain_loop(seed: int) -> None:
         if job.cluster.chips * job.batch > (100 if relaxed else 250):
             continue
         compared += 1
-        expected, searched, feasible = loop(job, space, 5, relaxed)
-        every, quick = brute(job, space, 5, relaxed), search(job, space, 5, relaxed)
-        assert (every.searched, every.feasible) == (searched, feasible)
-        assert every.rows == expected
-        assert quick.rows == every.rows
-        assert relaxed or quick.searched == searched
+        same_by_loop(job, space, relaxed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_search_equals_brute_force_of_hybrids(seed: int) -> None:
+    """Two random spaces a seed of models whose layers differ."""
+    rng = random.Random(1000 + seed)
+    compared = 0
+    while compared < 2:
+        job, space, relaxed = random_job(rng)
+        if job.cluster.chips * job.batch > (100 if relaxed else 250):
+            continue
+        compared += 1
+        same_by_loop(replace(job, model=hybrid(rng, job.model)), space, relaxed)
+
+
+def same_by_loop(job: Job, space: Space, relaxed: bool) -> None:
+    """Search, brute force and the plain loop agree."""
+    expected, searched, feasible = loop(job, space, 5, relaxed)
+    every, quick = brute(job, space, 5, relaxed), search(job, space, 5, relaxed)
+    assert (every.searched, every.feasible) == (searched, feasible)
+    assert every.rows == expected
+    assert quick.rows == every.rows
+    assert relaxed or quick.searched == searched
 
 
 def test_no_number_of_microbatches_beats_the_least_bubble() -> None:
