@@ -63,7 +63,7 @@ def process(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
 
 def test_predict_prints_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
     data = ask(capsys, "predict", *SHARDED, "--tokens", "1T")
-    assert data["schema"] == "meshwright/3" and data["verb"] == "predict"
+    assert data["schema"] == "meshwright/4" and data["verb"] == "predict"
     assert set(data) >= CONTRACT
     assert sum(data["time_s"].values()) == pytest.approx(data["step_time_s"])
     assert data["layout"]["dp"] == 32, "dp takes what tp leaves"

@@ -46,7 +46,7 @@ def test_torchtitan() -> None:
     log = steps_of(TITAN)
     assert log.kind == "torchtitan" and log.steps[1].memory_gib == 47.52
     assert log.step_time_s(64 * 8192, 8) == pytest.approx(64 * 8192 / 8 / 7200)
-    with pytest.raises(BadInput, match="batch_tokens"):
+    with pytest.raises(BadInput, match="batch in tokens and chips are needed"):
         log.step_time_s()
 
 

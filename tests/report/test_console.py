@@ -51,7 +51,7 @@ def test_what_a_table_needs() -> None:
 def test_json_has_one_schema(capsys: pytest.CaptureFixture[str]) -> None:
     show_json(envelope("predict", {"schema": 1, "step_time_s": 2.5}))
     assert json.loads(capsys.readouterr().out) == {
-        "schema": "meshwright/3",
+        "schema": "meshwright/4",
         "verb": "predict",
         "step_time_s": 2.5,
     }

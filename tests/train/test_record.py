@@ -69,7 +69,7 @@ def test_the_quickstart_in_small_then_compare(capsys: pytest.CaptureFixture[str]
     assert cli.run(["compare", "run", "--json", "-o", "trace.json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (
-        found["schema"] == "meshwright/3" and found["verb"] == "compare" and found["bubble"] is None
+        found["schema"] == "meshwright/4" and found["verb"] == "compare" and found["bubble"] is None
     )
     causes = found["causes"]
     assert sum(row["measured_s"] or 0 for row in causes["rows"]) + causes["remainder"][

@@ -118,7 +118,7 @@ def test_every_view_of_a_job(tmp_path, monkeypatch) -> None:
 
 def test_a_validation_becomes_a_page(tmp_path) -> None:
     rows = [{"id": "a", "source": "s", "quantity": "step_time", "predicted": 2.0, "measured": 1.0}]
-    data = {"schema": "meshwright/3", "verb": "validate", "rows": [{**rows[0], "ratio": 2.0}]}
+    data = {"schema": "meshwright/4", "verb": "validate", "rows": [{**rows[0], "ratio": 2.0}]}
     state, held = web.of_result(data)
     assert state["view"] == "sure"
     (shown,) = held.values()

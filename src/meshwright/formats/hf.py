@@ -136,9 +136,10 @@ def _text_part(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]
     # the outer one decides
     tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
     named = {"model_type": TEXT_OF.get(outer, kind), **inner}
-    return {**named, **tied, "model_type": RENAMED.get(named["model_type"], named["model_type"])}, [
-        note
-    ]
+    own = named["model_type"]
+    if isinstance(own, str):
+        named["model_type"] = RENAMED.get(own, own)
+    return {**named, **tied}, [note]
 
 
 def _unknown(kind: object) -> BadInput:

@@ -56,4 +56,11 @@ def _is_directory(name: str) -> bool:
         return False
 
 
-BY_NAME.update(model=model, cluster=cluster)
+def _batch(text: str, seq: int) -> int:
+    """Sequences of a batch as the command line has it: "4Mi" tokens, "512seq"."""
+    from .toml import parse_batch  # which imports this module
+
+    return parse_batch(text, seq)[0]
+
+
+BY_NAME.update(model=model, cluster=cluster, batch=_batch)

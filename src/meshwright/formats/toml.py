@@ -24,7 +24,7 @@ from ..describe.assumptions import Assumptions, assumptions
 from ..describe.chip import Chip
 from ..describe.cluster import Cluster
 from ..describe.framework import Framework, framework
-from ..describe.job import BY_NAME, OPTIMIZERS, PRECISIONS, Job, Optimizer, Precision
+from ..describe.job import OPTIMIZERS, PRECISIONS, Job, Optimizer, Precision
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..describe.network import Network
@@ -244,10 +244,6 @@ def dump_job(job: Job) -> str:
             "job": rest,
         }
     )
-
-
-BY_NAME["batch"] = lambda text, seq: parse_batch(text, seq)[0]
-"""A `Job` takes a batch as the command line does."""
 
 
 def _is_named(value: Any) -> bool:

@@ -32,7 +32,7 @@ from ..describe.chip import Chip
 from ..describe.framework import answered, framework, usual
 from ..describe.job import Precision
 from ..describe.network import Network
-from ..num import maximum, where
+from ..num import where
 from ..schedule import get as schedule_named
 from ..step.memory import sharded
 from ..step.room import most, offered
@@ -239,14 +239,13 @@ def idle_share(on: Machine, d: Degrees) -> Values:
     """Idle time of a device for each second of work: that of ZB-H2 or of interleaved 1F1B, three
     equal passes.
 
-    In the paper 1F1B pays (v - 1) max(0, PP - m) of v m besides, for too few microbatches to go
-    round; the schedule itself demands that m is a multiple of PP.
+    With fewer microbatches than stages 1F1B pays (v - 1)(PP - m) of v m besides, as in the paper.
     """
     p, m, v = d.pp, d.microbatches, d.interleave
     third, barrier = 1 / (3 * m), on.overlap.step_barrier != "none"
     zero_bubble = schedule_named("zb-h2").idle(p, m, 1.0, third, third, third, barrier)
     rounds = schedule_named("interleaved").idle(p, m, v, third, third, third, barrier)
-    return where(d.zero_bubble > 0, zero_bubble, rounds + (v - 1) * maximum(0.0, p - m) / (v * m))
+    return where(d.zero_bubble > 0, zero_bubble, rounds)
 
 
 def bytes_needed(s: Shape, d: Degrees, precision: Precision) -> Values:

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
-SCHEMA = "meshwright/3"
+SCHEMA = "meshwright/4"
 """Version of everything written as JSON."""
 WIDE = 240
 """Columns of a table that is not printed on a terminal."""
