@@ -1,7 +1,10 @@
-"""The verb `calibrate`: measure this machine, or read measurements of another one."""
+"""The verb `calibrate`: measure this machine, read measurements of another one, take the scale of
+an installation from a few steps, or fit the shared numbers to published runs.
+"""
 
 from __future__ import annotations
 
+from datetime import UTC
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,8 +35,34 @@ On = Annotated[
     ),
 ]
 File = Annotated[
-    str, Parameter(name=["--output", "-o"], help="The machine file, for --on 4x./machine.toml.")
+    str | None,
+    Parameter(
+        name=["--output", "-o"],
+        help="The machine file, for --on 4x./machine.toml; with --runs, a folder in place of the"
+        " catalogue.",
+    ),
 ]
+Steps = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--from",
+        help="Instead of measuring: three or more measured steps of one's own machines, as rows of"
+        " runs (.json), a folder of a run, or a JOB.toml with --steps. One scale comes out.",
+        negative=(),
+    ),
+]
+Seconds = Annotated[
+    str | None, word("With --from JOB.toml: seconds of its steps, such as 1.21,1.23,1.20.", "LIST")
+]
+Fitted = Annotated[
+    str | None,
+    word(
+        "Fit the numbers that only runs tell to these (.json; published: those of the catalogue),"
+        " judge them with each laboratory left out, and write them into the catalogue.",
+        "FILE",
+    ),
+]
+MACHINE = "machine.toml"
 
 MOST_RANKS = 64
 """Of one group on this machine."""
@@ -48,18 +77,30 @@ def calibrate(
     quick: Quick = False,
     read: Read = (),
     on: On = None,
-    output: File = "machine.toml",
+    from_: Steps = (),
+    steps: Seconds = None,
+    runs: Fitted = None,
+    output: File = None,
     json: Json = False,
 ) -> int:
     """Measure this machine: kernels, collectives, and what PyTorch's engine costs beside them.
 
-    Example: meshwright calibrate -o machine.toml; meshwright predict llama3-8b --on
+    Examples: meshwright calibrate -o machine.toml; meshwright predict llama3-8b --on
     4x./machine.toml --batch 8seq --assumptions pytorch
+    meshwright calibrate --from job.toml --steps 1.21,1.23,1.20 -o ours.toml; meshwright plan
+    llama3-8b --on 64x./ours.toml --batch 1Mi
     """
     from ..formats.machine import dump_machine
     from ..report import console, files
     from ..report.machine import report, to_dict
 
+    if sum(map(bool, (read, from_, runs))) > 1:
+        raise BadInput("--read, --from and --runs are answers of their own: take one of them")
+    if runs:
+        return from_runs(runs, output, json)
+    output = output or MACHINE
+    if from_:
+        return from_steps(from_, steps, output, json)
     if read:
         return from_files(read, on, output, json)
     need_torch()
@@ -78,6 +119,76 @@ def calibrate(
         if json
         else console.show(*report(machine, str(to)))
     )
+    return 0
+
+
+def from_steps(paths: tuple[str, ...], seconds: str | None, output: str, json: bool) -> int:
+    """The scale of an installation, in a machine file."""
+    from ..fitting.measured import installation
+    from ..fitting.measured import steps as read
+    from ..formats.machine import dump_machine
+    from ..report import console, files
+
+    files.suffix(output, (".toml",))
+    times = numbers(seconds)
+    found = [step for path in paths for step in read(path, times)]
+    machine = installation(found)
+    remark = f"Scaled by measured steps (meshwright calibrate --from); --on 64x./{output}"
+    files.write(output, {".toml": lambda: dump_machine(machine, remark)})
+    of = machine.installation
+    data = {
+        "scale": of.scale,
+        "steps": of.steps,
+        "ratios": [step.ratio for step in found],
+        "file": output,
+    }
+    if json:
+        console.show_json(console.envelope("calibrate", data))
+    else:
+        console.show(
+            f"{of.steps} steps took {min(data['ratios']):.3f} to {max(data['ratios']):.3f} times"
+            f" what is predicted: scale {of.scale:.3f}",
+            f"wrote {output}",
+        )
+    return 0
+
+
+def numbers(text: str | None) -> list[float]:
+    """Positive numbers of a list; BadInput for anything else."""
+    try:
+        found = [float(word) for word in (text or "").split(",") if word.strip()]
+    except ValueError:
+        found = [-1.0]
+    if not all(0 < number < 1e9 for number in found):
+        raise BadInput(f"--steps must be seconds such as 1.21,1.23,1.20, not {str(text)[:60]!r}")
+    return found
+
+
+def from_runs(path: str, output: str | None, json: bool) -> int:
+    """The shared numbers, fitted; what the catalogue says of them, and how sure they make it."""
+    from datetime import datetime
+
+    import meshwright
+
+    from ..fitting.answer import answer
+    from ..report import console
+    from ..report.fitted import report
+    from ..validate import published
+    from ..validate.rows import parse, read_text
+
+    folder = Path(output) if output else Path(meshwright.__file__).parent / "catalog"
+    if not folder.is_dir():
+        raise BadInput(f"--output must be a folder with --runs, not {str(output)[:80]!r}")
+    found = answer(published() if path == "published" else parse(read_text(path)))
+    data = found.to_dict()
+    today = datetime.now(UTC).date().isoformat()
+    for name, text in found.files(today).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, "utf-8")
+    if json:
+        console.show_json(console.envelope("calibrate", data))
+    else:
+        console.show(*report(data), f"wrote {', '.join(found.files(today))} in {folder}")
     return 0
 
 

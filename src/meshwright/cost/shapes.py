@@ -61,6 +61,8 @@ def constants(chip: Chip, how: ChipTime) -> Kernels:
     """Of the chip's kind; where a set names a share of the peak, or nobody measured the kind, that
     share or the chip's own.
     """
+    if how.kernels is not None:
+        return how.kernels
     if how.matrix_efficiency is None and chip.kernel_law:
         return kernels(chip.kernel_law)
     return replace(kernels(GENERIC), share=how.matrix_efficiency or chip.sustained or how.sustained)

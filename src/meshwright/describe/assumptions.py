@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any
 
 from ..errors import BadInput, unknown
+from . import fitted
 from .choices import Choices
 from .fields import ASK, Checked, Object, Unit, With
 from .frozen import FrozenDict, freeze, shown
@@ -132,7 +133,7 @@ class Host(Checked):
     """Seconds of the host, over those of the forward pass of one layer (`Stack.host_s`)."""
 
     backward: float = 2.0
-    """Of a backward pass (from runs: vTrain's single nodes)."""
+    """Of a backward pass: two products for each of the forward pass (estimate)."""
     experts_s: Annotated[float, Unit("s")] = 2e-3
     """What experts add to a layer: routing, permutation, a launch for each product (estimate)."""
     embedding: float = 0.3
@@ -164,6 +165,9 @@ class ChipTime(Checked):
     """What a layer costs the host."""
     optimizer: Annotated[float, BY_SHAPE] = 1.5
     """Bytes that the optimizer moves over those that it needs (estimate)."""
+    kernels: Object = None
+    """In place of those of the catalogue: constants of kernels (`describe.kernels.Kernels`). An
+    object, never a text."""
     matrix_efficiency: float | None = None
     """Sustained share of the matrix peak; None = the chip's measured `sustained`, else
     `sustained`.
@@ -345,6 +349,8 @@ class Assumptions:
     __repr__ = shown
 
 
+BY_SHAPE_AS_WRITTEN = ChipTime("by-shape", Stack(ASK))
+"""The chip of `realistic`, before any run."""
 REALISTIC = Assumptions(
     "realistic",
     "This project's default: full transformer, sustained clocks, collectives as NCCL makes them,"
@@ -358,7 +364,7 @@ REALISTIC = Assumptions(
         stage_message=ASK,
         selective=ASK,
     ),
-    chip=ChipTime("by-shape", Stack(ASK)),
+    chip=fitted.applied("set/chip", BY_SHAPE_AS_WRITTEN),
     network=NetworkTime(collective="nccl"),
     overlap=Overlap(
         dp=HidePass(ASK),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..errors import BadInput
 from ..num import product
@@ -11,6 +12,18 @@ from .chip import Chip
 from .frozen import FrozenDict, freeze, shown
 from .measured import Overhead
 from .network import Dim, Network
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What is known of one's own machines beside their parts: what a few steps measured there."""
+
+    scale: float = 1.0
+    """Measured seconds of a step over predicted ones; `meshwright calibrate --from` writes it."""
+    steps: int = 0
+    """Measured steps that it is from."""
+    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
+    """field -> where its number comes from (source, date, note)."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +38,9 @@ class Cluster:
     """feature (plain, tp, zero3, 1f1b, ...) -> what PyTorch's engine costs on this machine's CPUs;
     `meshwright calibrate` writes it.
     """
+
+    installation: Installation = Installation()
+    """What steps measured on these machines say of all others there."""
 
     __repr__ = shown
 

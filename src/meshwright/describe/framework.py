@@ -15,6 +15,7 @@ from importlib import resources
 from typing import Annotated, Any
 
 from ..errors import unknown
+from . import fitted
 from .assumptions import NOT_HIDDEN, Assumptions, Hide, HidePass, Stack, Weights, left_open
 from .chip import Chip
 from .choices import Choices
@@ -219,7 +220,13 @@ def answered(how: Assumptions, by: Framework) -> Assumptions:
 
 @cache
 def frameworks() -> dict[str, Framework]:
-    """name -> profile."""
+    """name -> profile, with the numbers that runs tell."""
+    return {name: fitted.applied(f"frameworks/{name}", of) for name, of in as_written().items()}
+
+
+@cache
+def as_written() -> dict[str, Framework]:
+    """name -> profile of the catalogue's files, before any run."""
     folder = resources.files("meshwright") / "catalog" / "frameworks"
     files = {f.name.removesuffix(".toml"): f for f in folder.iterdir()}
     said = {name: tomllib.loads(files[name].read_text("utf-8")) for name in sorted(files)}

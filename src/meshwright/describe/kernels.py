@@ -15,6 +15,7 @@ from importlib import resources
 from typing import Annotated, Any
 
 from ..errors import unknown
+from . import fitted
 from .fields import Checked, Unit
 from .frozen import FrozenDict, freeze, shown
 from .read import read
@@ -106,7 +107,13 @@ class Kernels(Checked):
 
 @cache
 def every() -> dict[str, Kernels]:
-    """name -> constants, all of the catalogue."""
+    """name -> constants, all of the catalogue, with those that runs tell."""
+    return {name: fitted.applied(f"kernels/{name}", of) for name, of in as_written().items()}
+
+
+@cache
+def as_written() -> dict[str, Kernels]:
+    """name -> constants of the catalogue's files, before any run."""
     folder = resources.files("meshwright") / "catalog" / "kernels"
     common = tomllib.loads((folder / "common.toml").read_text("utf-8"))
     found = {}

@@ -74,6 +74,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "MoE.shared_ffn": (0, 1e9),
     "MoE.dense_layers": (0, 1e5),
     "Chip.sustained": SHARE,
+    "Installation.scale": (1e-3, 1e3),
+    "Installation.steps": (0, 1e9),
     "Chip.power_w": NONE_OR_MORE,
     "Chip.runtime_bytes": NONE_OR_MORE,
     "Chip.usd_per_hour": NONE_OR_MORE,

@@ -11,7 +11,7 @@ from .seen import Seen, alike
 
 HEAD = """\
 # How sure predictions are. Written by `meshwright calibrate --runs`; a test compares.
-# low, high: 5 % and 95 % quantiles of ln(measured / predicted) over the width of the prediction,
+# low, high: 3 % and 97 % quantiles of ln(measured / predicted) over the width of the prediction,
 # sources weighted alike; predictions left out their laboratory (docs/accuracy.md).
 """
 
@@ -21,10 +21,12 @@ def evidence(of: Sequence[Seen], name: str) -> str:
     by = intervals.unsure(of)
     z = intervals.standard(of, by)
     pooled = intervals.ends(z, alike(of))
+    own = intervals.after_scale(of, by)
     most = {"chips": max(s.run.chips for s in of), "tokens": max(s.run.tokens for s in of)}
     lines = [
         f"[{name}]",
         *_written(pooled, of),
+        f"own = {{ low = {own.low:.3f}, high = {own.high:.3f} }}",
         f"pair = {intervals.pair(of, pooled):.3f}",
         f"resolution = {intervals.resolution(of):g}",
         f"most = {{ chips = {most['chips']}, tokens = {most['tokens']} }}",

@@ -1,17 +1,12 @@
-"""Published runs as jobs that are predicted again and again with other numbers.
-
-A number that a job does not read leaves its prediction as it is: what was predicted is kept by the
-job that came out, with all that its catalogue says.
-"""
+"""Published runs as jobs with a step time: what a fit may use."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..describe.job import Job
 from ..errors import BadInput
-from ..prediction.prediction import Prediction
 from ..validate import out_of_scope
 from ..validate.as_run import predicted
 from ..validate.jobs import described
@@ -31,24 +26,10 @@ class Measured:
     workload: tuple[object, ...]
 
 
-@dataclass(frozen=True)
-class Runs:
-    """Measured runs, and what was predicted of their jobs."""
-
-    every: tuple[Measured, ...]
-    known: dict[Job, Prediction] = field(default_factory=dict, repr=False)
-
-    def predicted(self, job: Job) -> Prediction:
-        """The prediction of a job, asked for once."""
-        if job not in self.known:
-            self.known[job] = predicted(job)
-        return self.known[job]
-
-
-def runs(rows: Sequence[Row]) -> Runs:
+def runs(rows: Sequence[Row]) -> tuple[Measured, ...]:
     """The rows that a fit may use: complete runs with a step time, in scope."""
     found = (measured(row) for row in rows if not (out_of_scope(row) or held_out(row)))
-    return Runs(tuple(one for one in found if one))
+    return tuple(one for one in found if one)
 
 
 def measured(row: Row) -> Measured | None:

@@ -5,6 +5,7 @@
            axes, points, seconds, residual, source, date
 [network]  as in the catalogue, with dims[i].collectives: seconds by ranks and bytes
 [engine.tp] ranks, step, microbatch, layer, layer_microbatch
+[installation] scale, steps: from `meshwright calibrate --from`
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..errors import unknown
 from . import parse_toml, read_text
 from .toml_writer import dumps_toml
 
-TABLES = ("chip", "network", "engine")
+TABLES = ("chip", "network", "engine", "installation")
 
 
 def load_machine(path: str | Path) -> Cluster:

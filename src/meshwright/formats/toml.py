@@ -216,7 +216,14 @@ def _cluster(given: object, files: bool) -> object:
         for part, value in parts.items():  # a table changes fields of the named chip or network
             if isinstance(table.get(part), Mapping):
                 table[part] = changed(value, table[part])
-        return {**parts, "chips": base.chips, "name": base.name, "engine": base.engine, **table}
+        return {
+            **parts,
+            "chips": base.chips,
+            "name": base.name,
+            "engine": base.engine,
+            "installation": base.installation,
+            **table,
+        }
     if isinstance(table.get("chip"), str) and "network" not in table:
         table["network"] = catalog.chip(table["chip"]).network
     return table

@@ -4,8 +4,10 @@ published runs that rests.
     s^2 = sum over parts of (share of the part in the step x how unsure the part is)^2
     interval = t exp(s low) to t exp(s high)
 
-low and high are 5 % and 95 % quantiles of ln(measured / predicted) / s, of predictions whose shared
-numbers were fitted without the laboratory that measured, every source weighing as much as the next.
+low and high are quantiles of ln(measured / predicted) / s, of predictions whose shared
+numbers were fitted without the laboratory that measured, every source weighing as much as the next;
+on an installation whose steps were measured (`Installation`) those of a source's other runs after
+one scale from three of them.
 They are those of the class (chips, framework, kind of model) where it has sources enough, else the
 wider of its own and those of all runs. s grows with the distance from evidence: chips that no run
 used, more of them, longer sequences. Numbers: catalog/evidence.toml, written by `meshwright
@@ -107,6 +109,9 @@ def certainty(of: Predicted) -> Certainty | None:
     if len(mine["sources"]) < TRUSTED:
         low, high = min(low, known["low"]), max(high, known["high"])
     far = distance(of.job, known)
+    if steps := of.job.cluster.installation.steps:
+        low, high = float(known["own"]["low"]), float(known["own"]["high"])
+        far = dict.fromkeys(far, 0.0)
     s = width({**parts(of.job, of.time_s), **far}, known["unsure"])
     return Certainty(
         math.exp(s * low),
@@ -115,7 +120,7 @@ def certainty(of: Predicted) -> Certainty | None:
         kind,
         int(mine["rows"]),
         tuple(mine["sources"]),
-        "; ".join(said(kind, mine, far)),
+        f"scaled by {steps} steps measured there" if steps else "; ".join(said(kind, mine, far)),
     )
 
 
@@ -127,7 +132,7 @@ def kind_of(job: Job) -> str:
 
 def parts(job: Job, time_s: Mapping[str, float]) -> dict[str, float]:
     """Part of a prediction -> its share of the step, or whether it is there."""
-    whole = sum(time_s.values()) or 1.0
+    whole = sum(time_s[cause] for cause in time_s if cause != "other") or 1.0
     narrow = job.precision.compute
     return {
         "step": 1.0,

@@ -85,11 +85,12 @@ class Prediction(Displayed):
 
     @cached_property
     def time_s(self) -> dict[str, float]:
-        """Seconds by cause; they add up to the step time."""
+        """Seconds by cause; they add up to the step time. "other" is what steps measured on this
+        installation took beyond the laws (`Installation.scale`)."""
         pipe = self._step.pipeline
         busy: Seconds = pipe.busy
         slower = self._step.slowdown
-        return {
+        found = {
             "compute": float(busy.compute),
             "memory": float(busy.memory),
             "host": float(busy.host),
@@ -101,8 +102,9 @@ class Prediction(Displayed):
             "bubble": float(pipe.bubble),
             "overlap_slowdown": float(busy.overlap_slowdown + slower),
             "optimizer": float(self._step.update),
-            "other": 0.0,
         }
+        scale = self.job.cluster.installation.scale
+        return {**found, "other": (scale - 1.0) * sum(found.values()) if scale != 1.0 else 0.0}
 
     @property
     def pipeline_s(self) -> float:
@@ -118,7 +120,8 @@ class Prediction(Displayed):
     def replayed_s(self) -> float | None:
         """Seconds of the step with its pipeline replayed action by action; None under a paper's
         set, whose closed form is the answer, and where there are too many actions."""
-        return replayed(self.job, [self.layout])[0]
+        alone = replayed(self.job, [self.layout])[0]
+        return None if alone is None else alone * self.job.cluster.installation.scale
 
     @property
     def merit_s(self) -> float:

@@ -1,0 +1,114 @@
+"""Numbers that no kernel, data sheet or code gives: fitted to published runs, shared by all of
+them.
+
+catalog/fitted.toml says of each where it stands in the catalogue, what it would be without any run
+(prior, with the width of its logarithm) and what runs make of it, with the range over the
+laboratories left out in turn and the laboratories without which it falls back to its prior. The
+catalogue's own files keep the priors; what they say is replaced, or multiplied, as it is read.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import Any, TypeVar
+
+from .frozen import FrozenDict
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One fitted number."""
+
+    name: str
+    where: tuple[str, ...]
+    """Place and field, such as kernels/a100:clock, frameworks/megatron-2021:host_s,
+    set/chip:host.backward."""
+    prior: float
+    spread: float
+    """Width of the logarithm about the prior."""
+    least: float
+    most: float
+    source: str
+    """Of the prior."""
+    value: float
+    range: tuple[float, float] = (0.0, 0.0)
+    """Over the fits with a laboratory left out."""
+    without: tuple[str, ...] = ()
+    """Laboratories without which it falls back to its prior."""
+    times: bool = False
+    """It multiplies what the catalogue says."""
+    unit: str = ""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where it stands, without the field."""
+        return tuple(dict.fromkeys(place.split(":")[0] for place in self.where))
+
+
+@cache
+def table() -> dict[str, Any]:
+    """catalog/fitted.toml as it stands."""
+    folder = resources.files("meshwright") / "catalog"
+    return tomllib.loads((folder / "fitted.toml").read_text("utf-8"))
+
+
+@cache
+def parameters() -> tuple[Parameter, ...]:
+    """All of them."""
+    return tuple(_parameter(name, told) for name, told in table()["parameters"].items())
+
+
+def _parameter(name: str, told: Mapping[str, Any]) -> Parameter:
+    lists = {key: tuple(value) for key, value in told.items() if isinstance(value, list)}
+    least, most = lists.pop("bounds")
+    rest = {key: value for key, value in told.items() if not isinstance(value, list)}
+    return Parameter(**{"name": name, **rest, **lists, "least": least, "most": most})
+
+
+def values() -> dict[str, float]:
+    """Name -> fitted value."""
+    return {of.name: of.value for of in parameters()}
+
+
+def applied(place: str, thing: T, to: Mapping[str, float] | None = None) -> T:
+    """A thing of the catalogue with its fitted numbers. to: name -> value; None = as fitted."""
+    known = values() if to is None else to
+    for of in parameters():
+        for where in of.where:
+            if where.startswith(f"{place}:") and of.name in known:
+                path = where.split(":")[1].split(".")
+                thing = _with(thing, path, known[of.name], of)
+    return thing
+
+
+def _with(thing: T, path: list[str], value: float, of: Parameter) -> T:
+    """The same with another number in a field, however deep."""
+    name, *rest = path
+    old: Any = getattr(thing, name)
+    changes: dict[str, Any] = {}
+    if rest:
+        changes[name] = _with(old, rest, value, of)
+    else:
+        changes[name] = old * value if of.times else value
+        if hasattr(thing, "sources"):
+            sources: Any = thing.sources
+            changes["sources"] = FrozenDict({**sources, name: _origin(of)})
+    return replace(thing, **changes)  # type: ignore[type-var]
+
+
+def _origin(of: Parameter) -> FrozenDict[str, str]:
+    note = f"{of.range[0]:.3g} to {of.range[1]:.3g} with a laboratory left out, prior {of.prior:g}"
+    return FrozenDict(
+        {"source": "fitted to published runs (catalog/fitted.toml)", "date": date(), "note": note}
+    )
+
+
+def date() -> str:
+    """Of the fit."""
+    return str(table()["date"])

@@ -1,0 +1,83 @@
+"""Steps measured on one's own machines, from whatever there is: rows of runs (JSON), folders of
+runs, or a job file with the seconds of its steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from ..describe.cluster import Cluster, Installation
+from ..describe.frozen import FrozenDict
+from ..describe.job import Job
+from ..errors import BadInput
+from ..formats import run_folder
+from ..formats.toml import load_job
+from ..validate import rows as published
+from ..validate.as_run import predicted
+from .installation import demand_enough, scale
+from .runs import runs
+
+WARM = 2
+"""First steps of a run that are not counted: kernels are compiled, memory is taken."""
+
+
+class Step(NamedTuple):
+    """A measured step beside its job."""
+
+    name: str
+    job: Job
+    seconds: float
+
+    @property
+    def ratio(self) -> float:
+        """Measured over predicted, before any scale."""
+        plain = replace(self.job.cluster, installation=Installation())
+        return self.seconds / predicted(replace(self.job, cluster=plain)).step_time_s
+
+
+def steps(path: str, seconds: Sequence[float] = ()) -> list[Step]:
+    """What a file or folder measured; seconds: those of the steps of a job file."""
+    if Path(path).is_dir():
+        return list(_of_folder(path))
+    if path.endswith(".toml"):
+        if not seconds:
+            raise BadInput(f"{path} is a job: its steps' seconds are asked, --steps 1.21,1.23,1.20")
+        return [Step(path, load_job(path), each) for each in seconds]
+    found = runs(published.parse(published.read_text(path)))
+    return [Step(run.id, run.job, run.step_s) for run in found]
+
+
+def _of_folder(path: str) -> Iterable[Step]:
+    """Steps of a folder that `train` wrote; the first are left out."""
+    run = run_folder.read(path)
+    times = [float(row["step_time_s"]) for row in run.rows if row.get("step_time_s")]
+    for seconds in times[WARM:] if len(times) > WARM else times:
+        yield Step(path, run.job, seconds)
+
+
+def installation(of: Sequence[Step]) -> Cluster:
+    """One chip of the machines that all steps ran on, with the scale of its steps.
+
+    Steps of one job count as one measurement each; jobs that differ weigh alike.
+    """
+    demand_enough([step.seconds for step in of])
+    kinds = {(step.job.cluster.chip, step.job.cluster.network.name) for step in of}
+    if len(kinds) > 1:
+        names = sorted({step.job.cluster.chip.name for step in of})
+        raise BadInput(
+            "one scale is of one installation, but the steps are of several kinds of machine:"
+            f" {', '.join(names)}"
+        )
+    jobs: dict[Job, list[Step]] = {}
+    for step in of:
+        jobs.setdefault(step.job, []).append(step)
+    of_jobs = [median(step.ratio for step in each) for each in jobs.values()]
+    ratios = [step.ratio for step in of] if len(jobs) == 1 else of_jobs
+    found, named = scale(ratios), sorted({Path(step.name).name for step in of})
+    sources = {"scale": FrozenDict({"source": f"measured steps: {', '.join(named)[:400]}"})}
+    known = Installation(round(found, 4), len(of), FrozenDict(sources))
+    return replace(of[0].job.cluster, chips=1, installation=known)

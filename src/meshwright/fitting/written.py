@@ -1,0 +1,44 @@
+"""What a fit writes into the catalogue: catalog/fitted.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..describe.fitted import Parameter
+from .fit import Fit
+
+HEAD = """\
+# Numbers that only runs tell, shared by all of them. Written by `meshwright calibrate --runs`.
+# prior: what it would be without any run, as the catalogue's own files have it; spread: width of
+# its logarithm; range: over the fits with a laboratory left out; without: the laboratories without
+# which it falls back to its prior (one: it rests on that laboratory alone).
+
+"""
+
+
+def written(of: Sequence[Parameter], fit: Fit, date: str, runs: int, laboratories: int) -> str:
+    """The text of the file."""
+    head = f'date = "{date}"\nruns = {runs}\nlaboratories = {laboratories}\n'
+    return HEAD + head + "".join(f"\n{_table(p, fit)}" for p in of)
+
+
+def _table(p: Parameter, fit: Fit) -> str:
+    low, high = fit.range(p.name)
+    lines = [
+        f'[parameters."{p.name}"]',
+        f"where = [{_texts(p.where)}]",
+        *(["times = true"] if p.times else []),
+        *([f'unit = "{p.unit}"'] if p.unit else []),
+        f"prior = {p.prior:g}",
+        f"spread = {p.spread:g}",
+        f"bounds = [{p.least:g}, {p.most:g}]",
+        f'source = "{p.source}"',
+        f"value = {fit.values[p.name]:g}",
+        f"range = [{low:g}, {high:g}]",
+        f"without = [{_texts(fit.identified_by(p))}]",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _texts(of: Sequence[str]) -> str:
+    return ", ".join(f'"{text}"' for text in of)
