@@ -12,16 +12,14 @@ make up for. The second table lists the values that only runs tell.
 from __future__ import annotations
 
 import argparse
-import ast
 import multiprocessing
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import meshwright
+from meshwright.describe import fitted
 from meshwright.describe import framework as profiles
 from meshwright.describe import kernels as constants
 from meshwright.describe.assumptions import REALISTIC, Assumptions
@@ -34,8 +32,6 @@ from meshwright.validate.stats import stats
 
 BEGIN, END = "<!-- made by: python benchmarks/ablation.py -->", "<!-- end -->"
 CATALOGUE = Path(meshwright.__file__).parent / "catalog"
-FROM_RUNS = "from runs"
-"""The note of a number that no kernel, data sheet or code gives."""
 
 
 def same(how: Assumptions) -> Assumptions:
@@ -202,38 +198,11 @@ def _percents(values: Sequence[float | None]) -> Iterator[str]:
     return ("" if value is None else f"{100 * value:.1f}" for value in values)
 
 
-def marked() -> Iterator[tuple[str, str, str]]:
-    """(where, value, what is said of it) of each number that only runs tell: those of the
-    catalogue, then those of the sets.
-    """
-    for file in sorted(CATALOGUE.rglob("*.toml")):
-        yield from _noted(
-            tomllib.loads(file.read_text("utf-8")), str(file.relative_to(CATALOGUE).with_suffix(""))
-        )
-    tree = ast.parse((CATALOGUE.parent / "describe" / "assumptions.py").read_text("utf-8"))
-    for of in (node for node in tree.body if isinstance(node, ast.ClassDef)):
-        for one, after in pairwise(of.body):
-            words = (
-                after.value.value
-                if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-                else ""
-            )
-            if isinstance(one, ast.AnnAssign) and one.value and FROM_RUNS in str(words):
-                yield (
-                    f"{of.name}.{ast.unparse(one.target)}",
-                    ast.unparse(one.value),
-                    " ".join(str(words).split()),
-                )
-
-
-def _noted(table: Mapping[str, Any], where: str) -> Iterator[tuple[str, str, str]]:
-    for name, value in table.items():
-        if not isinstance(value, Mapping):
-            continue
-        if FROM_RUNS in str(value.get("note", "")):
-            yield f"{where}: {name}", str(value.get("value", "")), str(value.get("source", ""))
-        else:
-            yield from _noted(value, f"{where}: {name}")
+def marked() -> Iterator[tuple[str, ...]]:
+    """(name, places, prior, value) of each number that is fitted to runs."""
+    for of in fitted.parameters():
+        places = ", ".join(place.replace(":", " ") for place in of.where)
+        yield of.name, places, f"{of.prior:.3g}", f"{of.value:.3g}"
 
 
 def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -250,8 +219,8 @@ def tables() -> str:
         (
             "Errors of step times in percent; each law off, the others as they are.",
             table(COLUMNS, [line(law.name, v) for law, v in measured()]),
-            f"Values that only runs tell: {len(known)}.",
-            table(("where", "value", "from"), known),
+            f"Numbers fitted to runs: {len(known)}.",
+            table(("number", "where", "prior", "fitted"), known),
         )
     )
 

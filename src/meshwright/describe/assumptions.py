@@ -354,7 +354,8 @@ BY_SHAPE_AS_WRITTEN = ChipTime("by-shape", Stack(ASK))
 REALISTIC = Assumptions(
     "realistic",
     "This project's default: full transformer, sustained clocks, collectives as NCCL makes them,"
-    " memory as frameworks hold it; what only runs tell is marked so.",
+    " memory as frameworks hold it; the numbers that only runs tell are fitted to published ones"
+    " (catalog/fitted.toml).",
     count=Counting(
         gathered_inputs=ASK,
         gathered_keys=ASK,

@@ -96,8 +96,12 @@ class Answer:
 
 def answer(rows: Sequence[Row], of: Sequence[Parameter] | None = None) -> Answer:
     """Fit the shared numbers to published runs and judge them."""
-    model = Model(runs(rows), tuple(of or parameters()))
-    found = fit(model)
+    model = Model(runs(rows), tuple(parameters() if of is None else of))
+    return judged(model, fit(model))
+
+
+def judged(model: Model, found: Fit) -> Answer:
+    """Every run as predicted with numbers that were fitted before."""
     return Answer(
         model.parameters,
         found,

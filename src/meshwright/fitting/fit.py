@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from ..describe import assumptions, fitted, framework, kernels
 from ..describe.fitted import Parameter
 from ..describe.job import Job
+from ..prediction.classes import chip_family
 from ..prediction.prediction import Prediction
 from ..validate.as_run import predicted
 from .runs import Measured
@@ -128,6 +129,8 @@ class Fit:
     values: dict[str, float]
     without: dict[str, dict[str, float]]
     """Laboratory -> the values without it."""
+    families: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Family of chips -> the values without its runs."""
 
     def range(self, name: str) -> tuple[float, float]:
         """Over the fits with a laboratory left out."""
@@ -144,20 +147,40 @@ class Fit:
         )
 
 
-def fit(model: Model) -> Fit:
-    """All numbers from all runs, and with each laboratory left out."""
+def fit(model: Model, start: Values | None = None, rounds: int = ROUNDS) -> Fit:
+    """All numbers from all runs, and with each laboratory and each family of chips left out.
+
+    start: values to begin from in place of the priors; from a fit that has changed little one round
+    is enough.
+    """
     of = model.parameters
-    at = np.zeros(len(of))
+    at = np.array([log((start or {}).get(p.name, p.prior) / p.prior) for p in of])
     everywhere = np.ones(len(model.every), bool)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         found = effects(model, at)
         at = solved(of, found, weights(model.every, everywhere))
-    whose = np.array([laboratory(run.source) for run in model.every])
-    without = {}
-    for name in sorted({*whose}):
-        rest = weights(model.every, whose != name)
-        without[str(name)] = named(of, solved(of, found, rest))
-    return Fit(named(of, at), without)
+    whose = [laboratory(run.source) for run in model.every]
+    family = [chip_family(run.job.cluster.chip) for run in model.every]
+    return Fit(named(of, at), _without(model, found, whose), _without(model, found, family))
+
+
+def _without(model: Model, found: Effects, groups: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Group of runs -> the values without it."""
+    each, of = np.array(groups), model.parameters
+    return {
+        name: named(of, solved(of, found, weights(model.every, each != name)))
+        for name in sorted({*groups})
+    }
+
+
+def stored(table: Mapping[str, Any] | None = None) -> Fit:
+    """The fit that the catalogue holds: nothing is fitted again."""
+    told = fitted.table() if table is None else table
+    values = {name: float(of["value"]) for name, of in told["parameters"].items()}
+    without, families = (
+        {name: {**of} for name, of in told[key].items()} for key in ("without", "families")
+    )
+    return Fit(values, without, families)
 
 
 def named(of: Sequence[Parameter], at: Column) -> dict[str, float]:
@@ -203,10 +226,22 @@ def solved(of: Sequence[Parameter], found: Effects, weight: Column) -> Column:
 
 def left_out(model: Model, of: Fit) -> list[Seen]:
     """Every run as predicted without its laboratory."""
-    whose = np.array([laboratory(run.source) for run in model.every])
-    found = {}
-    for name, values in of.without.items():
-        found.update({s.run.id: s for s in model.seen(values, whose == name)})
+    return _apart(model, of.without, [laboratory(run.source) for run in model.every])
+
+
+def families_left_out(model: Model, of: Fit) -> list[Seen]:
+    """Every run as predicted without its family of chips."""
+    family = [chip_family(run.job.cluster.chip) for run in model.every]
+    return _apart(model, of.families, family)
+
+
+def _apart(
+    model: Model, without: Mapping[str, Mapping[str, float]], groups: Sequence[str]
+) -> list[Seen]:
+    """Each group of runs with the values of the others."""
+    each, found = np.array(groups), {}
+    for name in sorted({*groups}):
+        found.update({s.run.id: s for s in model.seen(without[name], each == name)})
     return [found[run.id] for run in model.every]
 
 
@@ -219,18 +254,3 @@ def at_priors(model: Model) -> list[Seen]:
     """Every run as predicted without any."""
     values = {p.name: p.prior for p in model.parameters}
     return model.seen(values, np.ones(len(model.every), bool))
-
-
-def families_left_out(model: Model, of: Fit) -> list[Seen]:
-    """Every run as predicted without its family of chips."""
-    at = np.array([log(of.values[p.name] / p.prior) for p in model.parameters])
-    found = effects(model, at)
-    family = np.array([s.run.family for s in in_sample(model, of)])
-    result = {}
-    for name in sorted({*family}):
-        values = named(
-            model.parameters,
-            solved(model.parameters, found, weights(model.every, family != name)),
-        )
-        result.update({s.run.id: s for s in model.seen(values, family == name)})
-    return [result[run.id] for run in model.every]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..describe.fitted import Parameter
 from .fit import Fit
@@ -11,7 +11,8 @@ HEAD = """\
 # Numbers that only runs tell, shared by all of them. Written by `meshwright calibrate --runs`.
 # prior: what it would be without any run, as the catalogue's own files have it; spread: width of
 # its logarithm; range: over the fits with a laboratory left out; without: the laboratories without
-# which it falls back to its prior (one: it rests on that laboratory alone).
+# which it falls back to its prior (one: it rests on that laboratory alone). [without], [families]:
+# all numbers with the runs of a laboratory or of a family of chips left out.
 
 """
 
@@ -19,7 +20,19 @@ HEAD = """\
 def written(of: Sequence[Parameter], fit: Fit, date: str, runs: int, laboratories: int) -> str:
     """The text of the file."""
     head = f'date = "{date}"\nruns = {runs}\nlaboratories = {laboratories}\n'
-    return HEAD + head + "".join(f"\n{_table(p, fit)}" for p in of)
+    numbers = "".join(f"\n{_table(p, fit)}" for p in of)
+    return (
+        HEAD + head + numbers + _groups("without", fit.without) + _groups("families", fit.families)
+    )
+
+
+def _groups(key: str, of: Mapping[str, Mapping[str, float]]) -> str:
+    """The values without a laboratory, or without a family of chips."""
+    parts = []
+    for name, values in of.items():
+        lines = (f'"{which}" = {value:g}' for which, value in values.items())
+        parts.append(f'\n[{key}."{name}"]\n' + "\n".join(lines) + "\n")
+    return "".join(parts)
 
 
 def _table(p: Parameter, fit: Fit) -> str:

@@ -216,14 +216,8 @@ def _cluster(given: object, files: bool) -> object:
         for part, value in parts.items():  # a table changes fields of the named chip or network
             if isinstance(table.get(part), Mapping):
                 table[part] = changed(value, table[part])
-        return {
-            **parts,
-            "chips": base.chips,
-            "name": base.name,
-            "engine": base.engine,
-            "installation": base.installation,
-            **table,
-        }
+        rest = {n: getattr(base, n) for n in ("chips", "name", "engine", "installation")}
+        return {**parts, **rest, **table}
     if isinstance(table.get("chip"), str) and "network" not in table:
         table["network"] = catalog.chip(table["chip"]).network
     return table

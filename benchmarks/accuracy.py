@@ -1,0 +1,323 @@
+"""How good predictions are where the fit has not looked: the tables and pictures of docs/accuracy.md.
+
+    python benchmarks/accuracy.py                       to stdout
+    python benchmarks/accuracy.py -o docs/accuracy.md   between its markers, pictures in docs/images
+
+Nothing is fitted here: the numbers with each laboratory, and each family of chips, left out are
+those of catalog/fitted.toml (`meshwright calibrate --runs published`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ablation import table, written
+
+from meshwright.describe.fitted import parameters
+from meshwright.fitting.answer import Answer, by, coverage, errors, judged, scaled
+from meshwright.fitting.fit import Model, stored
+from meshwright.fitting.runs import runs
+from meshwright.fitting.seen import Seen
+from meshwright.validate import published
+from meshwright.validate.stats import quantile
+
+BEGIN = "<!-- made by: python benchmarks/accuracy.py -->"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+GOOD, BAD = 0.06, 0.10
+"""Median errors of a class that count as good, and as bad."""
+PEERS = (
+    ("vtrain-multi", "Calculon (a100_80g.json)", "15.3", "9.7", "-8.4", "its rows, full recomputation, rerun"),
+    ("vtrain-multi", "llm-analysis (efficiency 0.5)", "16.2", "", "-12.8", "103 of 109 rows, rerun"),
+    ("vtrain-multi", "vTrain (kernels profiled there)", "14.7", "", "", "its paper"),
+    ("korthikanti2022", "Calculon", "3.7", "", "", "eight times, its paper, published after them"),
+    ("simumax-b200", "SimuMax (kernels profiled there)", "5.6", "", "-5.6", "its own machine, rerun"),
+)  # fmt: skip
+"""(source, program, mean, median, bias, remark), errors in percent."""
+EIGHT = tuple(f"korthikanti2022-00{i}" for i in range(1, 9))
+
+
+def answered() -> Answer:
+    """Every run under the numbers that the catalogue holds."""
+    return judged(Model(runs(published()), parameters()), stored())
+
+
+def percent(value: float | None, sign: str = "") -> str:
+    return "" if value is None else f"{100 * value:{sign}.1f}"
+
+
+def line(name: str, of: dict[str, Any]) -> tuple[str, ...]:
+    """A row of errors."""
+    keys = ("median_abs_error", "mean_abs_error", "p90_abs_error")
+    cells = (*(percent(of[key]) for key in keys), percent(of["bias"], "+"))
+    return (name, str(of["rows"]), *cells, percent(of["dense"]), percent(of["experts"]))
+
+
+HEADER = ("runs predicted", "rows", "median", "mean", "90 %", "bias", "dense", "experts")
+
+
+def overall(of: Answer) -> str:
+    """Left out first, then the rest."""
+    order = ("laboratory left out", "family of chips left out", "priors", "in sample")
+    names = (
+        "without their laboratory",
+        "without their family of chips",
+        "without any run",
+        "in the sample",
+    )
+    found = of.columns
+    lines = [line(name, errors(found[key])) for key, name in zip(order, names, strict=True)]
+    scale = scaled(of.laboratories)
+    after = (
+        f"After one scale from three rows of a source (20 seeded draws) the median on its other rows"
+        f" is {percent(scale['three_rows'])} %; one constant from all its rows leaves"
+        f" {percent(scale['all_rows'])} %."
+    )
+    return table(HEADER, lines) + "\n\n" + after
+
+
+def classes(of: Answer) -> str:
+    """Errors and intervals of each class, the best first."""
+    inside = coverage(of.laboratories, of.nested)
+    found = by(of.laboratories, lambda s: s.kind)
+    ranked = sorted(found, key=lambda kind: errors(found[kind])["median_abs_error"])
+    lines = []
+    for kind in ranked:
+        e, held = errors(found[kind]), inside[kind]
+        verdict = (
+            "good"
+            if e["median_abs_error"] <= GOOD
+            else "bad"
+            if e["median_abs_error"] > BAD
+            else ""
+        )
+        few = "few sources" if held["sources"] < 3 else ""
+        cells = (
+            percent(e["median_abs_error"]),
+            percent(e["mean_abs_error"]),
+            percent(e["bias"], "+"),
+        )
+        share = f"{100 * held['inside']:.0f}"
+        lines.append(
+            (
+                kind,
+                str(e["rows"]),
+                str(held["sources"]),
+                *cells,
+                share,
+                ", ".join(filter(None, (verdict, few))),
+            )
+        )
+    header = ("class", "rows", "sources", "median", "mean", "bias", "in the interval", "")
+    score = of.nested.score.mean() / of.one_interval.score.mean()
+    sure = (
+        f"Intervals (nine of ten), each from the other laboratories alone, hold"
+        f" {percent(float(of.nested.inside.mean()))} % of the rows; their interval score is {score:.2f} of"
+        f" that of one pooled interval, which holds {percent(float(of.one_interval.inside.mean()))} %."
+    )
+    return table(header, lines) + "\n\n" + sure
+
+
+def sources(of: Answer) -> str:
+    """Errors of each source, without and with its laboratory."""
+    left, seen = (by(rows, lambda s: s.source) for rows in (of.laboratories, of.sample))
+    lines = []
+    for name in left:
+        e, there = errors(left[name]), errors(seen[name])
+        cells = (
+            percent(e["median_abs_error"]),
+            percent(e["mean_abs_error"]),
+            percent(e["bias"], "+"),
+        )
+        lines.append((name, str(e["rows"]), *cells, percent(there["median_abs_error"])))
+    return table(("source", "rows", "median", "mean", "bias", "median in the sample"), lines)
+
+
+def peers(of: Answer) -> str:
+    """Other programs on the same rows."""
+    lines = []
+    for source, program, mean, median, bias, remark in PEERS:
+        rows = [
+            s
+            for s in of.laboratories
+            if s.source == source and (source != "korthikanti2022" or s.run.id in EIGHT)
+        ]
+        e = errors(rows)
+        ours = f"{percent(e['mean_abs_error'])} / {percent(e['median_abs_error'])} / {percent(e['bias'], '+')}"
+        lines.append((source, str(len(rows)), program, mean, median, bias, remark, ours))
+    header = (
+        "rows of",
+        "rows",
+        "program",
+        "mean",
+        "median",
+        "bias",
+        "",
+        "ours without the laboratory: mean / median / bias",
+    )
+    return table(header, lines)
+
+
+def numbers(of: Answer) -> str:
+    """The fitted numbers."""
+    lines = []
+    for p in of.parameters:
+        low, high = of.fit.range(p.name)
+        alone = ", ".join(of.fit.identified_by(p)) or "several"
+        lines.append(
+            (
+                p.name,
+                f"{p.prior:.3g}",
+                f"{of.fit.values[p.name]:.3g}",
+                f"{low:.3g} to {high:.3g}",
+                alone,
+            )
+        )
+    return table(
+        ("number", "prior", "fitted", "range, one laboratory left out", "identified by"), lines
+    )
+
+
+WIDTH, HEIGHT, EDGE = 300.0, 230.0, 38.0
+DOT = 2.4
+
+
+def picture(name: str, panels: Sequence[str], columns: int) -> None:
+    """Panels side by side, as a small SVG."""
+    rows = -(-len(panels) // columns)
+    parts = [
+        f'<g transform="translate({i % columns * WIDTH:g} {i // columns * HEIGHT:g})">{panel}</g>'
+        for i, panel in enumerate(panels)
+    ]
+    size = f'width="{columns * WIDTH:g}" height="{rows * HEIGHT:g}"'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="10">'
+    )
+    back = '<rect width="100%" height="100%" fill="#fff"/>'
+    (IMAGES / f"{name}.svg").write_text(head + back + "".join(parts) + "</svg>\n", "utf-8")
+
+
+def panel(
+    title: str,
+    points: Sequence[tuple[float, float]],
+    x: tuple[float, float],
+    y: tuple[float, float],
+    marks: Sequence[tuple[float, str]],
+    levels: Sequence[tuple[float, str]],
+    more: str = "",
+) -> str:
+    """Points on two axes: marks and levels are where the axes have words."""
+
+    def across(v: float) -> float:
+        return EDGE + (v - x[0]) / (x[1] - x[0]) * (WIDTH - EDGE - 12)
+
+    def up(v: float) -> float:
+        return HEIGHT - 28 - (min(max(v, y[0]), y[1]) - y[0]) / (y[1] - y[0]) * (HEIGHT - 52)
+
+    dots = "".join(f"M{across(a):.1f} {up(b):.1f}h0" for a, b in points)
+    words = [f'<text x="{WIDTH / 2:g}" y="14" text-anchor="middle">{title}</text>']
+    for at, word in marks:
+        words.append(
+            f'<text x="{across(at):.1f}" y="{HEIGHT - 12:g}" text-anchor="middle">{word}</text>'
+        )
+    for at, word in levels:
+        words.append(f'<text x="{EDGE - 4:g}" y="{up(at) + 3:.1f}" text-anchor="end">{word}</text>')
+        words.append(f'<path d="M{EDGE:g} {up(at):.1f}H{WIDTH - 12:g}" stroke="#ddd"/>')
+    path = f'<path d="{dots}" stroke="#27c" stroke-opacity=".45" stroke-width="{DOT}" stroke-linecap="round" fill="none"/>'
+    drawn = f'<path d="M{across(x[0]):.1f} {up(y[0]):.1f}L{across(x[1]):.1f} {up(y[1]):.1f}" stroke="#333" stroke-width=".7"/>'
+    return "".join(words) + path + (drawn if more == "diagonal" else "")
+
+
+def pictures(of: Answer) -> None:
+    """Predicted against measured; residuals against each axis; coverage."""
+    rows = of.laboratories
+    ends = (-1.0, 2.6)
+    marks = [(v, f"{10**v:g} s") for v in (-1, 0, 1, 2)]
+    points = [(math.log10(s.run.step_s), math.log10(s.run.step_s / s.run.ratio)) for s in rows]
+    shown = panel(
+        "predicted against measured step time", points, ends, ends, marks, marks, "diagonal"
+    )
+    picture("accuracy-times", [shown], 1)
+    residual = [(math.log(0.5), "0.5"), (0.0, "1"), (math.log(2.0), "2")]
+    span = (math.log(0.5), math.log(2.0))
+    axes: tuple[tuple[str, Callable[[Seen], float], str], ...] = (
+        ("chips", lambda s: math.log10(s.run.chips), "log"),
+        ("tokens of a sequence", lambda s: math.log10(s.run.tokens), "log"),
+        ("parameters", lambda s: math.log10(s.run.parameters), "log"),
+        ("seconds of a step", lambda s: math.log10(s.run.step_s), "log"),
+        ("share of messages", lambda s: s.parts["messages"], ""),
+        ("share of the host", lambda s: s.parts["host"], ""),
+    )
+    found = []
+    for name, value, kind in axes:
+        values = [value(s) for s in rows]
+        low, high = min(values), max(values)
+        ticks = [low, (low + high) / 2, high]
+        words = [(v, f"{10**v:.2g}" if kind == "log" else f"{v:.2f}") for v in ticks]
+        dots = [(v, -s.error) for v, s in zip(values, rows, strict=True)]
+        found.append(
+            panel(
+                f"predicted / measured against {name}",
+                dots,
+                (low, high or 1.0),
+                span,
+                words,
+                residual,
+            )
+        )
+    picture("accuracy-residuals", found, 2)
+    picture("accuracy-coverage", [_coverage(of)], 1)
+
+
+def _coverage(of: Answer) -> str:
+    """Share of rows of each source inside its interval, and where they lie: 5, 50 and 95 %."""
+    levels, points, marks = [(0.5, "50 %"), (0.9, "90 %"), (1.0, "100 %")], [], []
+    names = sorted({s.source for s in of.laboratories})
+    for i, name in enumerate(names):
+        inside = [
+            bool(y)
+            for s, y in zip(of.laboratories, of.nested.inside, strict=True)
+            if s.source == name
+        ]
+        points.append((float(i), sum(inside) / len(inside)))
+        marks.append((float(i), name[:3]))
+    title = "rows inside the interval, by source"
+    return panel(title, points, (-0.5, len(names) - 0.5), (0.0, 1.0), marks, levels)
+
+
+def spread(of: Sequence[Seen]) -> Iterator[float]:
+    """Ends of predicted over measured."""
+    values = sorted(1 / s.run.ratio for s in of)
+    yield from (quantile(values, q) for q in (0.05, 0.95))
+
+
+def page() -> str:
+    """All tables; the pictures are drawn beside."""
+    of = answered()
+    pictures(of)
+    count = len(of.parameters)
+    return "\n\n".join(
+        (
+            "### Where the fit has not looked",
+            "Errors of step times in percent. *Without their laboratory*: the shared numbers were fitted"
+            " to the runs of the ten other laboratories. This is what a new run may expect.",
+            overall(of),
+            "![Predicted against measured step times](images/accuracy-times.svg)",
+            "### Where it is good, where it is bad",
+            classes(of),
+            "![Share of rows inside their interval](images/accuracy-coverage.svg)",
+            "### By source, without its laboratory",
+            sources(of),
+            "![Residuals against each axis](images/accuracy-residuals.svg)",
+            "### Other programs on the same rows",
+            peers(of),
+            f"### The {count} fitted numbers",
+            numbers(of),
+        )
+    )
+
+
+if __name__ == "__main__":
+    written(__doc__, BEGIN, page)

@@ -1,0 +1,69 @@
+"""A frozen set of runs of every class: predictions of them stay as good as docs/accuracy.md says."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from statistics import median
+
+import pytest
+
+from meshwright.describe.fitted import parameters
+from meshwright.fitting.evidence import evidence
+from meshwright.fitting.fit import Model, left_out, stored
+from meshwright.fitting.runs import runs
+from meshwright.fitting.seen import Seen
+from meshwright.prediction import certainty
+from meshwright.validate import published
+
+BOUNDS = {
+    "Ampere, FSDP, dense": 0.08,
+    "Ampere, Megatron-LM to 2022, Megatron-DeepSpeed, dense": 0.10,
+    "Ampere, ZeRO-3 of 2021, dense": 0.50,
+    "Blackwell, Megatron Core, dense": 0.16,
+    "Blackwell, Megatron Core, experts": 0.19,
+    "Hopper, FSDP, dense": 0.09,
+    "Hopper, Megatron Core, dense": 0.20,
+    "Hopper, Megatron Core, experts": 0.15,
+    "TPU, XLA, dense": 0.08,
+    "Volta, Megatron-LM to 2022, Megatron-DeepSpeed, dense": 0.06,
+}
+"""Class -> largest median error with the laboratory left out, a quarter above that of the day."""
+EACH = 6
+"""Runs of a class: at equal distances in the order of the file."""
+
+
+@cache
+def seen() -> tuple[Seen, ...]:
+    """All runs without their laboratory, under the numbers that the catalogue holds."""
+    return tuple(left_out(Model(runs(published()), parameters()), stored()))
+
+
+def test_every_class_has_its_frozen_runs() -> None:
+    assert {one.kind for one in seen()} == set(BOUNDS)
+
+
+@pytest.mark.parametrize("kind", BOUNDS)
+def test_a_class_stays_as_good_as_it_was(kind: str) -> None:
+    of = [one for one in seen() if one.kind == kind]
+    frozen = of[:: max(1, len(of) // EACH)]
+    assert median(abs(1 / one.run.ratio - 1) for one in of) <= BOUNDS[kind]
+    assert median(abs(1 / one.run.ratio - 1) for one in frozen) <= 2 * BOUNDS[kind]
+
+
+def test_the_evidence_is_that_of_these_runs() -> None:
+    """Widths, quantiles and nearest runs as the catalogue has them are made of left-out
+    predictions. A change of the physics that moves them further than this asks for a new fit:
+    meshwright calibrate --runs published."""
+    kept, now = certainty.evidence()["realistic"], tomllib.loads(evidence(seen(), "realistic"))
+    told = now["realistic"]
+    assert kept["unsure"] == pytest.approx(told["unsure"], rel=0.1)
+    assert (kept["low"], kept["high"]) == pytest.approx((told["low"], told["high"]), rel=0.1)
+    assert kept["classes"].keys() == told["classes"].keys()
+    for kind, of in told["classes"].items():
+        assert kept["classes"][kind]["sources"] == of["sources"]
+        assert kept["classes"][kind]["rows"] == of["rows"]
+    ratios = {run.id: run.ratio for run in certainty.runs()}
+    assert ratios.keys() == {one.run.id for one in seen()}
+    moved = sorted(abs(one.run.ratio / ratios[one.run.id] - 1) for one in seen())
+    assert moved[len(moved) // 2] < 0.01
