@@ -70,7 +70,7 @@ def test_few_sources_take_the_wider_ends_and_say_so(
 def test_parts_widen_by_their_share(monkeypatch: pytest.MonkeyPatch, dense: Prediction) -> None:
     """0.1 of the step and 0.5 of what its messages take: root of the sum of squares."""
     told(monkeypatch, unsure={**NOTHING, "step": 0.1, "messages": 0.5})
-    sure, share = dense.certainty, dense.time_s["tp_comm"] + dense.time_s["dp_comm"]
+    sure, share = dense.certainty, sum(dense.time_s[cause] for cause in certainty.MESSAGES)
     assert sure is not None and share > 0
     assert sure.width == pytest.approx(math.hypot(0.1, 0.5 * share / dense.step_time_s))
 

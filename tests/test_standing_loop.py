@@ -34,7 +34,8 @@ vector_flops = "5 GFLOP/s"
 hbm_bytes = "4 GiB"
 hbm_bandwidth = "5 GB/s"
 [network]
-dims = [{ name = "memory", bandwidth = "2 GB/s", latency_s = "20 us" }]
+name = "one machine"
+dims = [{ name = "memory", bandwidth = "2 GB/s", latency = "20 us" }]
 """
 """One core, roughly: what it really does the run says."""
 

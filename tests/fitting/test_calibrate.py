@@ -63,7 +63,7 @@ def test_a_scale_multiplies_every_later_step_and_narrows_its_interval(
 def test_an_explained_step_adds_up_with_a_scale(scaled: Path) -> None:
     job = Job(model("llama3-8b"), cluster(f"64x{scaled}"), 256, Layout(dp=64, zero=3))
     p = predict(job)
-    assert sum(term.value for term in p.term.children) == pytest.approx(p.step_time_s)
+    assert sum(term.value for term in p.term.parts) == pytest.approx(p.step_time_s)
     assert p.replayed_s is None or p.replayed_s == pytest.approx(p.step_time_s, rel=0.02)
     assert certainty.certainty(p) is not None
 

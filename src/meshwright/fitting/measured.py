@@ -21,9 +21,6 @@ from ..validate.as_run import predicted
 from .installation import demand_enough, scale
 from .runs import runs
 
-WARM = 2
-"""First steps of a run that are not counted: kernels are compiled, memory is taken."""
-
 
 class Step(NamedTuple):
     """A measured step beside its job."""
@@ -52,11 +49,11 @@ def steps(path: str, seconds: Sequence[float] = ()) -> list[Step]:
 
 
 def _of_folder(path: str) -> Iterable[Step]:
-    """Steps of a folder that `train` wrote; the first are left out."""
+    """Steps of a folder that `train` wrote, under its newest layout; a median does not mind the
+    first ones."""
     run = run_folder.read(path)
-    times = [float(row["step_time_s"]) for row in run.rows if row.get("step_time_s")]
-    for seconds in times[WARM:] if len(times) > WARM else times:
-        yield Step(path, run.job, seconds)
+    for row in run.timed:
+        yield Step(path, run.job, float(row["step_time_s"]))
 
 
 def installation(of: Sequence[Step]) -> Cluster:
