@@ -135,18 +135,18 @@ def from_steps(paths: tuple[str, ...], seconds: str | None, output: str, json: b
     machine = installation(found)
     remark = f"Scaled by measured steps (meshwright calibrate --from); --on 64x./{output}"
     files.write(output, {".toml": lambda: dump_machine(machine, remark)})
-    of = machine.installation
+    of, ratios = machine.installation, [step.ratio for step in found]
     data = {
         "scale": of.scale,
         "steps": of.steps,
-        "ratios": [step.ratio for step in found],
+        "ratios": ratios,
         "file": output,
     }
     if json:
         console.show_json(console.envelope("calibrate", data))
     else:
         console.show(
-            f"{of.steps} steps took {min(data['ratios']):.3f} to {max(data['ratios']):.3f} times"
+            f"{of.steps} steps took {min(ratios):.3f} to {max(ratios):.3f} times"
             f" what is predicted: scale {of.scale:.3f}",
             f"wrote {output}",
         )

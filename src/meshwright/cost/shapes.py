@@ -62,7 +62,8 @@ def constants(chip: Chip, how: ChipTime) -> Kernels:
     share or the chip's own.
     """
     if how.kernels is not None:
-        return how.kernels
+        found: Kernels = how.kernels
+        return found
     if how.matrix_efficiency is None and chip.kernel_law:
         return kernels(chip.kernel_law)
     return replace(kernels(GENERIC), share=how.matrix_efficiency or chip.sustained or how.sustained)

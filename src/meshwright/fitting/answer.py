@@ -160,7 +160,7 @@ def scaled(of: Sequence[Seen]) -> dict[str, float]:
             error = np.array([one.error for one in rows])
             taken = drawn(len(error), seed)
             rest = np.delete(error, taken)
-            left += list(np.abs(np.exp(np.log(scale(np.exp(error[taken]))) - rest) - 1.0))
+            left += list(np.abs(np.exp(np.log(scale(list(np.exp(error[taken])))) - rest) - 1.0))
         medians.append(float(np.median(left)))
     whole: list[float] = []
     for rows in by(of, lambda s: s.source).values():

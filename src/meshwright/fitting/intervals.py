@@ -136,7 +136,7 @@ def after_scale(of: Sequence[Seen], by: Mapping[str, float]) -> Ends:
         error, wide = errors(mine), widths(shares(mine), np.array([by[p] for p in PARTS]))
         for seed in range(DRAWS):
             taken = drawn(len(mine), seed)
-            centre = np.log(scale(np.exp(error[taken])))
+            centre = np.log(scale(list(np.exp(error[taken]))))
             rest = np.delete((error - centre) / wide, taken)
             found.append(rest)
             weight.append(np.full(len(rest), 1.0 / max(len(rest), 1)))
