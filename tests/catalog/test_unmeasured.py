@@ -16,6 +16,7 @@ from meshwright.cost.network import Fabric
 from meshwright.describe import assumptions as sets
 from meshwright.describe import network as links
 from meshwright.describe.chip import Chip
+from meshwright.describe.kernels import kernels
 from meshwright.report.predict import report
 
 PAPERS = ("lbl-", "epoch-", "book-")
@@ -49,9 +50,10 @@ def test_an_unmeasured_chip_is_never_better_than_the_worst_measured() -> None:
 
 def test_laws_of_kernels_stand_before_a_share_of_the_peak() -> None:
     """Large products of an A100: 0.87 of the peak of its clock, of which hours of training hold
-    0.92; an unknown chip has its share.
+    some; an unknown chip has its share.
     """
-    assert share(catalog.chip("a100-80"), SET.chip) == pytest.approx(0.87 * 0.92)
+    held = kernels("a100").clock
+    assert share(catalog.chip("a100-80"), SET.chip) == pytest.approx(0.87 * held) and held < 1
     for chip in CHIPS:
         if not chip.kernel_law:
             assert share(chip, SET.chip) == pytest.approx(share(chip))

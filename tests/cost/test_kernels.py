@@ -22,7 +22,7 @@ from meshwright.count import blocks
 from meshwright.count.work import Pass
 from meshwright.describe.assumptions import ChipTime, Stack
 from meshwright.describe.framework import frameworks
-from meshwright.describe.kernels import every, kernels
+from meshwright.describe.kernels import as_written, every, kernels
 
 TABLES = Path(__file__).parents[1] / "published" / "kernels"
 Row = dict[str, str]
@@ -42,10 +42,12 @@ def grouped_by(name: str, *keys: str) -> Iterator[tuple[tuple[str, ...], list[Ro
 
 
 def rates(chip: str, precision: str = "bf16", clock: float = 1.0, **stack: object) -> shapes.Rates:
-    """At the clock that the peak is quoted at: one call does not heat a chip."""
-    found = shapes.rates(
-        catalog.chip(chip), precision, "bf16", ChipTime("by-shape", Stack(**stack))
-    )
+    """At the clock that the peak is quoted at: one call does not heat a chip. Constants are those
+    of kernels alone, before any run.
+    """
+    of = catalog.chip(chip)
+    how = ChipTime("by-shape", Stack(**stack), kernels=as_written()[of.kernel_law])
+    found = shapes.rates(of, precision, "bf16", how)
     held = found.of.clock / clock
     return found._replace(
         matrix=found.matrix / held, wide=found.wide / held, peak16=found.peak16 / held
