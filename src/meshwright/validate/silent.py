@@ -74,13 +74,17 @@ def filled(row: Row, assumptions: Assumptions) -> Filled:
 
 
 def choices(row: Row) -> Iterator[tuple[int, int]]:
-    """(microbatch, chunks) that the row leaves open, and that cut its layers evenly."""
+    """(microbatch, chunks) that the row leaves open, that cut its layers evenly, and whose
+    microbatches stages share out, as Megatron-LM asked of interleaving to 2024.
+    """
     open_, p = silent(row), part(row, "parallel")
+    each = whole(row, "global_batch", 1) / whole(p, "dp", 1)
     pp, layers = whole(p, "pp", 1), needed(part(row, "model"), "layers")
     stated = whole(row, "micro_batch", 1), whole(p, "vpp", 1)
     for microbatch in MICROBATCHES if "micro_batch" in open_ else stated[:1]:
         for chunks in CHUNKS if "parallel.vpp" in open_ and pp > 1 else stated[1:]:
-            if chunks == 1 or layers % (pp * chunks) == 0:
+            even = layers % (pp * chunks) == 0 and each % (pp * microbatch) == 0
+            if chunks == 1 or even:
                 yield microbatch, chunks
 
 
