@@ -108,7 +108,7 @@ def test_it_is_the_loss_of_one_process_and_changes_nothing(layout: Layout, tmp_p
         trainer = Trainer(job(LLAMA, layout), SETTINGS, device)
         kinds = {name: type(p) for name, p in trainer.parameters().items()}
         own = [x.chunk(int(layout.dp))[trainer.mesh.replica] for x in whole.chunk(2)]
-        found = evaluate(trainer, [trainer.share(x) for x in own])
+        found = evaluate(trainer, [(*trainer.share(x), ((0,),)) for x in own])
         assert {name: type(p) for name, p in trainer.parameters().items()} == kinds
         loss, _ = trainer.backward(*trainer.share(own[0]))
         torch.save((found, loss), tmp_path / f"{dist.get_rank()}.pt")
@@ -117,6 +117,61 @@ def test_it_is_the_loss_of_one_process_and_changes_nothing(layout: Layout, tmp_p
     first = fn.cross_entropy(decoder(whole[:8, :-1]).flatten(0, 1), whole[:8, 1:].flatten()).item()
     for file in tmp_path.glob("*.pt"):
         assert torch.load(file) == pytest.approx((want, first), abs=1e-5)
+
+
+def alone(decoder: Decoder, row: torch.Tensor, begins: tuple[int, ...]) -> torch.Tensor:
+    """Logits of a sequence whose documents go through the model one by one."""
+    found = []
+    for a, b in zip(begins, (*begins[1:], len(row)), strict=True):
+        decoder.take((range(b - a),))
+        found.append(decoder(row[None, a:b])[0])
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [Layout(cp=2, pp=2, microbatch=2), Layout(tp=2, microbatch=4, recompute="full")],
+    ids=["cp2 pp2", "tp2 full"],
+)
+def test_documents_do_not_see_each_other(layout: Layout, tmp_path: Path) -> None:
+    """Loss and gradient norm are those of each document alone; positions of rotary models are
+    relative.
+    """
+    whole = torch.randint(256, (8, SEQ + 1), generator=torch.Generator().manual_seed(6))
+    whole[::2, 11] = whole[1::3, 20] = whole[3, 0] = 0
+    begins = data.begins(whole[:, :-1].numpy(), 0)
+    assert begins[0] == (0, 12) and begins[3] == (0, 1) and begins[4] == (0, 12, 21)
+    decoder = Decoder(LLAMA, range(4), SEQ)
+    initialise(decoder, LLAMA, SETTINGS.seed)
+    rows = zip(whole[:, :-1], begins, strict=True)
+    logits = torch.cat([alone(decoder, row, of) for row, of in rows])
+    want = fn.cross_entropy(logits, whole[:, 1:].flatten())
+    want.backward()  # type: ignore[no-untyped-call]
+    size = torch.nn.utils.get_total_norm(
+        [p.grad for p in decoder.parameters() if p.grad is not None]
+    )
+
+    def work(device: torch.device) -> None:
+        trainer = Trainer(job(LLAMA, layout), SETTINGS, device)
+        trainer.pack(begins)
+        found = trainer.backward(*trainer.share(whole))
+        torch.save(found, tmp_path / f"{dist.get_rank()}.pt")
+
+    fork_ranks(work, int(layout.chips), timeout_s=120)
+    for file in tmp_path.glob("*.pt"):
+        assert torch.load(file) == pytest.approx((want.item(), size.item()), rel=1e-5)
+
+
+def test_the_end_of_a_document_is_known_from_its_file(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "ab"}\n{"text": "cde"}\n' * 9)
+    (tmp_path / "a.txt").write_text("abcde" * 9)
+    data.prepare(tmp_path / "a.jsonl", tmp_path / "a")
+    data.prepare(tmp_path / "a.txt", tmp_path / "b")
+    assert data.end_of(str(tmp_path / "a")) == 0
+    row = data.File(tmp_path / "a", 256, 10, 1).at(0)
+    assert data.begins(row[None, :-1], 0) == ((0, 3, 7),)
+    with pytest.raises(BadInput, match="does not say which token ends a document"):
+        data.end_of(str(tmp_path / "b"))
 
 
 def test_a_run_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,6 +198,30 @@ def opened(data: str, vocab: int, seq: int, seed: int, held_out: int = 0) -> Fil
     return Blend(each, sizes)
 
 
+def begins(samples: Tokens, end: int) -> tuple[tuple[int, ...], ...]:
+    """Where documents begin in each sequence: at its first token, and after each `end`."""
+    found = ((0, *(int(i) + 1 for i in np.flatnonzero(row[:-1] == end))) for row in samples)
+    return tuple(found)
+
+
+def end_of(named: str) -> int:
+    """The token after each document of token files; BadInput if they have none, or several."""
+    known = set()
+    for path, _ in files(named):
+        header = read_header(path)
+        end = 0 if header.get("tokenizer") == "bytes" and header.get("end") else None
+        end = header.get("end_id", end)
+        if type(end) is not int:
+            raise BadInput(
+                f"train.documents: {path} does not say which token ends a document; make it of a"
+                " .jsonl with this version of meshwright data"
+            )
+        known.add(end)
+    if len(known) > 1:
+        raise BadInput(f"train.documents: the files of {named!r} end documents by other tokens")
+    return known.pop()
+
+
 def beside(path: Path, suffix: str) -> Path:
     """NAME.bin or NAME.json of a token file; BadInput for what has no name, such as "."."""
     if not path.name:
@@ -228,12 +252,13 @@ def write(
     tokenizer: str,
     source: str,
     end: str | None = None,
+    end_id: int | None = None,
 ) -> dict[str, Any]:
     """Write a token file chunk by chunk; its header. It appears under its name only when it is
     whole, the header last.
 
-    end: the token after each document.  BadInput if there is no token, or the file cannot be
-    written; then nothing of it is left.
+    end, end_id: the token after each document.  BadInput if there is no token, or the file cannot
+    be written; then nothing of it is left.
     """
     dtype = "uint16" if vocab <= 2**16 else "uint32"
     header: dict[str, Any] = {
@@ -243,7 +268,7 @@ def write(
         "vocab": vocab,
         "tokenizer": tokenizer,
         "source": source,
-        **({"end": end} if end is not None else {}),
+        **({"end": end, "end_id": end_id} if end is not None else {}),
     }
     parts = {suffix: beside(path, f"{suffix}.{os.getpid()}") for suffix in (".bin", ".json")}
     try:
@@ -323,5 +348,11 @@ def prepare(
     """
     encode = encoder(tokenizer, end, path.suffix == ".jsonl")
     return write(
-        to, encode.stream(texts(path, key)), encode.vocab, tokenizer, path.name, encode.end
+        to,
+        encode.stream(texts(path, key)),
+        encode.vocab,
+        tokenizer,
+        path.name,
+        encode.end,
+        encode.end_id,
     )

@@ -14,25 +14,32 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
 from ..layout.stages import stage_numbers
+from ..program.tiles import Documents
 from . import heartbeat
 from .loop import Trainer
 from .model import Decoder
 from .pipeline import criterion, ends
 from .scaling import Scaler
 
+Batch = tuple[Tensor, Tensor, tuple[Documents, ...]]
+"""Inputs, targets, and where documents begin, of one rank."""
+
 
 @torch.no_grad()
-def evaluate(trainer: Trainer, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """Mean loss over batches of the job's size, of which each rank gives its (inputs, targets); the
-    same on every rank.
+def evaluate(trainer: Trainer, batches: Iterable[Batch]) -> float:
+    """Mean loss over batches of the job's size, of which each rank gives its part; the same on
+    every rank.
     """
     layout = trainer.layout
     of = criterion(trainer.job, layout, trainer.mesh, Scaler(False))
     total, count = torch.zeros((), dtype=torch.float64, device=trainer.device), 0
-    for tokens, targets in batches:
+    for tokens, targets, documents in batches:
         heartbeat.beat("evaluating")
+        trainer.pack(documents)
         both = (x.to(trainer.device).chunk(trainer.microbatches) for x in (tokens, targets))
-        for x, y in zip(*both, strict=True):
+        for i, (x, y) in enumerate(zip(*both, strict=True)):
+            for stage in trainer.stages.values():
+                stage.documents = trainer.of_microbatch(i)
             logits = through(trainer, x)
             if logits is not None:
                 total += of(logits, y).double()

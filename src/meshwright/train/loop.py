@@ -14,7 +14,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.placement import placed
 from ..layout.stages import stage_count, stage_layers, stage_numbers
-from ..program.tiles import chunks
+from ..program.tiles import Documents, chunks
 from ..schedule import get as schedule_named
 from . import gradients
 from .initial import initialise, local
@@ -56,6 +56,7 @@ class Trainer:
         self.job, self.settings, self.device, self.fresh = job, settings, device, fresh
         self.layout: Layout = placed(job.layout, job.cluster.sizes)
         self.recorder = Recorder(device)
+        self.pack()
         self.scaler = Scaler(
             job.precision.compute == "fp16", settings.loss_scale, settings.scale_growth
         )
@@ -78,6 +79,7 @@ class Trainer:
             device,
             self.recorder,
             self.scaler,
+            self.of_microbatch,
         )
         self.optimizer = adamw(self.stages.values(), settings, device)
 
@@ -114,6 +116,18 @@ class Trainer:
         both = (whole[:, :-1], whole[:, 1:])
         x, y = (torch.cat([part[:, r.start : r.stop] for r in at], 1) for part in both)
         return x, y
+
+    def pack(self, documents: tuple[Documents, ...] = ((0,),)) -> None:
+        """Where the documents of this rank's sequences of the next step begin; one entry: the same
+        for all.
+        """
+        self.documents = documents
+
+    def of_microbatch(self, number: int) -> tuple[Documents, ...]:
+        """Of `documents`, those of a microbatch."""
+        b = int(self.layout.microbatch)
+        every = self.documents
+        return every if len(every) == 1 else every[number * b : (number + 1) * b]
 
     def accumulate(self, tokens: Tensor, targets: Tensor) -> list[Tensor]:
         """Gradients of the whole batch, from this rank's part of it, [B/dp, T/cp]; the losses of

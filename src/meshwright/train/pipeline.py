@@ -26,7 +26,7 @@ from .model import Decoder
 from .parallel import Mesh
 from .record import Recorder
 from .scaling import Criterion, Scaler
-from .stage import Stage
+from .stage import Packed, Stage
 
 Engine = Callable[[Tensor, Tensor], list[Tensor]]
 
@@ -52,14 +52,15 @@ def engine(
     device: torch.device,
     recorder: Recorder,
     scaler: Scaler,
+    documents: Packed,
 ) -> Engine:
     """What runs the microbatches of a step through this rank's stages. Losses and gradients are
     times the scale.
     """
     of = criterion(job, layout, mesh, scaler)
     if layout.pp == 1:
-        return accumulation(stages[0], layout, of, microbatches, recorder)
-    return pipeline(stages, layout, mesh, of, microbatches, device, recorder)
+        return accumulation(stages[0], layout, of, microbatches, recorder, documents)
+    return pipeline(stages, layout, mesh, of, microbatches, device, recorder, documents)
 
 
 def accumulation(
@@ -68,6 +69,7 @@ def accumulation(
     of: Criterion,
     microbatches: int,
     recorder: Recorder,
+    documents: Packed,
 ) -> Engine:
     """Microbatches one after the other. Gradients are reduced after the last one, or (ZeRO 2 and 3)
     after each.
@@ -82,6 +84,7 @@ def accumulation(
             if isinstance(stage, FSDPModule):
                 stage.set_requires_gradient_sync(last or layout.zero >= 2)
                 stage.set_reshard_after_backward(last or layout.zero == 3)
+            stage.documents = documents(i)
             with recorder.part("F", 0, i):
                 value = of(stage(x), y)
             with recorder.part("B", 0, i):
@@ -116,6 +119,7 @@ def pipeline(
     microbatches: int,
     device: torch.device,
     recorder: Recorder,
+    documents: Packed,
 ) -> Engine:
     """The schedule of the layout, as PyTorch carries it out."""
     count, group = stage_count(layout), mesh.group("pp")
@@ -124,6 +128,7 @@ def pipeline(
         for number, stage in stages.items()
     ]
     for stage in wrapped:
+        stage.documents = documents
         recorder.watch(stage)
     schedule_class: Any = get_schedule_class(str(schedule_named(layout.schedule).torch_name))
     single = issubclass(schedule_class, PipelineScheduleSingle)

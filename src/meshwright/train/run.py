@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from ..describe.job import Job
 from ..errors import BadInput, MeshwrightError
@@ -30,9 +29,9 @@ from ..formats.records import alike
 from ..formats.run_folder import attempts
 from ..formats.run_folder import metrics as metrics
 from ..prediction.prediction import Prediction, predict
-from . import attempt, checkpoint, corpus, heartbeat, replicas, rules, weights
+from . import attempt, checkpoint, corpus, data, heartbeat, replicas, rules, weights
 from .data import Held, Source, Synthetic, opened
-from .evaluate import evaluate
+from .evaluate import Batch, evaluate
 from .launch import RankFailed, fork_ranks, run_rank, under_launcher
 from .lock import Lock
 from .log import Log, Spans, Stop, usage
@@ -93,7 +92,11 @@ def prepare(
         metrics(folder / "metrics.jsonl")  # a damaged one is told before ranks start
     if settings.weights and not found:
         weights.check(Path(settings.weights), job.model)
-    source(job, settings)  # makes the corpus once, and finds mistakes in a token file early
+    # makes the corpus once, and finds mistakes in token files early
+    source(job, settings)
+    end_token(settings)
+    if settings.eval_every:
+        of_evaluation(job, settings)
     told = attempt.demand_same(folder, job, settings, allowed) if found else None
     plan = Plan(job, settings, predicted, found[-1] if found else None, allowed)
     if plan.finished:
@@ -213,13 +216,13 @@ def of_evaluation(job: Job, settings: Settings) -> Source:
     return Held(opened(tokens(s), m.vocab, job.T, s.seed, held_out(job, s)))
 
 
-def batches(plan: Plan, trainer: Trainer, first: int) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """(step, inputs, targets) of this rank, from step `first` on. Step s trains on samples s B .. s
+def batches(plan: Plan, trainer: Trainer, first: int) -> Iterator[tuple[int, Batch]]:
+    """(step, batch) of this rank, from step `first` on. Step s trains on samples s B .. s
     B + B - 1 of the run, under any layout.
     """
-    samples = source(plan.job, plan.settings)
+    samples, ends = source(plan.job, plan.settings), end_token(plan.settings)
     for step in range(first, plan.settings.steps):
-        yield step, *batch(trainer, samples, step)
+        yield step, batch(trainer, samples, step, ends)
 
 
 def prefetched(source: Iterator[T]) -> Iterator[T]:
@@ -231,18 +234,33 @@ def prefetched(source: Iterator[T]) -> Iterator[T]:
             yield found
 
 
-def batch(trainer: Trainer, samples: Source, number: int) -> tuple[Tensor, Tensor]:
-    """(inputs, targets) of this rank, of a batch."""
+def batch(trainer: Trainer, samples: Source, number: int, ends: int | None) -> Batch:
+    """This rank's part of a batch. ends: the token after each document, if documents are not to see
+    each other.
+    """
     rows = trainer.job.batch // int(trainer.layout.dp)
     first = number * trainer.job.batch + trainer.mesh.replica * rows
-    x, y = trainer.share(torch.from_numpy(samples.samples(first, rows)))
-    return (x.pin_memory(), y.pin_memory()) if trainer.device.type == "cuda" else (x, y)
+    found = samples.samples(first, rows)
+    x, y = trainer.share(torch.from_numpy(found))
+    if trainer.device.type == "cuda":
+        x, y = x.pin_memory(), y.pin_memory()
+    return x, y, ((0,),) if ends is None else data.begins(found[:, :-1], ends)
+
+
+def end_token(settings: Settings) -> int | None:
+    """The token after each document, where documents are kept apart."""
+    if not settings.documents:
+        return None
+    if settings.data == "synthetic":
+        raise BadInput("train.documents needs documents: data synthetic has none")
+    return data.end_of(tokens(settings))
 
 
 def evaluation(plan: Plan, trainer: Trainer) -> float:
     """The loss on what is not trained on."""
     samples, count = of_evaluation(plan.job, plan.settings), plan.settings.eval_batches
-    return evaluate(trainer, (batch(trainer, samples, number) for number in range(count)))
+    ends = end_token(plan.settings)
+    return evaluate(trainer, (batch(trainer, samples, number, ends) for number in range(count)))
 
 
 def work(plan: Plan, device: torch.device) -> None:
@@ -259,10 +277,13 @@ def work(plan: Plan, device: torch.device) -> None:
     log, s, done = Log(plan, first), plan.settings, first
     saver = checkpoint.Saver(trainer, plan.folder, s.keep, s.async_save, s.keep_every)
     recording, spans = Recording(plan.folder, trainer, first), Spans()
-    for step, x, y in recording.data(spans.of("data_s", prefetched(batches(plan, trainer, first)))):
+    for step, (x, y, documents) in recording.data(
+        spans.of("data_s", prefetched(batches(plan, trainer, first)))
+    ):
         heartbeat.beat(f"step {step + 1}")
         began, cpu = time.perf_counter(), time.process_time()
         with recording.step(step):
+            trainer.pack(documents)
             result = trainer.step(step, x, y)
         if step == first:  # before ranks meet again, and write records
             recording.give_up_old()

@@ -51,6 +51,10 @@ class Settings(Checked):
     """Path of a token file of `meshwright data`, or of several with their shares ("a 0.7, b 0.3";
     without them, by their sizes), "corpus" (real text of this machine's Python), or "synthetic".
     """
+    documents: bool = False
+    """Tokens see only those of their own document, where several lie in one sequence; the data must
+    have been made with a token after each.
+    """
     eval_every: int | None = None
     """Steps between evaluations on text that is not trained on; one more after the last step.
     None: no evaluation, and all of the data is trained on.

@@ -9,6 +9,7 @@ reads it. The allocator hands the bytes on, which is all that a pool of our own 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,9 +17,27 @@ import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining._utils import _make_tensor_from_meta
 
+from ..program.tiles import Documents
+
+Packed = Callable[[int], tuple[Documents, ...]]
+"""Number of a microbatch -> where the documents of its sequences begin."""
+
+
+def whole(microbatch: int) -> tuple[Documents, ...]:
+    """Each sequence is one document."""
+    return ((0,),)
+
 
 class Stage(PipelineStage):
     """A `PipelineStage` that makes its receive buffers as late as it can."""
+
+    documents: Packed = staticmethod(whole)
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **options: Any) -> Any:
+        """One microbatch forward; the module is told of its documents."""
+        module: Any = self.submod
+        module.documents = self.documents(fwd_chunk_id)
+        return super().forward_one_chunk(fwd_chunk_id, *args, **options)
 
     def _setup_forward_recv_info(self, num_microbatches: int, has_backward: bool) -> None:
         with Nowhere(self):
