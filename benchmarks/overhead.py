@@ -208,15 +208,19 @@ def ours(plan: run.Plan, trainer: Trainer) -> Step:
     stop, log = run.Stop(), run.Log(plan, 0)
     log.begin()
     recording = Recording(plan.folder, trainer, 0)
-    samples = iter(recording.data(run.batches(plan, trainer, 0)))
+    spans = run.Spans()
+    coming = run.prefetched(run.batches(plan, trainer, 0))
+    samples = iter(recording.data(spans.of("data_s", coming)))
 
     def step() -> float:
         began, cpu = time.perf_counter(), time.process_time()
-        number, x, y = next(samples)
+        number, (x, y, documents) = next(samples)
         with recording.step(number):
+            trainer.pack(documents)
             result = trainer.step(number, x, y)
         spent = run.usage(time.process_time() - cpu, stop, trainer.device)
-        log.write(number + 1, vars(result), time.perf_counter() - began, spent)
+        seconds = time.perf_counter() - began
+        log.write(number + 1, vars(result), seconds, spent, spans.taken())
         return result.loss
 
     return step
