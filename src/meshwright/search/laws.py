@@ -21,8 +21,8 @@ from ..num import Num, ceil_div, maximum, minimum
 from ..schedule.dealt import Pass
 from ..schedule.waits import Wait
 from .kinds import fullest, kinds
-from .nearest import Shapes, distinct, pick
-from .space import Column, Options, Table
+from .nearest import Shapes, pick
+from .space import Column, Options, Table, distinct
 
 NEVER = 1e100
 """Seconds longer than any step: of a schedule that cannot run."""

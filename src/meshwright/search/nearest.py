@@ -20,7 +20,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num
 from .placement import Shares, partial
-from .space import DEGREES, Column, Fixed, Options, Table
+from .space import DEGREES, Fixed, Options, Table, distinct
 
 
 @dataclass(frozen=True)
@@ -139,33 +139,6 @@ def bound_clock(job: Job) -> Clock:
     """
     at = step.clock(job)
     return at._replace(fabric=at.fabric.bound)
-
-
-def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """(index of the first row of each distinct combination, its number for every row). Columns are
-    packed into one whole number each row.
-    """
-    rows = max(len(c) for c in columns if isinstance(c, np.ndarray))
-    code, range_ = np.zeros(rows, dtype=np.int64), 1
-    for column in columns:
-        number, values = _numbered(np.broadcast_to(column, rows))
-        if range_ * values > 2**62:
-            _, code = np.unique(code, return_inverse=True)
-            range_ = int(code.max()) + 1
-        code, range_ = code * values + number, range_ * values
-    _, index, inverse = np.unique(code, return_index=True, return_inverse=True)
-    return index, inverse
-
-
-def _numbered(column: Column) -> tuple[NDArray[np.int64], int]:
-    """(a whole number for each value, how many there may be): the values themselves if they are
-    whole.
-    """
-    whole = column.astype(np.int64)
-    if (whole == column).all() and (most := int(whole.max())) < 2**20:
-        return whole, most + 1
-    values, number = np.unique(column, return_inverse=True)
-    return number, len(values)
 
 
 def pick(of: Any, index: Any) -> Any:

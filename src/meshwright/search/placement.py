@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..describe.job import Job
 from ..describe.layout import AXES
 from ..num import divisors
-from .space import PLACED, Column, Table, cross, keep
+from .space import PLACED, Column, Table, cross, distinct, keep, length
 
 Shares = dict[str, tuple[Column, ...]]
 
@@ -77,15 +77,13 @@ def finish(job: Job, table: Table, relaxed: bool, every: bool = True) -> tuple[T
 
 def count(job: Job, table: Table) -> Column:
     """How many placements each strict row has."""
-    keys = np.stack([table[a] for a in AXES])
-    different, number = np.unique(keys, axis=1, return_inverse=True)
-    rows = {a: different[i] for i, a in enumerate(AXES)} | {
-        "row": np.arange(different.shape[1], dtype=np.float64)
-    }
+    if not length(table):
+        return np.zeros(0)
+    index, number = distinct([table[a] for a in AXES])
+    rows = {a: table[a][index] for a in AXES} | {"row": np.arange(float(len(index)))}
     placed, _ = finish(job, spread(job, rows, False), False)
-    return np.bincount(placed["row"].astype(np.int64), minlength=different.shape[1])[
-        number.ravel()
-    ].astype(np.float64)
+    each = np.bincount(placed["row"].astype(np.int64), minlength=len(index))
+    return each[number].astype(np.float64)
 
 
 def partial(table: Table, dims: int) -> Shares:

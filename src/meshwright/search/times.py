@@ -22,9 +22,9 @@ from ..describe.layout import Layout
 from ..describe.recompute import recompute
 from ..program.resident import whole_program
 from .kinds import Deal, deals, fullest, holders_of, kinds
-from .nearest import distinct, pick, stacked
+from .nearest import pick, stacked
 from .pieces import Grid, Index, Pieces
-from .space import Column, Options, Sharding
+from .space import Column, Options, Sharding, distinct
 
 Mask = NDArray[np.bool_]
 TOGETHER = 65536
