@@ -45,7 +45,8 @@ from meshwright.train.data import Synthetic
 from meshwright.train.initial import initialise
 from meshwright.train.launch import fork_ranks
 from meshwright.train.loop import Trainer
-from meshwright.train.model import Decoder, loss
+from meshwright.train.loss import loss
+from meshwright.train.model import Decoder
 from meshwright.train.settings import Settings
 
 DOCS = Path(__file__).parents[1] / "docs" / "accuracy.md"

@@ -86,7 +86,7 @@ def test_an_interval_of_replicas_in_a_mesh_is_bounded_by_its_fastest() -> None:
     times = {dp: brute(job, Space(**one, dp=(dp,)), 1, True).rows[0][0] for dp in (4, 5, 6, 7)}
     assert times[7] < times[4], "a larger group is faster here"
     space = Space(**one)
-    rows = cross(shards(job, space, True), pp=np.ones(1))
+    rows = cross(shards(job, space, True), pp=np.ones(1), interleave=np.ones(1))
     near, far = (rows | {"dp": np.full(len(rows["tp"]), dp)} for dp in (4.0, 7.0))
     seconds, _ = lower(job, space, Best(1, options(job, space)), near, far)
     assert seconds.min() <= min(times.values())

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from meshwright import BadInput, Job, Layout, catalog, predict
@@ -50,8 +51,8 @@ def on(job: Job, hbm_bytes: float) -> Job:
 
 
 def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], int, int]:
-    """The k best that the framework runs, how many it runs, how many fit: one layout after the
-    other.
+    """The k best that the framework runs, by seconds over the chance to fit, how many it runs, how
+    many fit: one layout after the other.
     """
     found, searched = [], 0
     for numbers, layout in every_layout(job, space, relaxed):
@@ -63,9 +64,10 @@ def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], in
         searched += 1
         if use <= room.limit(job):
             degrees = [getattr(layout, d) for d in DEGREES]
+            fits = 1.0 - float(room.risk(job, np.array([use]))[0])
             found.append(
                 (
-                    seconds,
+                    seconds / fits,
                     use,
                     *degrees,
                     *numbers,

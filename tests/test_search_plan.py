@@ -202,12 +202,14 @@ def test_an_awkward_batch_is_not_answered_without_a_word(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """15 M tokens are 3,662 = 2 x 1,831 sequences, which 2,304 chips cannot share; the answer keeps
-    up with a relaxed one.
+    up with a relaxed one, or says which batch would train faster.
     """
     deepseek = ["plan", "deepseek-v3", "--on", "2304xgb200", "--json", "--batch"]
     asked = [_answer(capsys, *deepseek, *more) for more in (["15M"], ["15M", "--relaxed"])]
     rates = [data["best"]["tokens_per_s"] for data in asked]
-    assert rates[0] > 0.95 * rates[1]
+    faster = [note for note in asked[0]["notes"] if "times as many tokens a second" in note]
+    assert rates[0] > 0.95 * rates[1] or faster
+    assert rates[0] > 0.9 * rates[1]
     assert any("15,000,000 tokens rounded to" in note for note in asked[0]["notes"])
     exact = plan(job_of("deepseek-v3", "2304xgb200", 3662), top=1)
     assert exact.best.job.batch == 3662
@@ -263,9 +265,7 @@ def _bare():
 def test_the_answer_says_among_what_it_is_the_fastest() -> None:
     job = job_of("llama3-8b", "8xh100-sxm", 16)
     free, pinned = plan(job), plan(job, Space(zero=(1,), tp=(2,)))
-    assert (
-        "1f1b, interleaved" in free.tried and "gpipe" in free.untried and "zbv" not in free.untried
-    )
+    assert "1f1b, interleaved" in free.tried and "gpipe" in free.untried and "zbv" in free.untried
     assert "ZeRO 1;" in pinned.tried and "tp 2" in pinned.tried and "ZeRO 0, 2, 3" in pinned.untried
     assert free.to_dict()["space"] == {"tried": free.tried, "not_tried": free.untried}
 
@@ -290,9 +290,9 @@ def test_links_of_a_mesh_count_in_the_step() -> None:
     ("name", "on", "runs"),
     [
         ("llama3.2-1b", "64xh100-sxm", True),  # sharded, one stage
-        ("llama3-8b", "64xh100-sxm", False),  # the same: autograd keeps more, FSDP gathers weights
-        # PyTorch's pipeline needs buffers that the prediction leaves out
-        ("llama3-70b", "512xh100-sxm", False),
+        ("llama3-8b", "64xh100-sxm", True),
+        # autograd keeps more than Megatron Core does
+        ("llama3-70b", "1024xh100-sxm", False),
     ],
 )
 def test_plan_says_where_export_refuses_its_answer(

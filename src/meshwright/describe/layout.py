@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from ..errors import BadInput
 from ..num import Num, maximum, minimum
@@ -139,6 +140,10 @@ class Layout(Checked):
         other = changed(self, sequence_parallel=sequence_parallel)
         other.__dict__["_groups"] = self._groups
         return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the groups that were asked for."""
+        return {k: v for k, v in self.__dict__.items() if k != "_groups"}
 
     @cached_property
     def _groups(self) -> dict[str, tuple[Num, ...]]:

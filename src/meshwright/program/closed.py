@@ -202,7 +202,7 @@ def device(job: Job, layout: Layout, schedule: Schedule, v: Num, by: Shares, end
     share = Share(*(where(p == 1, a, b) for a, b in zip(by["whole"], by[end], strict=True)))
     flight = in_flight(p, m, schedule, v, end)
     chunks = schedule.chunks(v)
-    layers = share.typical + share.leading
+    layers = maximum(share.typical + share.leading, 1.0)  # the trainer leaves no stage empty
     moments = points(schedule, p, m, v, end, flight, layers)
     if end == "second":  # of two ranks: the first
         others = points(schedule, p, m, v, "first", in_flight(p, m, schedule, v, "first"), layers)
