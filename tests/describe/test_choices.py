@@ -16,6 +16,7 @@ import meshwright.describe
 from meshwright import BadInput, Job, Layout, assumptions, cluster, model, predict
 from meshwright.describe.assumptions import SETS, ChipTime, Counting, NetworkTime, Overlap
 from meshwright.describe.fields import Unit
+from meshwright.describe.fitted import Parameter
 from meshwright.describe.framework import Framework, framework
 from meshwright.describe.kernels import Kernels, kernels
 from meshwright.describe.ranges import CHOICES, FREE
@@ -39,7 +40,7 @@ DESCRIPTIONS = {
     and dataclasses.is_dataclass(thing)
     and thing.__module__ == room.__name__
 }
-MACHINERY = {Unit, At}
+MACHINERY = {Unit, At, Parameter}
 """Dataclasses of these rooms that describe nothing."""
 
 

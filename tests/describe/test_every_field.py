@@ -32,6 +32,7 @@ from meshwright.describe.assumptions import (
     Stack,
 )
 from meshwright.describe.holding import Holding
+from meshwright.describe.kernels import kernels
 from meshwright.describe.precision import PRECISIONS
 from meshwright.describe.ranges import CHOICES
 from meshwright.describe.read import read
@@ -107,6 +108,7 @@ OBJECTS = {
     "MemoryCount.holding": Holding(),
     "Counting.summa_width": DEFECTS.count.summa_width,
     "NetworkTime.algorithm": DEFECTS.network.algorithm,
+    "ChipTime.kernels": replace(kernels("h100"), share=0.3),
 }
 """Fields that hold what only Python can give, or a framework."""
 

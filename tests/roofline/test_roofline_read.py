@@ -23,6 +23,7 @@ from meshwright.describe.assumptions import (
     Stack,
 )
 from meshwright.describe.job import PRECISIONS
+from meshwright.describe.kernels import kernels
 from meshwright.describe.measured import Table
 from meshwright.roofline import roofline
 from meshwright.roofline.queries import EXACT
@@ -106,6 +107,7 @@ READ: dict[str, tuple[Any, Any, Any, float]] = {
     "chip.stack.cuda_graphs": ("parts", GPT, H, LOW),
     "chip.stack.float8": ("rowwise", GPT, H, LOW),
     "chip.stack.quantise": ({"tensorwise": 90.0}, GPT, H, LOW),
+    "chip.kernels": (replace(kernels("h100"), share=0.3), GPT, H, LOW),
     "chip.wide_norm": (50.0, GPT, H, LOW),
     "chip.host.backward": (5.0, GPT, H, LOW),
     "chip.host.experts_s": (0.5, EXPERTS, H, LOW),
@@ -151,6 +153,7 @@ BASES = {
     **dict.fromkeys(
         ("chip.stack.float8", "chip.stack.quantise"), replace(SHAPES, precision=PRECISIONS["fp8"])
     ),
+    "chip.kernels": SHAPES,
     "chip.wide_norm": changed(SHAPES, "chip.stack.norm", "torch"),
     "chip.host.parts": changed(SHAPES, "chip.stack.cuda_graphs", "parts"),
     "chip.host.full": changed(SHAPES, "chip.stack.cuda_graphs", "full"),

@@ -313,6 +313,7 @@ FREE: dict[str, str] = {
             "Network.sources",
             "Framework.sources",
             "Kernels.sources",
+            "Installation.sources",
             "Transport.sources",
         ),
         "for people",
