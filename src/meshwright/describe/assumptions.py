@@ -583,7 +583,7 @@ def demand_read(how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: 
 
 def differing(one: Any, other: Any, name: str) -> Iterator[str]:
     """Names of the fields in which two options differ, down to those of a `Hide`."""
-    if not is_dataclass(one):
+    if not is_dataclass(one) or type(one) is not type(other):
         yield from () if one == other else (name,)
         return
     for option in fields(one):
