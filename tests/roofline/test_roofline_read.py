@@ -107,7 +107,6 @@ READ: dict[str, tuple[Any, Any, Any, float]] = {
     "chip.stack.cuda_graphs": ("parts", GPT, H, LOW),
     "chip.stack.float8": ("rowwise", GPT, H, LOW),
     "chip.stack.quantise": ({"tensorwise": 90.0}, GPT, H, LOW),
-    "chip.kernels": (replace(kernels("h100"), share=0.3), GPT, H, LOW),
     "chip.wide_norm": (50.0, GPT, H, LOW),
     "chip.host.backward": (5.0, GPT, H, LOW),
     "chip.host.experts_s": (0.5, EXPERTS, H, LOW),
@@ -153,7 +152,6 @@ BASES = {
     **dict.fromkeys(
         ("chip.stack.float8", "chip.stack.quantise"), replace(SHAPES, precision=PRECISIONS["fp8"])
     ),
-    "chip.kernels": SHAPES,
     "chip.wide_norm": changed(SHAPES, "chip.stack.norm", "torch"),
     "chip.host.parts": changed(SHAPES, "chip.stack.cuda_graphs", "parts"),
     "chip.host.full": changed(SHAPES, "chip.stack.cuda_graphs", "full"),
@@ -170,6 +168,7 @@ REFUSED = {
     "chip.optimizer": 9.0,
     "chip.stack.step_s": 5.0,
     "chip.stack.weights_quantised": "step",
+    "chip.kernels": replace(kernels("h100"), share=0.3),
     "chip.host.embedding": 9.0,
     "chip.host.head": 9.0,
     "overlap.weights.gradients": "all-reduce",
