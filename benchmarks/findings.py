@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ablation import written
-from meshwright.limits.failures import Failures
 
 from meshwright import catalog
 from meshwright.describe.assumptions import LBL, REALISTIC, SETS
@@ -21,6 +20,7 @@ from meshwright.describe.layout import Layout
 from meshwright.limits.answer import ends
 from meshwright.limits.curve import curve
 from meshwright.limits.scenario import Scenario, preset
+from meshwright.prediction.failures import Failures
 from meshwright.prediction.prediction import predict
 from meshwright.reproduce.megatron import formulas
 from meshwright.reproduce.megatron.tables import selene, shaped

@@ -28,8 +28,8 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     ahead = sum(row[-1] > 1 for row in second.rows)
     notes = (
         (
-            f"table 1 predicted by the default assumption set, nothing fitted: {off[0]:.0%} to"
-            f" {off[-1]:.0%} off"
+            f"table 1 predicted by the default assumption set, nothing fitted to it: {off[0]:.0%}"
+            f" to {off[-1]:.0%} off"
         ),
         (
             f"table 2: PTD-P is ahead of ZeRO-3 in {ahead} of {len(second.rows)} pairs as"

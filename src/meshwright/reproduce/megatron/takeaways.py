@@ -300,7 +300,7 @@ def table() -> Table:
     )
     return Table(
         "megatron-takeaways",
-        "Figures 12 to 16, predicted (realistic, nothing fitted)",
+        "Figures 12 to 16, predicted (realistic, nothing fitted to them)",
         columns,
         tuple(rows),
     )
