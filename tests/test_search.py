@@ -27,6 +27,7 @@ from meshwright.program import resident
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.search import brute, search
+from meshwright.search.merit import seconds_of
 from meshwright.search.placement import triples
 from meshwright.search.space import RELAXED_MICROBATCH, SMALLEST_SHARD, Space, options
 from meshwright.step import body, by_order, memory, room, step
@@ -393,7 +394,7 @@ def test_any_number_of_chips() -> None:
         best = search(job, Space(), 1, relaxed=True)
         layout = best.layouts("megatron", 2)[0]
         assert layout.chips <= chips
-        assert best.rows[0][0] == pytest.approx(
+        assert seconds_of(job, best.rows[0]) == pytest.approx(
             float(step(job, layout, body(job, layout)).total), rel=1e-12
         )
 
