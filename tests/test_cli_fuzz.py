@@ -18,7 +18,7 @@ from meshwright.cli.command import VERBS
 from meshwright.formats.flags import flags
 from meshwright.formats.toml_writer import dumps_toml
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "500"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "150"))
 """Of each test; more for a night."""
 FUZZ = settings(
     max_examples=EXAMPLES,

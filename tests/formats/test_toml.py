@@ -29,7 +29,8 @@ from meshwright.errors import BadInput
 from meshwright.formats import parse_toml
 from meshwright.formats.toml import dump_job, load_job, parse_batch
 from meshwright.formats.toml_writer import dumps_toml
-from meshwright.limits import failures, laws, scenario
+from meshwright.limits import laws, scenario
+from meshwright.prediction import failures
 from meshwright.train import settings as train_settings
 
 TEXT = st.text(st.characters(categories=("L", "N", "P", "S"), include_characters=" "), max_size=12)

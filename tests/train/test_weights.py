@@ -30,7 +30,8 @@ from meshwright.train.data import Synthetic  # noqa: E402
 from meshwright.train.export import export, whole  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
-from meshwright.train.model import Decoder, loss  # noqa: E402
+from meshwright.train.loss import loss  # noqa: E402
+from meshwright.train.model import Decoder  # noqa: E402
 from meshwright.train.storage import Reader, sealed  # noqa: E402
 
 MADE = Path(__file__).parent / "huggingface"
