@@ -72,7 +72,7 @@ HOMES = {
     "step": ("body", "clock", "hop"),
     "search.evaluate": ("lower",),
     "search.best": ("Best",),
-    "search.space": ("Options", "Sharding", "Space"),
+    "search.space": ("Options", "Sharding", "Space", "Way"),
 }
 """Where the names that this tool uses live; several homes of one name may be listed while modules
 move.
@@ -126,12 +126,12 @@ def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
     given = {w[2:].replace("-", "_"): v for w, v in zip(words[1::2], words[2::2], strict=True)}
     job = inside("read_flags")(words[0], given)
     placed = Layout(**{k: layout[k] for k in LAYOUT if k in layout})
-    degrees = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "panels")
+    degrees = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "panels", "interleave")
     row = {k: np.array([float(layout[k])]) for k in degrees}
     options = inside("Options")(
         (layout["sequence_parallel"],),
         (layout["recompute"],),
-        ((layout["schedule"], layout["interleave"]),),
+        (_way(layout),),
         (_sharding(layout),),
     )
     space = inside("Space")(scheme=layout["scheme"])
@@ -145,6 +145,14 @@ def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
     except TypeError:  # before 2026-11-22 it built the network itself
         hop = inside("hop")(job, placed, body)
     return {"hop_s": float(hop), "bound_s": float(bound[0])}
+
+
+def _way(layout: dict[str, Any]) -> Any:
+    """The schedule as the options of this revision have it."""
+    try:
+        return inside("Way")(layout["schedule"], layout["stages"], layout["microbatch_group"])
+    except (KeyError, ImportError):  # before 2026-11-22 it carried its number of chunks
+        return layout["schedule"], layout["interleave"]
 
 
 def _sharding(layout: dict[str, Any]) -> Any:
