@@ -131,8 +131,10 @@ def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
     options = inside("Options")(
         (layout["sequence_parallel"],),
         (layout["recompute"],),
-        (_way(layout),),
+        (way := _way(layout),),
         (_sharding(layout),),
+        # before 2026-11-22 a schedule carried its number of chunks
+        *([((int(layout["interleave"]),),)] if hasattr(way, "stages") else []),
     )
     space = inside("Space")(scheme=layout["scheme"])
     # a bound of seconds alone: everything fits
