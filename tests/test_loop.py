@@ -49,7 +49,7 @@ def test_a_plan_is_run_as_it_was_planned(words: str, tmp_path: Path) -> None:
         ),
         (
             "llama2-13b --on 8xa100-40 --batch 4096seq --pp 8 --recompute none",
-            "the trainer holds .* receive buffers",
+            "the trainer holds .* GiB activations",
         ),
         ("deepseek-v2-lite --on 8xh100-sxm --batch 64seq", "latent attention is not trained yet"),
     ],

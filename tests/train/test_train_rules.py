@@ -194,7 +194,7 @@ JOBS = {
 @pytest.mark.parametrize("world", [None, 1])
 def test_gpus_without_room_are_refused_wherever_ranks_start(name: str, world: int | None) -> None:
     wanted, says = JOBS[name]
-    with pytest.raises(BadInput, match=f"{says}.* but a h100-sxm has {H100_GIB} GiB: recompute"):
+    with pytest.raises(BadInput, match=f"{says}.* but one h100-sxm has {H100_GIB} GiB: recompute"):
         rules.demand_memory(predict(wanted), A_GPU, world and int(wanted.layout.chips))
 
 

@@ -22,6 +22,11 @@ def size(p: Num, m: Num, group: int) -> Num:
     return minimum(float(group), m) if group else m / maximum(floor(m / p), 1.0)
 
 
+def ahead(p: Num, m: Num, v: Num, group: int, more: Num) -> Num:
+    """Microbatches in flight: (v - 1) g warm-up forwards and so many more, 1/v each, at most m."""
+    return minimum(m, ((v - 1) * size(p, m, group) + more) / v)
+
+
 def last(p: Num, m: Num, group: int) -> Num:
     """Those of the last group."""
     each = size(p, m, group)

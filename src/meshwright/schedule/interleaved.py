@@ -188,11 +188,6 @@ def _rounds(d: Dealt, first: Rank, end: Rank) -> Num:
     return (1 + k) * whole + (slots - k * once) * d.lightest.total * d.cut.least
 
 
-def ahead(p: Num, m: Num, v: Num, group: int, more: Num) -> Num:
-    """Microbatches in flight: (v - 1) g warm-up forwards and so many more, 1/v each, at most m."""
-    return minimum(m, ((v - 1) * groups.size(p, m, group) + more) / v)
-
-
 @cache
 def interleaved(group: int = 0) -> Schedule:
     """With groups of so many microbatches."""
@@ -214,11 +209,11 @@ def interleaved(group: int = 0) -> Schedule:
         order=order,
         bubble=bubble,
         span=span,
-        in_flight=lambda p, m, v: ahead(p, m, v, group, 2 * p - 1),
+        in_flight=lambda p, m, v: groups.ahead(p, m, v, group, 2 * p - 1),
         heads=lambda p, m, v: 1,
         needs=(many_chunks("interleaved", "1f1b"), whole_groups("interleaved", group)),
-        in_flight_on_second=lambda p, m, v: ahead(p, m, v, group, 2 * p - 3),
-        in_flight_on_last=lambda p, m, v: ahead(p, m, v, group, 1.0),
+        in_flight_on_second=lambda p, m, v: groups.ahead(p, m, v, group, 2 * p - 3),
+        in_flight_on_last=lambda p, m, v: groups.ahead(p, m, v, group, 1.0),
         group=group,
         grouped=interleaved,
     )

@@ -149,11 +149,6 @@ def _passes(d: Dealt, n: Num, held: Num, x: Rank, short: Pass) -> Num:
     return where(d.cut.alike, equal, groups * d.p * x.load + few)
 
 
-def ahead(p: Num, m: Num, v: Num, group: int) -> Num:
-    """Microbatches in flight: (v - 1) g warm-up forwards, and p less those held back, 1/v each."""
-    return minimum(m, ((v - 1) * groups.size(p, m, group) + p) / v)
-
-
 @cache
 def interleaved_zero_bubble(group: int = 0) -> Schedule:
     """With groups of so many microbatches."""
@@ -173,7 +168,8 @@ def interleaved_zero_bubble(group: int = 0) -> Schedule:
         order=order,
         bubble=bubble,
         span=span,
-        in_flight=lambda p, m, v: ahead(p, m, v, group),
+        # of every rank: as many as it runs ahead, and those it holds back
+        in_flight=lambda p, m, v: groups.ahead(p, m, v, group, p),
         heads=lambda p, m, v: 1,
         heads_late=lambda p, m, v: minimum(p, m) - 1,
         bubble_in_run=bubble_in_run,

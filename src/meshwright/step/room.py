@@ -109,8 +109,8 @@ def too_big(job: Job, allocated: float) -> str:
     """The sentence for a layout that does not fit."""
     chip, there = job.cluster.chip.name, show(capacity(job), "GiB")
     words = (
-        f"{show(float(needed(job, allocated)), 'GiB')} are needed on the fullest chip, but a {chip}"
-        f" has {there}"
+        f"{show(float(needed(job, allocated)), 'GiB')} are needed on the fullest chip, but one"
+        f" {chip} has {there}"
     )
     if job.how.memory.risk_width:
         words += (

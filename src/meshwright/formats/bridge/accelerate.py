@@ -9,7 +9,7 @@ from ...errors import BadInput
 from . import launch
 from .keys import Keys
 from .reading import Said
-from .shared import Out, demand_alone
+from .shared import Out, write_shards, write_stage
 from .table import get
 from .tree import nested, yaml_text
 
@@ -114,28 +114,13 @@ READ = {
 
 
 def write_dp(job: Job, out: Out) -> None:
-    l = job.layout
-    demand_alone(job, "accelerate")
-    shards = int(l.dp) // int(l.dp_replicate)
-    out["num_processes"] = int(l.chips)
-    if l.zero:
-        out[M + "dp_shard_size"] = shards
-        if l.dp_replicate > 1:
-            out[M + "dp_replicate_size"] = int(l.dp_replicate)
-        if shards == 1 and (l.tp > 1 or l.cp > 1 or l.dp_replicate > 1):
-            raise BadInput("accelerate shards over more than one rank beside tp, cp and copies")
-    elif l.tp > 1 or l.cp > 1:
-        raise BadInput("accelerate has tp and cp beside sharded replicas: zero 2 or 3")
+    out["num_processes"] = int(job.layout.chips)
+    write_shards(job, out, NAME, M)
 
 
 def write_zero(job: Job, out: Out) -> None:
-    stage = job.layout.zero
-    if stage == 1:
-        raise BadInput("accelerate's FSDP has no ZeRO-1: zero 2 or 3")
-    out["distributed_type"] = "FSDP" if stage else "MULTI_GPU"
-    if stage:
-        out[F + "version"] = 2
-        out[F + "reshard_after_forward"] = stage == 3
+    write_stage(job, out, NAME, F + "version", F + "reshard_after_forward")
+    out["distributed_type"] = "FSDP" if job.layout.zero else "MULTI_GPU"
 
 
 def write_recompute(job: Job, out: Out) -> None:

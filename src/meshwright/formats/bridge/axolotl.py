@@ -16,13 +16,14 @@ from .shared import (
     Out,
     accumulated,
     demand_adam,
-    demand_alone,
     hub_name,
     model_named,
     optimizer_named,
     replicas,
     run_tokens,
     steps,
+    write_shards,
+    write_stage,
 )
 from .table import get
 from .tree import nested, yaml_text
@@ -156,25 +157,11 @@ READ = {
 
 
 def write_dp(job: Job, out: Out) -> None:
-    l = job.layout
-    demand_alone(job, "axolotl")
-    if l.zero:
-        out["dp_shard_size"] = int(l.dp) // int(l.dp_replicate)
-        if l.dp_replicate > 1:
-            out["dp_replicate_size"] = int(l.dp_replicate)
-        if out["dp_shard_size"] == 1 and l.chips > 1:
-            raise BadInput("axolotl shards over more than one rank: fewer copies")
-    elif l.tp > 1 or l.cp > 1:
-        raise BadInput("axolotl has tp and cp beside sharded replicas: zero 2 or 3")
+    write_shards(job, out, NAME)
 
 
 def write_zero(job: Job, out: Out) -> None:
-    stage = job.layout.zero
-    if stage == 1:
-        raise BadInput("axolotl's FSDP has no ZeRO-1: zero 2 or 3")
-    if stage:
-        out["fsdp_version"] = 2
-        out[F + "reshard_after_forward"] = stage == 3
+    write_stage(job, out, NAME, "fsdp_version", F + "reshard_after_forward")
 
 
 def write_recompute(job: Job, out: Out) -> None:

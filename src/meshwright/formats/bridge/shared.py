@@ -116,3 +116,28 @@ def demand_alone(job: Job, title: str) -> None:
     """BadInput for a pipeline."""
     if job.layout.pp > 1:
         raise BadInput(f"{title} has no pipelines: pp {job.layout.pp}")
+
+
+def write_shards(job: Job, out: Out, title: str, prefix: str = "") -> None:
+    """FSDP2's degrees of replicas: so many ranks to a shard, so many copies."""
+    l = job.layout
+    demand_alone(job, title)
+    shards, copies = int(l.dp) // int(l.dp_replicate), int(l.dp_replicate)
+    if not l.zero:
+        if l.tp > 1 or l.cp > 1:
+            raise BadInput(f"{title} has tp and cp beside sharded replicas: zero 2 or 3")
+        return
+    if shards == 1 and l.chips > 1:
+        raise BadInput(f"{title} shards over more than one rank beside tp, cp and copies")
+    out[prefix + "dp_shard_size"] = shards
+    if copies > 1:
+        out[prefix + "dp_replicate_size"] = copies
+
+
+def write_stage(job: Job, out: Out, title: str, version: str, reshard: str) -> None:
+    """FSDP2 frees gathered weights after the forward pass (ZeRO-3), or keeps them (ZeRO-2)."""
+    stage = job.layout.zero
+    if stage == 1:
+        raise BadInput(f"{title}'s FSDP has no ZeRO-1: zero 2 or 3")
+    if stage:
+        out[version], out[reshard] = 2, stage == 3
